@@ -1,1 +1,1 @@
-"""Losses over strains of which some labels are missing."""
+"""Compute losses over strains of which some labels are missing."""

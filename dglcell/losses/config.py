@@ -1,4 +1,4 @@
-"""What an experiment says about its loss. No torch is needed to read it."""
+"""Define what an experiment says about its loss; reading it needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Weights = Annotated[
 
 @dataclass
 class LossConfig:
-    """A loss; each kind adds its own keys. ``implementation`` is the loss as MODULE:CLASS."""
+    """Configure a loss; each kind adds its own keys. ``implementation`` is the loss as MODULE:CLASS."""
 
     implementation = ""
 
@@ -36,18 +36,18 @@ class LossConfig:
         check_values(self, "loss")
 
     def needs(self) -> frozenset[str]:
-        """What it reads of predictions beside phenotypes; see ``ModelConfig.provides``."""
+        """Return what the loss reads of predictions beside phenotypes; see ``ModelConfig.provides``."""
         return frozenset()
 
     def predicts_logits(self) -> bool:
-        """Whether predictions are logits of labels from 0 to 1, which are then not normalised."""
+        """Return whether predictions are logits of labels from 0 to 1, which are then not normalised."""
         return False
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """Refuse labels that it cannot learn, before training.
+        """Refuse labels that the loss cannot learn, before training.
 
         Args:
-            labels_ST: in original units, NaN where missing.
+            labels_ST: labels in original units, NaN where missing.
             phenotypes: T names.
 
         Raises:
@@ -57,7 +57,7 @@ class LossConfig:
 
 @dataclass
 class WeightedConfig(LossConfig):
-    """A loss over phenotypes that need not count alike."""
+    """Configure a loss over phenotypes that may have different weights."""
 
     phenotype_weights: Weights | None = None  # weight of each phenotype; null: every label counts the same
 
@@ -73,7 +73,7 @@ class WeightedConfig(LossConfig):
 
 @dataclass
 class MaskedConfig(WeightedConfig):
-    """An element-wise loss."""
+    """Configure an element-wise loss."""
 
     implementation = "dglcell.losses.elementwise:MaskedLoss"
 
@@ -82,7 +82,7 @@ class MaskedConfig(WeightedConfig):
 
 @dataclass
 class BceConfig(WeightedConfig):
-    """Binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
+    """Configure binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
 
     implementation = "dglcell.losses.elementwise:BceLoss"
 
@@ -110,7 +110,10 @@ Steps = Annotated[int, at_least(1, also=" steps")]
 
 @dataclass
 class GaussianConfig(LossConfig):
-    """Gaussian likelihood with a noise level for each phenotype, for screens that are not equally precise."""
+    """Configure a Gaussian likelihood with a noise level for each phenotype.
+
+    It suits screens that are not equally precise.
+    """
 
     implementation = "dglcell.losses.elementwise:GaussianLoss"
 
@@ -124,7 +127,7 @@ Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
 
 @dataclass
 class CoupledConfig(WeightedConfig, ABC):
-    """Squared error, a distance between distributions, and supervised contrast of embeddings.
+    """Configure squared error, a distance between distributions, and supervised contrast of embeddings.
 
     A term of weight 0 is left out, and is not recorded.
     """
@@ -150,12 +153,12 @@ class CoupledConfig(WeightedConfig, ABC):
     @property
     @abstractmethod
     def distance_key(self) -> str:
-        """Key of the weight of the distance between distributions."""
+        """Return the key of the weight of the distance between distributions."""
 
 
 @dataclass
 class BufferedConfig(CoupledConfig):
-    """The same over more strains than a batch has."""
+    """Configure a ``CoupledConfig`` that also compares strains of earlier batches."""
 
     buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
     min_samples: Number | None = None  # compare after this many strains were seen in training; null: buffer_size
@@ -181,7 +184,7 @@ class BufferedConfig(CoupledConfig):
 
     @property
     def enough(self) -> int:
-        """`min_samples`, or what it follows."""
+        """Return ``min_samples``, or ``buffer_size`` where that is None."""
         return self.buffer_size if self.min_samples is None else self.min_samples
 
 
@@ -190,7 +193,7 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 
 @dataclass
 class DistributionConfig(CoupledConfig):
-    """A ``CoupledConfig`` whose distance is the distribution matching."""
+    """Configure a ``CoupledConfig`` whose distance is the distribution matching."""
 
     implementation = "dglcell.losses.coupled:DistributionLoss"
 
@@ -204,14 +207,14 @@ class DistributionConfig(CoupledConfig):
 
 @dataclass
 class MseDistSupcrConfig(DistributionConfig):
-    """Squared error + distribution matching + SupCR, within a batch."""
+    """Configure squared error + distribution matching + SupCR, within a batch."""
 
     name: str = "mse_dist_supcr"
 
 
 @dataclass
 class MleDistSupcrConfig(DistributionConfig, BufferedConfig):
-    """Squared error + distribution matching + SupCR, the latter two over a buffer as well."""
+    """Configure squared error + distribution matching + SupCR, the latter two over a buffer as well."""
 
     name: str = "mle_dist_supcr"
     min_samples: Number | None = 64
@@ -222,7 +225,7 @@ Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance"
 
 @dataclass
 class MleWassSupcrConfig(BufferedConfig):
-    """Squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
+    """Configure squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
 
     implementation = "dglcell.losses.coupled:MleWassSupcrLoss"
 
@@ -239,7 +242,7 @@ class MleWassSupcrConfig(BufferedConfig):
 
 
 FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
-"""Schedule → weight of the reconstruction from the transition on."""
+"""This maps schedules to weights of the reconstruction from the transition on."""
 
 Epoch = Annotated[int, at_least(0, "is negative")]
 AlphaSchedule = Annotated[str, one_of(*FINAL_ALPHA)]
@@ -248,7 +251,10 @@ FinalAlpha = Annotated[float, must(lambda alpha: 0 <= alpha <= 1, "is no share",
 
 @dataclass
 class DangoLossConfig(LossConfig):
-    """Reconstruction and interaction, weighted by epoch; defaults as in experiment 006 of the torchcell project."""
+    """Configure reconstruction and interaction, weighted by epoch.
+
+    Defaults are those of experiment 006 of the torchcell project.
+    """
 
     implementation = "dglcell.losses.dango:DangoLoss"
 
@@ -261,7 +267,7 @@ class DangoLossConfig(LossConfig):
         return frozenset({"reconstruction"})
 
     def alpha(self, epoch: int) -> float:
-        """Weight of the reconstruction in an epoch, counted from 0."""
+        """Return the weight of the reconstruction in an epoch, counted from 0."""
         final = FINAL_ALPHA[self.schedule] if self.final_alpha is None else self.final_alpha
         if epoch >= self.transition_epoch:
             return final
@@ -272,4 +278,4 @@ LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber", "log_cosh")
     kind.name: kind
     for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }
-"""`loss.name` → what its section may say."""
+"""This maps `loss.name` to the configuration class of the section."""

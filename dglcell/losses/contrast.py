@@ -1,4 +1,4 @@
-"""Supervised contrast, and what of it changes over the epochs."""
+"""Compute the supervised contrast and its settings that change over the epochs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from torch import Tensor
 
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
-    r"""Mean over i and j ≠ i of how badly j is told from all that are at least as far from i by their labels.
+    r"""Return SupCR: the mean contrastive loss over pairs i and j ≠ i, for each phenotype.
+
+    In a pair, j is compared with all strains that are at least as far from i by their labels.
 
     .. math:: -\log \frac{\exp s_{ij}}{\sum_{k \ne i,\; d_{ik} \ge d_{ij}} \exp s_{ik}},\qquad
               s_{ij} = \cos(e_i, e_j) / \tau,\quad d_{ij} = |y_i - y_j|
 
     Zha et al. 2023, *Rank-N-Contrast: Learning continuous representations for regression*, eq. 1 with cosines. All
-    denominators of an i are sums over the ends of one sorted row; equal distances are in each other's. In
-    logarithms, so that no temperature overflows or vanishes.
+    denominators of an i are sums over the ends of one sorted row; strains at equal distances are in each other's
+    denominators. The computation is in logarithms, so that no temperature makes it overflow or vanish.
 
     Args:
-        embedding_ND: of N strains; a vector of zeros has cosine 0 with every other.
+        embedding_ND: embeddings of N strains; a vector of zeros has cosine 0 with every other.
         target_TN: labels of T phenotypes; NaN where missing.
         temperature: τ.
 
@@ -33,7 +35,7 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
     pair_TNN = present_TN.unsqueeze(2) & present_TN.unsqueeze(1)
     pair_TNN = pair_TNN & ~torch.eye(len(embedding_ND), dtype=torch.bool, device=embedding_ND.device)
     distance_TNN = (target_TN.unsqueeze(2) - target_TN.unsqueeze(1)).abs()
-    # What is no pair comes first, so that it is in no denominator of a pair.
+    # Entries that are no pairs come first, so that they are in no denominator of a pair.
     distance_TNN, order_TNN = distance_TNN.masked_fill(~pair_TNN, -1.0).sort(dim=-1)
     with torch.autocast(embedding_ND.device.type, enabled=False):
         unit_ND = _normalised(embedding_ND)
@@ -46,29 +48,29 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
 
 
 def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
-    """Position in its row of the first element that is equal, for every element."""
+    """Return for every element the position in its row of the first element that is equal."""
     position_N = torch.arange(sorted_TNN.shape[-1], device=sorted_TNN.device)
     differs_TNN = F.pad(sorted_TNN[..., 1:] != sorted_TNN[..., :-1], (1, 0))
     return torch.where(differs_TNN, position_N, 0).cummax(-1).values
 
 
 def _normalised(rows_ND: Tensor) -> Tensor:
-    """Rows of length one; zeros stay zeros, with zero gradient."""
+    """Scale rows to length one; zeros stay zeros, with zero gradient."""
     length_N1 = torch.linalg.vector_norm(rows_ND, dim=-1, keepdim=True)
     return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)
 
 
-# What changes over the epochs: the temperature of the contrast, and how much buffered strains count.
+# Settings that change over the epochs: the temperature of the contrast, and the share of buffered strains.
 
 
 def temperature_at(epoch: int, epochs: int, start: float, end: float, schedule: str) -> float:
-    r"""τ of an epoch, falling from ``start`` towards ``end``, which it would reach in epoch ``epochs``.
+    r"""Return τ of an epoch; it falls from ``start`` towards ``end``, which it would reach in epoch ``epochs``.
 
     Args:
-        epoch: from 0.
-        epochs: of the whole training.
+        epoch: counted from 0.
+        epochs: number of epochs of the whole training.
         start, end: τ₀ and τ₁.
-        schedule: ``none`` keeps τ₀; ``exponential``: :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`; ``cosine``: half a wave.
+        schedule: ``none`` keeps τ₀; ``exponential`` is :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`; ``cosine`` is half a wave.
     """
     share = min(epoch / epochs, 1.0)
     if schedule == "exponential":
@@ -79,14 +81,16 @@ def temperature_at(epoch: int, epochs: int, start: float, end: float, schedule: 
 
 
 def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
-    r"""w, the share of buffered strains among those compared: little while predictions still change quickly.
+    r"""Return w, the share of buffered strains among those compared.
 
-    From 0.1 to 0.3 in a straight line during the warm-up, then :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p
-    from 0 to 1, then 0.9.
+    It is small while predictions still change quickly.
+
+    It rises from 0.1 to 0.3 in a straight line during the warm-up. Then it is
+    :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p from 0 to 1, then 0.9.
 
     Args:
-        epoch: from 0.
-        epochs: of the whole training.
+        epoch: counted from 0.
+        epochs: number of epochs of the whole training.
         warmup: epochs of the straight line; a tenth of all where None.
         stable: the first epoch with 0.9; at half of all where None, but not before the end of the warm-up.
     """

@@ -1,4 +1,4 @@
-"""Losses that compare the strains of a batch, and of earlier batches, with each other."""
+"""Compute losses that compare the strains of a batch, and of earlier batches, with each other."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from dglcell.models.model import Prediction
 
 @dataclass(frozen=True)
 class Rows:
-    """N strains: what is predicted, measured, and where they lie.
+    """Hold the predictions, labels and embeddings of N strains.
 
     Attributes:
-        prediction: [N, T].
-        target: [N, T], NaN where a label is missing or does not take part.
-        embedding: [N, D]; D is 0 where embeddings are not compared.
+        prediction: [N, T] predictions.
+        target: [N, T] labels, NaN where a label is missing or does not take part.
+        embedding: [N, D] embeddings; D is 0 where embeddings are not compared.
     """
 
     prediction: Tensor
@@ -46,12 +46,12 @@ class Rows:
 
     @classmethod
     def of(cls, prediction: Prediction, target_BT: Tensor, *, embeds: bool) -> Rows:
-        """A batch, in the precision of its labels or better.
+        """Make the rows of a batch, in the precision of its labels or better.
 
         Args:
-            prediction: of B strains.
-            target_BT: NaN where missing.
-            embeds: whether embeddings are compared; a prediction without them is then a mistake.
+            prediction: the model's prediction of B strains.
+            target_BT: labels, NaN where missing.
+            embeds: whether embeddings are compared; a prediction without them is then an error.
         """
         dtype = torch.promote_types(prediction.phenotypes.dtype, target_BT.dtype)
         embedding = target_BT.new_empty(len(target_BT), 0) if not embeds else prediction.embedding
@@ -59,11 +59,11 @@ class Rows:
         return cls(prediction.phenotypes.to(dtype), target_BT.to(dtype), embedding.to(dtype))
 
     def detach(self) -> Rows:
-        """The same without gradient."""
+        """Return the same rows without gradient."""
         return Rows(self.prediction.detach(), self.target.detach(), self.embedding.detach())
 
     def gather(self, capacity: int | None) -> Rows:
-        """The rows of all ranks, with gradient; see ``dglcell.losses.loss``.
+        """Return the rows of all ranks, with gradient; see ``dglcell.losses.loss``.
 
         Args:
             capacity: as many rows as any rank can have; shorter batches are filled up with rows without labels. Where
@@ -81,7 +81,10 @@ class Rows:
         return Rows(*gather_rows(torch.cat(filled, dim=1)).split(widths, dim=1))
 
     def some(self, most: int) -> Rows:
-        """The strains with a label, at equal steps where there are more than ``most``. The host waits for it."""
+        """Return the strains with a label, at equal steps where there are more than ``most``.
+
+        The host waits for the device.
+        """
         rows = self.present.any(1).nonzero().squeeze(1)
         if len(rows) > most:
             rows = rows[torch.arange(most, device=rows.device) * len(rows) // most]
@@ -96,7 +99,7 @@ class Rows:
 
     @property
     def present(self) -> Tensor:
-        """[N, T] which labels take part."""
+        """Return which labels take part, [N, T]."""
         return ~self.target.isnan()
 
 
@@ -104,13 +107,13 @@ class Rows:
 
 
 MOST_CONTRASTED = 2048
-"""Strains that the contrast of an evaluation compares with each other: it needs a matrix of them."""
+"""An evaluation's contrast compares at most so many strains with each other, as it needs a matrix of them."""
 
 COLUMNS = ("prediction", "target", "embedding")
 
 
 class RowBuffer(nn.Module):
-    """Keeps the last ``size`` labelled strains, oldest first, without gradient.
+    """Keep the last ``size`` labelled strains, oldest first, without gradient.
 
     Its rows are registered buffers: they follow the device and are saved with checkpoints. They are made when the
     first strains come, whose widths they take; until as many were seen, those in front have no labels. Ranks that add
@@ -133,11 +136,11 @@ class RowBuffer(nn.Module):
             self.register_buffer(column, None)
 
     def newest(self, count: Tensor | None, like: Rows) -> Rows:
-        """All that are kept, of which only the last ``count`` ([]; all where None) have labels.
+        """Return all rows that are kept, of which only the last ``count`` ([]; all where None) have labels.
 
         Args:
-            count: on the device.
-            like: strains of the same widths; before any was added, none of them is given back.
+            count: number of newest rows that keep their labels, on the device.
+            like: rows whose widths the result has; before any row was added, the result is empty.
         """
         rows = self._rows()
         if rows is None:
@@ -157,7 +160,7 @@ class RowBuffer(nn.Module):
         if self._rows() is None:
             self._allocate(rows.prediction, rows.target, rows.embedding)
         together = self.newest(None, like=rows) + rows
-        # Stable: those without labels first, all others by age.
+        # The sort is stable: rows without labels come first, all others by age.
         order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
         for column in COLUMNS:
             getattr(self, column).copy_(getattr(together, column)[order])
@@ -181,11 +184,13 @@ class RowBuffer(nn.Module):
 
 
 Distance = Callable[[Tensor, Tensor], Tensor]
-"""Predictions [T, N], labels [T, N] (NaN where missing) → [T]."""
+"""A distance takes predictions [T, N] and labels [T, N] (NaN where missing), and returns [T]."""
 
 
 class CoupledLoss(Loss):
-    r"""λ₁ · squared error + λ₂ · distance between the distributions of predictions and labels + λ₃ · SupCR.
+    r"""Compute λ₁ · squared error + λ₂ · distance between distributions + λ₃ · SupCR.
+
+    The distance is between the distributions of predictions and of labels.
 
     All terms are over the batches of all ranks together; a phenotype takes part in the last two if at least two of its
     labels are compared. The squared error is over the batch alone; the other two also compare earlier strains of
@@ -202,12 +207,12 @@ class CoupledLoss(Loss):
 
     In training τ and w are recorded among the terms, as ``temperature`` and ``buffer_share``.
 
-    After the losses of the torchcell project, where ranks compared each other's strains without gradient.
+    The losses follow those of the torchcell project, where ranks compared each other's strains without gradient.
 
     Args:
         config: validated.
-        epochs: of the whole training.
-        distance: between distributions.
+        epochs: number of epochs of the whole training.
+        distance: function that computes the distance between distributions.
     """
 
     weight_T: Tensor | None
@@ -220,7 +225,7 @@ class CoupledLoss(Loss):
         self.buffer = RowBuffer(config.buffer_size) if isinstance(config, BufferedConfig) else None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """NaN targets are missing."""
+        """Compute the loss; NaN targets are missing."""
         config = self.config
         batch = Rows.of(prediction, target_BT, embeds=config.supcr > 0)
         batch = batch.gather(self.batch_size if self.training else None)
@@ -242,20 +247,20 @@ class CoupledLoss(Loss):
         return LossTerms(total, terms | self._schedules(epoch, like=total.detach()))
 
     def temperature(self, epoch: int) -> float:
-        """τ of an epoch; the last in evaluation."""
+        """Return τ of an epoch; in evaluation it is that of the last epoch."""
         config, epoch = self.config, epoch if self.training else self.epochs
         start, end, schedule = config.temperature, config.temperature_final, config.temperature_schedule
         return temperature_at(epoch, self.epochs, start, end, schedule)
 
     def share(self, epoch: int) -> float | None:
-        """w of an epoch of training; None without a buffer that follows it."""
+        """Return w of an epoch of training; None without a buffer whose share follows the epoch."""
         config = self.config
         if not isinstance(config, BufferedConfig) or not (config.adaptive and config.buffer_size):
             return None
         return buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
 
     def _schedules(self, epoch: int, like: Tensor) -> dict[str, Tensor]:
-        """What of the loss changes with the epoch, for the record of training."""
+        """Return the values of the loss that change with the epoch, for the record of training."""
         if not self.training:
             return {}
         values = {
@@ -286,13 +291,13 @@ class CoupledLoss(Loss):
 
 @dataclass(frozen=True)
 class Compared:
-    """Which strains are compared with each other.
+    """Say which strains are compared with each other.
 
     Attributes:
-        for_distance: by their predictions.
-        for_supcr: by their embeddings.
-        enough: [] whether there are enough; always where None.
-        supcr_factor: by which the weight of the contrast is multiplied.
+        for_distance: strains that the distance compares by their predictions.
+        for_supcr: strains that SupCR compares by their embeddings.
+        enough: [] bool, whether enough strains were seen to compare them; where None, they always are.
+        supcr_factor: factor by which the weight of the contrast is multiplied.
     """
 
     for_distance: Rows
@@ -305,15 +310,15 @@ class Compared:
 
 
 class DistributionLoss(CoupledLoss):
-    """``mse`` + ``distribution`` + ``supcr``; after ICLoss and MleDistSupCR of the torchcell project.
+    """Compute ``mse`` + ``distribution`` + ``supcr``, after ICLoss and MleDistSupCR of the torchcell project.
 
     There the gradient of the distribution matching had the wrong sign, predictions were sorted against labels in the
-    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. What else
-    differs is said in ``CoupledLoss``.
+    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. Other
+    differences are described in ``CoupledLoss``.
 
     Args:
         config: validated; a ``BufferedConfig`` compares earlier strains as well.
-        epochs: of the whole training.
+        epochs: number of epochs of the whole training.
     """
 
     Config = DistributionConfig
@@ -326,14 +331,14 @@ class DistributionLoss(CoupledLoss):
 
 
 class MleWassSupcrLoss(CoupledLoss):
-    """``mse`` + ``wasserstein`` + ``supcr`` with a buffer; after MleWassSupCR of the torchcell project.
+    """Compute ``mse`` + ``wasserstein`` + ``supcr`` with a buffer, after MleWassSupCR of the torchcell project.
 
-    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. What
-    else differs is said in ``CoupledLoss``.
+    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. Other
+    differences are described in ``CoupledLoss``.
 
     Args:
         config: validated.
-        epochs: of the whole training.
+        epochs: number of epochs of the whole training.
     """
 
     Config = MleWassSupcrConfig

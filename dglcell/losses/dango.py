@@ -1,4 +1,4 @@
-"""DANGO's loss: the networks' reconstruction first, the phenotypes after."""
+"""Compute DANGO's loss, which weighs the networks' reconstruction first and the phenotypes after."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dglcell.models.model import Prediction
 
 
 class DangoLoss(Loss):
-    r"""The sum of reconstruction and interaction, weighted by epoch.
+    r"""Sum reconstruction and interaction, weighted by epoch.
 
     .. math:: \alpha_e \, L_\text{reconstruction} + (1 - \alpha_e)\,
         \operatorname{mean} \log\cosh (\hat y - y)
@@ -26,7 +26,7 @@ class DangoLoss(Loss):
 
     Args:
         config: validated.
-        epochs: of the whole training.
+        epochs: number of epochs of the whole training.
     """
 
     Config = DangoLossConfig
@@ -36,7 +36,7 @@ class DangoLoss(Loss):
         self.config = config
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """NaN targets are missing."""
+        """Compute the loss; NaN targets are missing."""
         alpha, interaction = self.config.alpha(epoch), masked_mean(log_cosh, prediction.phenotypes, target_BT)
         if not self.training:
             return LossTerms(interaction, {"interaction": interaction.detach()})
@@ -46,7 +46,7 @@ class DangoLoss(Loss):
             "weighted_interaction": total.detach(),
             "alpha": torch.full_like(interaction.detach(), alpha),
         }
-        # Several devices expect a gradient of every parameter, zeros too; else what counts for nothing is not computed.
+        # Several devices expect a gradient of every parameter, even of zeros; one device skips a weight of 0.
         if alpha > 0 or dist.is_initialized():
             reconstruction = prediction.auxiliary["reconstruction"]
             weighted = alpha * reconstruction

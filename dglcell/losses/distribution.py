@@ -1,4 +1,4 @@
-"""Distances between the distributions of predictions and labels."""
+"""Compute distances between the distributions of predictions and labels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from torch import Tensor
 
 
 GRID = 512
-"""Points of the density's distribution function, over the range of the labels."""
+"""The density's distribution function is taken at so many points, over the range of the labels."""
 
 
 def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:
-    r"""Mean squared difference between n sorted predictions and the label quantiles at (i − ½)/n, both ascending.
+    r"""Return the mean squared difference between sorted predictions and quantiles of the labels.
 
-    Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution distance constraint*.
+    The n sorted predictions are compared with the label quantiles at (i − ½)/n, both ascending.
+
+    The method is that of Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution
+    distance constraint*.
 
     Args:
         prediction_TN: N strains, T phenotypes.
-        target_TN: NaN where missing: prediction and label then count for nothing.
+        target_TN: labels; where one is missing (NaN), neither it nor its prediction counts.
         bandwidth: see ``label_quantiles``.
 
     Returns:
@@ -37,7 +40,7 @@ def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: f
 
 @torch.no_grad()
 def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
-    """Quantiles (i − ½)/n of the density of n labels, between the smallest and the largest of them.
+    """Return quantiles (i − ½)/n of the density of n labels, between the smallest and the largest of them.
 
     The density is a sum of Gaussians whose standard deviation is ``bandwidth`` times the labels' (n − 1 in its
     denominator), as of ``scipy.stats.gaussian_kde`` with a number for ``bw_method``. Its distribution function is
@@ -48,7 +51,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
         bandwidth: in units of the labels' standard deviation.
 
     Returns:
-        [T, N], ascending; without meaning from n on.
+        [T, N], ascending; values from position n on have no meaning.
     """
     present_TN = ~target_TN.isnan()
     count_T1 = present_TN.sum(-1, keepdim=True).clamp(min=1)
@@ -63,7 +66,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
     grid_TG = torch.lerp(low_T1, high_T1, share_G)
     scaled_TGN = (grid_TG.unsqueeze(2) - labels_TN.unsqueeze(1)) / (bandwidth * sd_T1).clamp(min=smallest).unsqueeze(2)
     cdf_TG = torch.special.ndtr(scaled_TGN).masked_fill(~present_TN.unsqueeze(1), 0.0).sum(-1)
-    # Only what lies between the labels counts: the function runs from 0 to 1 there.
+    # Only the density between the labels counts: the function runs from 0 to 1 there.
     cdf_TG = cdf_TG - cdf_TG[:, :1]
     cdf_TG = cdf_TG / cdf_TG[:, -1:].clamp(min=smallest)
     level_TN = (torch.arange(target_TN.shape[-1], dtype=target_TN.dtype, device=target_TN.device) + 0.5) / count_T1
@@ -71,7 +74,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
 
 
 def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:
-    """[T, N] where the distribution function reaches ``level``, linear between grid points."""
+    """Return where the distribution function reaches ``level``, linear between grid points, [T, N]."""
     right_TN = torch.searchsorted(cdf_TG.contiguous(), level_TN.contiguous()).clamp(1, cdf_TG.shape[-1] - 1)
     left_TN = right_TN - 1
     low_TN, high_TN = cdf_TG.gather(-1, left_TN), cdf_TG.gather(-1, right_TN)
@@ -83,7 +86,7 @@ def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:
 
 
 def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tensor, p: int) -> Tensor:
-    r"""What it costs to move the values x onto the values y, :math:`\tfrac1p W_p^p`, exactly.
+    r"""Return the exact cost :math:`\tfrac1p W_p^p` of moving the values x onto the values y.
 
     On a line the best plan keeps the order (Peyré and Cuturi 2019, *Computational optimal transport*, §2.6), so the
     cost is that between the quantile functions. These step at multiples of 1/n and 1/m; in units of 1/(nm) all steps
@@ -92,7 +95,7 @@ def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tenso
 
     Args:
         x_TN, y_TM: T pairs of samples.
-        has_x_TN, has_y_TM: which values count.
+        has_x_TN, has_y_TM: bool, which values count.
         p: 1 or 2.
 
     Returns:
@@ -112,11 +115,11 @@ def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tenso
 
 
 def _steps(sorted_TN: Tensor, count_T1: Tensor) -> Tensor:
-    """[T, N] 1, 2, … up to the number of values that count, then that number."""
+    """Return 1, 2, … up to the number of values that count, then that number, [T, N]."""
     return torch.arange(1, sorted_TN.shape[-1] + 1, device=sorted_TN.device).minimum(count_T1)
 
 
 def _value_at(sorted_TN: Tensor, ends_TN: Tensor, starts_TK: Tensor) -> Tensor:
-    """[T, K] the value of a quantile function right of ``starts``."""
+    """Return the value of a quantile function right of ``starts``, [T, K]."""
     step_TK = torch.searchsorted(ends_TN, starts_TK, right=True)
     return sorted_TN.gather(-1, step_TK.clamp(max=sorted_TN.shape[-1] - 1))

@@ -1,4 +1,4 @@
-"""Losses label by label: squared error, Huber, log-cosh, Gaussian likelihood, binary cross-entropy."""
+"""Compute losses label by label: squared error, Huber, log-cosh, Gaussian likelihood, binary cross-entropy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from dglcell.models.model import Prediction
 
 
 def squared_error(error: Tensor) -> Tensor:
-    """``error²``, element by element."""
+    """Return ``error²``, element by element."""
     return error.square()
 
 
 def huber(error: Tensor) -> Tensor:
-    """``error² / 2`` within one unit of the normalised label, ``|error| − 1/2`` beyond; element by element.
+    """Return ``error² / 2`` within one unit of the normalised label and ``|error| − 1/2`` beyond it.
+
+    The loss is element by element.
 
     Huber 1964, *Robust estimation of a location parameter*.
     """
@@ -30,7 +32,7 @@ def huber(error: Tensor) -> Tensor:
 
 
 def log_cosh(error: Tensor) -> Tensor:
-    """``log cosh(error)``, element by element, as ``|e| + softplus(−2|e|) − log 2``.
+    """Return ``log cosh(error)``, element by element, as ``|e| + softplus(−2|e|) − log 2``.
 
     The direct form overflows in float32 beyond an error of about 89.
     """
@@ -45,11 +47,11 @@ ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber"
 
 
 class MaskedLoss(Loss):
-    """Mean of an element-wise loss over the labels that are there, of all ranks; see ``dglcell.losses.loss``.
+    """Average an element-wise loss over the labels of all ranks that are not missing; see ``dglcell.losses.loss``.
 
     Args:
-        config: names a key of ``ELEMENTS``.
-        epochs: of the whole training.
+        config: validated; its name is a key of ``ELEMENTS``.
+        epochs: number of epochs of the whole training.
     """
 
     Config = MaskedConfig
@@ -61,22 +63,28 @@ class MaskedLoss(Loss):
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
 
 
 def masked_mean(
     element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor, weight_T: Tensor | None = None
 ) -> Tensor:
-    """Mean of ``element(prediction − target)`` over the labels that are there, of all ranks; zero where there is none.
+    """Return the mean of ``element(prediction − target)`` over the labels of all ranks; zero where there is none.
 
-    One all-reduce of 2 T numbers: a mean of the ranks' own means would count a label the more, the fewer its rank has.
+    Missing labels are left out.
+
+    It takes one all-reduce of 2 T numbers: a mean of the ranks' means would give labels of ranks with few labels more
+    weight.
     """
     return mean_cost(sum_over_ranks(element_sums(element, prediction_BT, target_BT)), weight_T)
 
 
 def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
-    """[2, T] sums and numbers of ``element(prediction − target)`` over the labels that are there, of this rank."""
+    """Return sums and numbers of ``element(prediction − target)`` over this rank's labels, [2, T].
+
+    Missing labels are left out.
+    """
     present_BT = ~target_BT.isnan()
     return label_sums(element((prediction_BT - target_BT).masked_fill(~present_BT, 0.0)), present_BT)
 
@@ -85,16 +93,16 @@ def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, tar
 
 
 class GaussianLoss(Loss):
-    r"""Negative log-likelihood of normally distributed labels, with a noise level σ_t for each phenotype.
+    r"""Compute the negative log-likelihood of normally distributed labels, with a noise level σ_t for each phenotype.
 
-    The mean of ``(error² / σ_t² + log σ_t²) / 2`` over the labels that are there, of all ranks. σ_t² is the running
-    mean of the phenotype's squared error in training, starting from 1, the variance of normalised labels. It is the
-    value that maximises the likelihood. A precise screen counts more than a noisy one (Kendall et al. 2018, eq. 7, with
-    the noise estimated instead of learned).
+    The loss is the mean of ``(error² / σ_t² + log σ_t²) / 2`` over all ranks' labels that are not missing. σ_t² is the
+    running mean of the phenotype's squared error in training, starting from 1, the variance of normalised labels. It is
+    the value that maximises the likelihood. A precise screen counts more than a noisy one (Kendall et al. 2018, eq. 7,
+    with the noise estimated instead of learned).
 
     Args:
         config: validated.
-        epochs: of the whole training.
+        epochs: number of epochs of the whole training.
     """
 
     Config = GaussianConfig
@@ -106,7 +114,7 @@ class GaussianLoss(Loss):
         self.register_buffer("variance_T", None)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         sums_2T = sum_over_ranks(element_sums(squared_error, prediction.phenotypes, target_BT))
         (total_T, _), (seen_T, count_T) = sums_2T, sums_2T.detach()
         if self.variance_T is None:
@@ -128,11 +136,11 @@ class GaussianLoss(Loss):
 
 
 class BceLoss(Loss):
-    """Mean of ``−y log σ(x) − (1 − y) log(1 − σ(x))`` over the labels that are there, of all ranks.
+    """Average ``−y log σ(x) − (1 − y) log(1 − σ(x))`` over the labels of all ranks that are not missing.
 
     Args:
         config: validated.
-        epochs: of the whole training.
+        epochs: number of epochs of the whole training.
     """
 
     Config = BceConfig
@@ -143,7 +151,7 @@ class BceLoss(Loss):
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         present_BT = ~target_BT.isnan()
         label_BT = target_BT.masked_fill(~present_BT, 0.0)
         cost_BT = F.binary_cross_entropy_with_logits(

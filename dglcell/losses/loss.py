@@ -1,4 +1,4 @@
-"""What every loss is: labels of which some are missing, weights of phenotypes, sums over all ranks."""
+"""Define the base class of losses, weights of phenotypes, missing labels, and sums over all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dglcell.plugins import class_of
 
 @dataclass(frozen=True)
 class LossTerms:
-    """A loss and what it is made of.
+    """Hold a loss and its terms.
 
     Attributes:
         total: scalar with gradient.
@@ -32,14 +32,14 @@ class LossTerms:
 
 
 class Loss(nn.Module):
-    """A loss over labels of which some are missing, in normalised units.
+    """Compute a loss over labels of which some are missing, in normalised units.
 
     With several ranks it is the loss of all their batches together, the same number on each of them, and its gradient
     is right once DistributedDataParallel has averaged it; see ``dglcell.losses.loss``. It is made with two arguments,
     ``config`` and ``epochs``, the number of the whole training.
 
     Attributes:
-        Config: what its section of a configuration may say.
+        Config: class of the loss section of a configuration.
         batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
             strains ask for it in every step, which the host waits for.
     """
@@ -49,21 +49,21 @@ class Loss(nn.Module):
 
     @abstractmethod
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """The loss of one batch.
+        """Compute the loss of one batch.
 
         Args:
-            prediction: of B strains.
+            prediction: the model's prediction of B strains.
             target_BT: [B, T], NaN where missing.
-            epoch: from 0.
+            epoch: counted from 0.
         """
 
 
 def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) -> Loss:
-    """The loss of a configuration.
+    """Make the loss of a configuration.
 
     Args:
-        config: validated; a name that is none of ``LOSSES`` is a class of one's own.
-        epochs: of the whole training, for schedules.
+        config: validated; a name that is not a key of ``LOSSES`` is a class of your own.
+        epochs: number of epochs of the whole training, for schedules.
         batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
     """
     kind: type[Loss] = class_of("loss", config.name, LOSSES)
@@ -84,7 +84,10 @@ _sees_all = False
 
 @contextmanager
 def all_rows_here() -> Iterator[None]:
-    """Within it every rank has the rows of all of them, so that sums and rows over the ranks are its own."""
+    """Treat this rank's rows as those of all ranks, for the length of a ``with`` block.
+
+    Within it every rank has the rows of all of them, so that sums and rows over the ranks are its own.
+    """
     global _sees_all
     _sees_all = True
     try:
@@ -94,26 +97,26 @@ def all_rows_here() -> Iterator[None]:
 
 
 def world_size() -> int:
-    """Number of processes whose rows belong together."""
+    """Return the number of processes whose rows belong together."""
     return 1 if _sees_all or not (dist.is_available() and dist.is_initialized()) else dist.get_world_size()
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of the ranks' ``values``, on every rank; one small all-reduce."""
+    """Return the sum of the ranks' ``values``, on every rank; this is one small all-reduce."""
     return values if world_size() == 1 else _SumOverRanks.apply(values)
 
 
 def gather_rows(rows_BX: Tensor) -> Tensor:
-    """The ranks' ``rows``, on every rank; as many of each.
+    """Return the ranks' ``rows``, on every rank; each rank must have as many.
 
-    The first of every rank come first, then the second ones: the order in which the ranks were dealt their strains, so
-    that what depends on it (which strains a buffer forgets) is as in a single process.
+    The first row of every rank comes first, then the second rows: this is the order in which the ranks were dealt their
+    strains. What depends on it (which strains a buffer forgets) is then as in a single process.
     """
     return rows_BX if world_size() == 1 else _GatherRows.apply(rows_BX)
 
 
 def largest_over_ranks(number: int, device: torch.device) -> int:
-    """The largest of the ranks' numbers. The host waits for it."""
+    """Return the largest of the ranks' numbers. The host waits for it."""
     if world_size() == 1:
         return number
     largest = torch.tensor(number, device=device)
@@ -153,12 +156,15 @@ class _GatherRows(torch.autograd.Function):
 
 
 def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:
-    """[2, T] sums and numbers of the costs of the labels that are there. Sums of parts of a batch add up."""
+    """Return sums and numbers of the costs of the labels that are not missing, [2, T].
+
+    Sums of parts of a batch add up.
+    """
     return torch.stack([cost_BT.masked_fill(~present_BT, 0.0).sum(0), present_BT.sum(0).to(cost_BT.dtype)])
 
 
 def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Scalar mean of what ``label_sums`` summed; zero where there is no label.
+    """Return the scalar mean of what ``label_sums`` summed; zero where there is no label.
 
     Without weights every label counts alike. With weights it is the weighted mean over the phenotypes that have
     labels, each with the mean of its own, however many these are.
@@ -170,12 +176,15 @@ def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
 
 
 def mean_over_phenotypes(cost_T: Tensor, counts_T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Scalar mean over the phenotypes that count, weighted where weights are given; zero where none counts."""
+    """Return the scalar mean over the phenotypes that count; zero where none counts.
+
+    The mean is weighted where weights are given.
+    """
     weight_T = counts_T.to(cost_T.dtype) if weight_T is None else weight_T * counts_T
     whole = weight_T.sum()
     return (cost_T * weight_T).sum() / whole.masked_fill(whole == 0, 1.0)
 
 
 def phenotype_weights(config: WeightedConfig) -> Tensor | None:
-    """[T] the weights of phenotypes that a configuration gives; None where every label counts alike."""
+    """Return the weights of phenotypes that a configuration gives, [T]; None where every label counts alike."""
     return None if config.phenotype_weights is None else torch.tensor(config.phenotype_weights)

@@ -1,1 +1,1 @@
-"""Models: layers put together, and what their sections of a configuration may say."""
+"""Put layers together to models, and define their sections of a configuration."""

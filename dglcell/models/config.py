@@ -1,4 +1,4 @@
-"""What an experiment says about its model. No torch is needed to read it."""
+"""Define what an experiment says about its model; reading it needs no torch."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ Pool = Annotated[
 ]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 
-# What the configurations of all models have in common.
+# Keys that the configurations of all models have in common.
 
 
 @dataclass
 class ModelConfig:
-    """A model; each kind adds its own keys.
+    """Configure a model; each kind adds its own keys.
 
-    Attributes of the class, which are no keys: ``implementation``, the model as MODULE:CLASS; ``base``, a file of this
-    package with settings that fit it.
+    Two attributes of the class are no keys: ``implementation`` is the model as MODULE:CLASS, and ``base`` is a file of
+    this package with settings that fit it.
     """
 
     implementation = ""
@@ -75,40 +75,46 @@ class ModelConfig:
         check_values(self, "model")
 
     def provides(self) -> frozenset[str]:
-        """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
+        """Return what predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
         return frozenset()
 
     def requires(self) -> dict[str, str]:
-        """What the loss must read of ``provides``, as nothing else trains it: name → what to set where it does not."""
+        """Return what the loss must read of ``provides``: name → what to set where it does not.
+
+        Nothing else trains these parts.
+        """
         return {}
 
     def is_autotuned(self) -> bool:
-        """Whether something is chosen by measuring when a run starts."""
+        """Return whether something is chosen by measuring when a run starts."""
         return False
 
     def without_messages(self) -> ModelConfig | None:
-        """The same with no round of messages; None where it passes none in rounds."""
+        """Return the same configuration with no round of messages; None where it passes none in rounds."""
         return None
 
     def about(self) -> str:
-        """A few words for the report."""
+        """Describe the model in a few words, for the report."""
         return self.name
 
     def uses_metabolism(self) -> bool:
-        """Whether it reads reactions and metabolites."""
+        """Return whether the model reads reactions and metabolites."""
         return False
 
     def needs_relations(self) -> bool:
-        """Whether it cannot do without an edge."""
+        """Return whether the model needs at least one edge."""
         return True
 
 
-# What the configurations of models that encode the cell graph have in common.
+# Keys of all models that encode the cell graph.
 
 
 @dataclass
 class EncoderConfig(ModelConfig):
-    """Message passing over the cell graph (``dglcell.models.encoder.CellEncoder``) and a head on deleted genes."""
+    """Configure message passing over the cell graph and a head on deleted genes.
+
+    The encoder is ``dglcell.models.encoder.CellEncoder``.
+    """
 
     hidden: Count = 64  # H, width of every state
     layers: Number = 3  # L, rounds of message passing
@@ -165,7 +171,7 @@ class EncoderConfig(ModelConfig):
             raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
 
     def convolution(self) -> tuple[type[Convolution], ConvOptions]:
-        """The class of convolutions, and what they are made with.
+        """Return the class of convolutions, and the options that they are made with.
 
         Raises:
             ConfigError: the class or a key is wrong.
@@ -192,7 +198,7 @@ class EncoderConfig(ModelConfig):
         return self.layers > 0
 
     def combination_of_relations(self) -> CrossRelation:
-        """The keys that say how relations are combined."""
+        """Return the keys that say how relations are combined."""
         return CrossRelation(
             self.cross_relation,
             self.cross_relation_heads,
@@ -221,11 +227,11 @@ class EncoderConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class ShippedConv:
-    """A convolution of this package.
+    """Describe a convolution of this package.
 
     Attributes:
-        implementation: it, as MODULE:CLASS.
-        of: what it takes of the keys of a model.
+        implementation: the convolution, as MODULE:CLASS.
+        of: makes its options from the keys of a model.
     """
 
     implementation: str
@@ -240,15 +246,15 @@ CONVS = {
     "sage": ShippedConv("dglcell.nn.convolutions:SAGEConv", lambda model: ConvOptions()),
     "gatv2": ShippedConv("dglcell.nn.convolutions:GATv2Conv", lambda model: GATv2Options(model.conv_heads)),
 }
-"""Values of `model.conv`."""
+"""These are the values of `model.conv`."""
 
 
-# What a configuration can say about the heterograph model.
+# Keys of the heterograph model.
 
 
 @dataclass
 class HeteroCellConfig(EncoderConfig):
-    """The heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
+    """Configure the heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
 
     implementation, base = "dglcell.models.hetero_cell:HeteroCell", "bases/growth.yaml"
 
@@ -300,7 +306,7 @@ class HeteroCellConfig(EncoderConfig):
             )
 
 
-# What a configuration can say about the set operator model.
+# Keys of the set operator model.
 
 
 OPERATORS = ("local", "cross_attention", "both")
@@ -309,7 +315,10 @@ Operator = Annotated[str, one_of(*OPERATORS)]
 
 @dataclass
 class SetOperatorConfig(EncoderConfig):
-    """The wild type encoded once, and deleted genes acting on it (``dglcell.models.set_operator.SetOperator``)."""
+    """Configure the model of a wild type encoded once on which deleted genes act.
+
+    The model is ``dglcell.models.set_operator.SetOperator``.
+    """
 
     implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
 
@@ -347,7 +356,7 @@ class SetOperatorConfig(EncoderConfig):
         return f"{self.name}, {self.operator}"
 
 
-# What a configuration can say about DANGO.
+# Keys of DANGO.
 
 
 Target = Annotated[str, one_of("binary", "weight")]
@@ -360,7 +369,10 @@ ZeroWeights = Annotated[
 
 @dataclass
 class DangoConfig(ModelConfig):
-    """DANGO (``dglcell.models.dango.Dango``); defaults as in experiment 006 of the torchcell project."""
+    """Configure DANGO (``dglcell.models.dango.Dango``).
+
+    Defaults are those of experiment 006 of the torchcell project.
+    """
 
     implementation = "dglcell.models.dango:Dango"
 
@@ -400,4 +412,4 @@ class DangoConfig(ModelConfig):
 
 
 MODELS: dict[str, type[ModelConfig]] = {kind.name: kind for kind in (HeteroCellConfig, SetOperatorConfig, DangoConfig)}
-"""`model.name` → what its section may say."""
+"""This maps `model.name` to the configuration class of the section."""

@@ -1,4 +1,4 @@
-"""DANGO: embeddings from reconstructed networks, and self-attention among the deleted genes."""
+"""Build DANGO: embeddings from reconstructed networks, and self-attention among the deleted genes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from dglcell.nn.dango import AdjacencyTarget, MetaEmbedding, NetworkEncoder, Rec
 from dglcell.nn.heads import HyperSAGNN, SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
-# How much the pairs that are no edges count when DANGO reconstructs a network: λ, by rule or by configuration.
+# Weights λ, by rule or by configuration, of pairs without an edge when DANGO reconstructs a network.
 
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
-"""More of a network's zeros than this became edges between two versions: its zeros are uncertain."""
+"""These are values of λ: the first is for networks of which many zeros became edges between two versions, so that zeros
+are uncertain, and the second for all others."""
 
 CHANNEL_ZERO_WEIGHTS = {
     "neighborhood": UNCERTAIN,
@@ -33,16 +34,16 @@ CHANNEL_ZERO_WEIGHTS = {
     "cooccurence": CERTAIN,
     "database": CERTAIN,
 }
-"""λ by channel of STRING, from its growth between versions 9.1 and 11.0, as the torchcell project found it among the
-genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
+"""This is λ by channel of STRING. It follows from the channel's growth between versions 9.1 and 11.0, as the torchcell
+project found it among the genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
 
 
 def zero_weight(relation: str, given: Mapping[str, float]) -> float:
-    """λ of one network.
+    """Return λ of one network.
 
     Args:
-        relation: its name; see ``channel_of``.
-        given: relation → λ from the configuration, which comes first.
+        relation: name of the network; see ``channel_of``.
+        given: relation → λ from the configuration, which has precedence over the rule.
 
     Raises:
         ConfigError: nothing is given, and the name ends in no channel.
@@ -61,7 +62,7 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
 
 
 def channel_of(relation: str) -> str | None:
-    """The channel of STRING that the name of a network is, or ends in after an underscore; None for other names."""
+    """Return the channel of STRING that a network's name is, or ends in after an underscore; None for other names."""
     found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
     return next(found, None)
 
@@ -70,7 +71,7 @@ def channel_of(relation: str) -> str | None:
 
 
 class KeptStates(NamedTuple):
-    """Gene states, and the weights that they were computed from: their versions and places, and themselves."""
+    """Hold gene states with the weights that they were computed from, and these weights' versions and places."""
 
     marks: list[tuple[int, int]]
     weights: list[Tensor]
@@ -94,7 +95,7 @@ class Dango(StrainModel):
     undirected pair counts in both directions. Defaults are those of the torchcell project's experiment 006. The code
     that DANGO's authors released differs from it, and both from the paper; options bring it back: wider states, silu,
     embeddings of N(0, 1), two layers that reconstruct scaled edge weights with means gene by gene, one layer that
-    weighs networks, λ = 1 for ``neighborhood``, and another score (``ReleasedSAGNN``). Two differences remain. The
+    weights networks, λ = 1 for ``neighborhood``, and another score (``ReleasedSAGNN``). Two differences remain. The
     released code draws five neighbours per gene and round, where this takes the mean over all. And it puts a Linear
     layer before each mean, which joined with the one after it is one Linear layer.
 
@@ -107,7 +108,7 @@ class Dango(StrainModel):
         features: ``gene`` → [N, F] fixed input features, added to the embeddings through a Linear; optional.
 
     Raises:
-        ConfigError: a network is unknown or has no rule for its λ; there is none.
+        ConfigError: a network is unknown or has no rule for its λ, or there is no network.
     """
 
     Config = DangoConfig
@@ -143,7 +144,7 @@ class Dango(StrainModel):
         return AdjacencyTarget(self.cell[relation], weight, config.reconstruction_target, config.reconstruction_mean)
 
     def encode(self) -> list[Tensor]:
-        """[N, H] gene states in each network."""
+        """Return the gene states in each network, [N, H]."""
         x_NH = self.embedding.weight
         if GENE in self.features:
             x_NH = x_NH + self.project[GENE](self.features[GENE])
@@ -151,7 +152,10 @@ class Dango(StrainModel):
         return [encoder(self.cell[relation], x_NH, self.config.kernel) for encoder, relation in pairs]
 
     def reconstruct(self, states: list[Tensor] | None = None) -> Tensor:
-        """Mean reconstruction error of the networks, a scalar; of their states, encoded anew where None."""
+        """Return the mean reconstruction error of the networks, a scalar.
+
+        It is that of the given states, which are encoded anew where None.
+        """
         known = zip(self.heads, states or self.encode(), self.targets, strict=True)
         return torch.stack([head(x_NH, target) for head, x_NH, target in known]).mean()
 
@@ -169,25 +173,26 @@ class Dango(StrainModel):
         return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
 
     def _kept_states(self) -> Tensor:
-        """[N, H] gene states of these weights, as long as nothing writes to them."""
+        """Return the gene states of the present weights; they are kept as long as nothing writes to these, [N, H]."""
         weights = [parameter.detach() for parameter in self.parameters()]
-        # Writing to a tensor raises its version; weights that are replaced lie elsewhere, because these are held.
+        # Writing to a tensor raises its version. Replaced weights lie at other addresses, as the old ones are held.
         marks = [(weight._version, weight.data_ptr()) for weight in weights]
         if self._kept is None or self._kept.marks != marks:
             self._kept = KeptStates(marks, weights, self.meta(torch.stack(self.encode(), dim=1)))
         return self._kept.states_NH
 
     def train(self, mode: bool = True) -> Dango:
-        """Also forgets the gene states that evaluation kept."""
+        """Set the mode, and forget the gene states that evaluation kept."""
         self._kept = None
         return super().train(mode)
 
 
 def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:
-    """The gene–gene relations of the cell graph that the configuration uses.
+    """Return the gene–gene relations of the cell graph that the configuration uses.
 
     Raises:
-        ConfigError: `model.relations` names another one, `model.zero_weights` one that is not used, or there is none.
+        ConfigError: `model.relations` names another one, `model.zero_weights` one that is not used, or there is no
+            network.
     """
     known = {relation[1]: relation for relation in cell.relations if relation[0] == relation[2] == GENE}
     if not known:
@@ -211,7 +216,7 @@ def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:
 
 
 def make_scorer(config: DangoConfig, outputs: int) -> nn.Module:
-    """The module that scores sets of gene states."""
+    """Make the module that scores sets of gene states."""
     if config.scorer == "released":
         return ReleasedSAGNN(
             config.hidden, outputs, heads=config.heads, activation=config.activation, dropout=config.dropout
@@ -230,7 +235,7 @@ def make_scorer(config: DangoConfig, outputs: int) -> nn.Module:
 
 
 def initialise(module: nn.Module) -> None:
-    """Xavier (with the gain of ReLU) for Linear layers, queries, keys and values apart; zeros for biases."""
+    """Initialise Linear layers by Xavier (gain of ReLU; queries, keys and values apart) and biases with zeros."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
         nn.init.zeros_(module.bias)

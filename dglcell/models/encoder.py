@@ -1,4 +1,4 @@
-"""The encoder of models that pass messages over the cell graph."""
+"""Encode the cell graph, for models that pass messages over it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from dglcell.perturbation.states import States
 
 
 class CellEncoder(nn.Module):
-    """Embeddings of all nodes, a preprocessor, then L rounds of message passing over surviving edges.
+    """Embed all nodes, apply a preprocessor, then L rounds of message passing over surviving edges.
 
     Args:
         cell: the cell graph; becomes part of the module, so it follows it to any device.
         config: validated.
-        read: node types whose states are wanted.
+        read: node types whose final states the model reads.
         features: node type → [N, F] fixed input features, added through a Linear; optional.
-        make_conv: relation → its convolution in one layer; by the configuration where None.
+        make_conv: relation → its convolution in one layer; where None, the configuration decides.
 
     Attributes:
         plan: the relations that each layer computes, first layer first.
-        node_types: those that anything wanted depends on.
+        node_types: node types that the states of ``read`` depend on.
 
     Raises:
         ConfigError: the configuration names relations or node types that the cell graph lacks.
@@ -99,7 +99,7 @@ class CellEncoder(nn.Module):
 
     @property
     def rows_per_strain(self) -> int:
-        """Rows that a strain has in all relations of all layers."""
+        """Return the number of rows that a strain has in all relations of all layers."""
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
     def spread_embeddings(self) -> None:
@@ -111,11 +111,11 @@ class CellEncoder(nn.Module):
 
     @Part("updates")
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
-        """Node states of every strain after L rounds: node type → [N, B, H].
+        """Return the node states of every strain after L rounds: node type → [N, B, H].
 
         Args:
             perturbed: the strains' graphs.
-            kept_pass: what earlier batches have computed of the base with the same weights; optional.
+            kept_pass: results for the base that earlier batches computed with the same weights; optional.
         """
 
         def inputs(node_type: str) -> Tensor:
@@ -128,7 +128,10 @@ class CellEncoder(nn.Module):
 
     @torch.no_grad()
     def relation_weights(self) -> list[RelationWeights]:
-        """How much of each relation every layer's learned combinations take, in the wild type.
+        """Return how much of each relation every layer's learned combinations take, in the wild type.
+
+        There is one entry for each layer and node type with a learned combination: none for sums and means, and none
+        where only one relation ends in a node type.
 
         For each layer and node type with a learned combination: none for sums and means, and where but one relation
         ends in a node type.
@@ -146,7 +149,7 @@ class CellEncoder(nn.Module):
         return found
 
     def inputs(self, node_type: str) -> Tensor:
-        """[N, H] what the first round starts from."""
+        """Return the states that the first round starts from, [N, H]."""
         embedding = self.embeddings[node_type]
         assert isinstance(embedding, nn.Embedding)
         x_NH: Tensor = embedding.weight
@@ -157,11 +160,11 @@ class CellEncoder(nn.Module):
 
 
 class PerturbedModel(StrainModel):
-    """A model that computes on the strains' own graphs, so that strategies and kernels can be chosen by measuring.
+    """Compute on the strains' own graphs, so that strategies and kernels can be chosen by measuring.
 
     Attributes:
         encoder: passes messages over the strains' graphs.
-        autotuned: what ``auto`` takes; the device's defaults where None.
+        autotuned: the choices for ``auto``; the device's defaults where None.
     """
 
     Config = HeteroCellConfig
@@ -175,7 +178,7 @@ class PerturbedModel(StrainModel):
 
 
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:
-    """The relations of the cell graph that the configuration uses.
+    """Return the relations of the cell graph that the configuration uses.
 
     Raises:
         ConfigError: `model.relations` names one that the cell graph lacks, or none is left.
@@ -204,7 +207,7 @@ def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation
 
 
 def preprocessor(config: EncoderConfig) -> nn.Sequential:
-    """Linear layers between embeddings and message passing; one norm, after the last Linear."""
+    """Make the Linear layers between embeddings and message passing, with one norm after the last of them."""
     modules: list[nn.Module] = []
     for i in range(config.preprocessor_layers):
         modules.append(nn.Linear(config.hidden, config.hidden))
@@ -215,7 +218,7 @@ def preprocessor(config: EncoderConfig) -> nn.Sequential:
 
 
 def make_link(cell: ResidentCell, config: EncoderConfig, outputs: int) -> Link | None:
-    """What makes phenotypes of a model's scores; None where scores are phenotypes."""
+    """Make the link from a model's scores to phenotypes; None where scores are phenotypes."""
     if config.link == "identity":
         return None
     node_type = REACTION if config.metabolism and REACTION in cell.num_nodes else GENE
@@ -223,12 +226,12 @@ def make_link(cell: ResidentCell, config: EncoderConfig, outputs: int) -> Link |
 
 
 def make_local_head(config: EncoderConfig, outputs: int, genes: int) -> LocalHead:
-    """The head on the deleted genes that a configuration asks for.
+    """Make the head on the deleted genes that a configuration asks for.
 
     Args:
         config: validated.
-        outputs: T.
-        genes: of the cell graph.
+        outputs: number T of phenotypes.
+        genes: number of genes of the cell graph.
     """
     attention, factorisation = None, None
     if config.local_kind != "factorisation":

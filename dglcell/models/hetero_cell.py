@@ -1,4 +1,4 @@
-"""The heterograph model: wild type against strain, over every strain's own graph."""
+"""Build the heterograph model, which compares the wild type with every strain's own graph."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class HeteroCell(PerturbedModel):
     6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
-    After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
-    norms.
+    The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
+    norms are per node.
 
     While gradients are off in evaluation mode, the strategy ``difference`` computes the wild type's rows of every layer
     once, and keeps them until the weights change. Of batches with ``shared`` deletions it also keeps the rows of the
@@ -98,7 +98,7 @@ class HeteroCell(PerturbedModel):
         self._base_cache.forget()
 
     def train(self, mode: bool = True) -> HeteroCell:
-        """Also forgets what evaluation kept of the wild type."""
+        """Set the mode, and forget what evaluation kept of the wild type."""
         self._base_cache.forget()
         return super().train(mode)
 
@@ -138,11 +138,11 @@ class HeteroCell(PerturbedModel):
 
     @property
     def _readout_width(self) -> int:
-        """Numbers that the global head sees of a strain."""
+        """Return how many numbers of a strain the global head sees."""
         return self.config.hidden * len(self.config.pool) + (0 if self.flux_rounds is None else len(PARTS))
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
-        """[1, T] the score of the strain without deletions."""
+        """Return the score of the strain without deletions, [1, T]."""
         score_1T: Tensor = self.global_head(like_BT.new_zeros(1, self._readout_width))
         if self.local_head is not None:
             score_1T, _ = self.combination(score_1T, torch.zeros_like(score_1T))
@@ -159,7 +159,7 @@ class HeteroCell(PerturbedModel):
         return self.autotuned or Autotuned.default(next(self.parameters()).device.type)
 
     def _recomputes(self, num_strains: int, autotuned: Autotuned) -> bool:
-        """Whether the backward pass computes layers once more instead of keeping what they went through."""
+        """Return whether the backward pass computes layers once more instead of keeping their intermediate results."""
         if self.config.recompute != "auto":
             return self.config.recompute == "true"
         numbers = self.encoder.rows_per_strain * num_strains * self.config.hidden
@@ -173,11 +173,13 @@ class HeteroCell(PerturbedModel):
         strategy: str | None = None,
         edges: EdgePerturbations | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """[B, D] by how much the pooled states of B strains differ from the base's, and [N, H] the base's genes.
+        """Return the strains' differences and the base's gene states.
+
+        The differences are [B, D]: the pooled states of B strains less those of the base. The states are [N, H].
 
         Args:
             genotypes: the strains.
-            kept_pass: what is known of the base.
+            kept_pass: results for the base that were already computed.
             strategy: the configured one where None.
             edges: changed edges.
         """
@@ -191,11 +193,11 @@ class HeteroCell(PerturbedModel):
         return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE].base_NH
 
     def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> tuple[Tensor, Tensor]:
-        """The same for strains with deletions in common, and [N, H] the wild type's genes.
+        """Return the same for strains with deletions in common, with the wild type's gene states, [N, H].
 
-        First by how much the strain with only these deletions differs from the wild type, which batches that follow
-        each other have in common; then by how much the others differ from that strain: in the first round only rows in
-        which a strain differs from *it* are computed, and in later ones as long as these are few.
+        First it computes by how much the strain with only these deletions differs from the wild type, which consecutive
+        batches have in common. Then it computes by how much the others differ from that strain: in the first round only
+        rows in which a strain differs from *it* are computed, and in later ones as long as these are few.
         """
         of_shared = self._base_cache.replay(self, genotypes.shared)
         assert of_shared is not None
@@ -207,7 +209,7 @@ class HeteroCell(PerturbedModel):
         return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
-        """Pooled states, times the number of nodes where so configured."""
+        """Pool states; they are multiplied by the number of nodes where so configured."""
         pooled: Pooled = self.pools[node_type](states, kept)
         scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)

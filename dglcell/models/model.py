@@ -1,4 +1,4 @@
-"""What every model of strains is, and what it returns."""
+"""Define the base class of models of strains, and the predictions that they return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 class OnDemand(Mapping[str, Tensor]):
-    """Scalars that are computed when they are read, and then kept: what no loss asks for costs nothing.
+    """Compute scalars when they are first read, and keep them, so that unread ones cost nothing.
 
     Args:
         makers: name → function that computes it.
@@ -45,13 +45,13 @@ class OnDemand(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about B strains.
+    """Hold what a model predicts for B strains.
 
     Attributes:
         phenotypes: [B, T] in normalised units.
-        embedding: [B, D] of the strains, for losses and plots; None for a model that has none. For ``hetero_cell``
-            it is z_p = z_w − z_i.
-        parts: name → [B, T], what the prediction is combined from, e.g. ``global`` and ``local``.
+        embedding: [B, D] embedding of the strains, for losses and plots; None for a model that has none. For
+            ``hetero_cell`` it is z_p = z_w − z_i.
+        parts: name → [B, T], predictions that the phenotypes are combined from, e.g. ``global`` and ``local``.
         gates: [B, T, len(parts)] weights of the parts in their order, or None.
         auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     """
@@ -63,12 +63,15 @@ class Prediction:
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
 
     def as_numbers(self) -> Prediction:
-        """The same without gradients, in single precision at least."""
+        """Return the same without gradients, in single precision at least."""
         dtype = torch.promote_types(self.phenotypes.dtype, torch.float32)
         return self.with_rows(lambda x: x.detach().to(dtype))
 
     def with_rows(self, change: Callable[[Tensor], Tensor]) -> Prediction:
-        """The same with each tensor [B, …] changed, e.g. joined with those of other ranks; auxiliary scalars stay."""
+        """Return the same with each tensor [B, …] changed, e.g. joined with those of other ranks.
+
+        Auxiliary scalars stay.
+        """
 
         def changed(x: Tensor | None) -> Tensor | None:
             return None if x is None else change(x)
@@ -78,7 +81,7 @@ class Prediction:
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
-    """What a model says about the strains of several batches; auxiliary scalars are those of the last one."""
+    """Join the predictions of several batches; auxiliary scalars are those of the last one."""
     last = predictions[-1]
 
     def rows(tensors: Sequence[Tensor | None]) -> Tensor | None:
@@ -95,15 +98,15 @@ def joined(predictions: Sequence[Prediction]) -> Prediction:
 
 
 class StrainModel(nn.Module):
-    """A model of strains: integers in, phenotypes out.
+    """Predict phenotypes of strains from the integer indices of their deleted genes.
 
     It is made with four arguments: ``cell``, ``config``, ``outputs`` (T, the number of phenotypes) and ``features``
     (node type → [N, F] fixed input features, or None).
 
     Attributes:
-        Config: what its section of a configuration may say.
+        Config: class of the model section of a configuration.
         cell: the cell graph; part of the module, so it follows it to any device.
-        config: what it was made from.
+        config: the configuration that the model was made from.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -115,13 +118,16 @@ class StrainModel(nn.Module):
         """Predict the phenotypes of B strains, on the device of the model."""
 
     def of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:
-        """The prediction of a batch without strains, whose tensors have no rows."""
+        """Return the prediction of a batch without strains, whose tensors have no rows."""
         one: Prediction = self(genotypes.of_shared())
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
         return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
 
     def find(self, kind: type[Part]) -> Part | None:
-        """The part of this class, such as ``Link``, ``NullShare``, ``FluxRounds`` or ``PairEffects``, if it has one."""
+        """Return the part of this class, such as ``Link`` or ``NullShare``; None if the model has none.
+
+        Other such parts are ``FluxRounds`` and ``PairEffects``.
+        """
         return next((module for module in self.children() if isinstance(module, kind)), None)
 
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
@@ -137,21 +143,21 @@ class StrainModel(nn.Module):
 
     @property
     def shares_deletions(self) -> bool:
-        """Whether evaluation costs less for batches that say which deletions their strains have in common."""
+        """Return whether evaluation costs less for batches that say which deletions their strains have in common."""
         return False
 
     def relation_weights(self) -> list[RelationWeights]:
-        """How much of each relation learned combinations take; none for a model without such combinations."""
+        """Return how much of each relation learned combinations take; none for a model without such combinations."""
         return []
 
 
 def make_model(
     config: ModelConfig, cell: ResidentCell, outputs: int, features: dict[str, Tensor] | None = None
 ) -> StrainModel:
-    """The model of a configuration, with fresh weights from torch's generator.
+    """Make the model of a configuration, with fresh weights from torch's generator.
 
     Args:
-        config: validated; a name that is none of ``MODELS`` is a class of one's own.
+        config: validated; a name that is not a key of ``MODELS`` is a class of your own.
         cell: the cell graph.
         outputs: T, number of phenotypes.
         features: node type → [N, F] fixed input features.
@@ -161,5 +167,5 @@ def make_model(
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

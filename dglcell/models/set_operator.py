@@ -1,4 +1,4 @@
-"""The wild type's graph once, and attention among the deleted genes for every strain."""
+"""Build the model that encodes the wild type once, and lets the deleted genes of every strain act on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dglcell.perturbation.states import pooling_shares
 
 
 class DeletionAttention(nn.Module):
-    r"""How the deletion of a set S changes the weighted mean of all kept genes' states.
+    r"""Compute how the deletion of a set S changes the weighted mean of all kept genes' states.
 
     Every kept gene attends to the deleted ones, and to nothing at all with logit 0, so that genes which a deletion does
     not concern stay as they are and the empty set changes none:
@@ -59,7 +59,7 @@ class DeletionAttention(nn.Module):
 
     @Part("heads")
     def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Weighted mean of all genes' updates."""
+        """Return the weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
         present_BK, partly = removed_BK != 0, removed_BK.is_floating_point()
         # Genes of which strains remove different parts are keys of their own.
@@ -79,7 +79,7 @@ class DeletionAttention(nn.Module):
 
 
 def _by_head(x_NH: Tensor, heads: int) -> Tensor:
-    """[heads, N, d]."""
+    """Split states by attention head, [heads, N, d]."""
     return x_NH.view(len(x_NH), heads, x_NH.shape[1] // heads).transpose(0, 1)
 
 
@@ -91,7 +91,7 @@ class SetOperator(StrainModel):
 
     **It does not compute on the strains' own graphs**: no edge is removed and no reaction is lost with its enzyme. What
     a deletion does to the network must be learnt by g. In return a step encodes one graph, whatever the batch, and an
-    evaluation pass encodes none but the first time: the states are kept until the model is trained, moved or loaded.
+    evaluation pass encodes only once: the states are kept until the model is trained, moved or loaded.
 
     1. F: the encoder of ``HeteroCell``, on the wild type: states :math:`x_n` of all genes.
     2. g, one of two operators or both (then their sum, mean, or a gated sum):
@@ -189,7 +189,7 @@ class SetOperator(StrainModel):
         return self.encoder.relation_weights()
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
-        """[1, T] the score of the strain without deletions."""
+        """Return the score of the strain without deletions, [1, T]."""
         score_1T = torch.zeros_like(like_BT[:1])
         if self.global_head is not None:
             of_global_1T: Tensor = self.global_head(like_BT.new_zeros(1, self.config.hidden))
@@ -197,7 +197,7 @@ class SetOperator(StrainModel):
         return score_1T
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, H] pooled states of the wild type minus those of every strain."""
+        """Return the pooled states of the wild type minus those of every strain, [B, H]."""
         assert self.pool is not None
         assert self.operator is not None
         with Part("perturbation"):
@@ -217,7 +217,10 @@ class SetOperator(StrainModel):
         return F.linear(-moved_BH, self.pool.value.weight) + ~some_B1 * self.pool.value.bias
 
     def wild_type(self) -> Tensor:
-        """[N, H] states of all genes; those of the last call where nothing has changed and no gradient is wanted."""
+        """Return the states of all genes, [N, H].
+
+        They are those of the last call where nothing has changed and no gradient is wanted.
+        """
         kept_pass = self._base_cache.replay(self)
         return self._encode() if kept_pass is None else kept_pass.once(self._encode)
 
@@ -228,6 +231,6 @@ class SetOperator(StrainModel):
         return self.encoder(perturbed)[GENE].base_NH
 
     def train(self, mode: bool = True) -> SetOperator:
-        """See ``nn.Module.train``; every pass, of training or evaluation, starts with an encoding of its own."""
+        """Set the mode; every pass, of training or evaluation, starts with an encoding of its own."""
         self._base_cache.forget()
         return super().train(mode)

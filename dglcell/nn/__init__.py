@@ -1,1 +1,1 @@
-"""Layers, written once for every strategy."""
+"""Define layers, written once for every strategy."""

@@ -1,4 +1,4 @@
-"""What layers are made of: activations, norms, perceptrons, initial weights."""
+"""Make the parts of layers: activations, norms, perceptrons, initial weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = dict(zip(NORM_NAMES, _NORMS, stri
 
 
 def make_activation(name: str) -> nn.Module:
-    """A new activation module.
+    """Make a new activation module.
 
     Raises:
         ConfigError: unknown name.
@@ -33,7 +33,7 @@ def make_activation(name: str) -> nn.Module:
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    """A new norm over the last dimension.
+    """Make a new norm over the last dimension.
 
     Raises:
         ConfigError: unknown name, or a norm that mixes nodes or strains.
@@ -46,10 +46,10 @@ def make_norm(name: str, width: int) -> nn.Module:
 
 
 def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
-    """``Linear → activation → dropout`` between the widths, ending in a bare Linear.
+    """Make ``Linear → activation → dropout`` between the widths, ending in a bare Linear.
 
     Args:
-        widths: of the input, every hidden layer and the output; at least two.
+        widths: widths of the input, every hidden layer and the output; at least two.
         activation: see ``ACTIVATIONS``.
         dropout: probability; no module is made for 0.
     """
@@ -67,12 +67,12 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
 
 
 HEAD_GAIN = 0.01
-"""Initial scale of the output layers' weights, relative to Kaiming's."""
+"""The initial weights of output layers are scaled by this, relative to Kaiming's."""
 EMBEDDING_STD = 0.02
 
 
 def initialise(module: nn.Module) -> None:
-    """Kaiming for Linear layers, zeros for their biases, N(0, EMBEDDING_SD²) for embeddings."""
+    """Initialise Linear layers by Kaiming, their biases with zeros, and embeddings by N(0, EMBEDDING_SD²)."""
     if isinstance(module, nn.Linear):
         nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
         if module.bias is not None:
@@ -82,7 +82,7 @@ def initialise(module: nn.Module) -> None:
 
 
 def start_at_the_mean(output: nn.Module) -> None:
-    """Scale the last Linear layer of a head down: an untrained model predicts about the training mean, 0."""
+    """Scale the last Linear layer of a head down, so that an untrained model predicts about the training mean, 0."""
     assert isinstance(output, nn.Linear)
     with torch.no_grad():
         output.weight.mul_(HEAD_GAIN)

@@ -1,4 +1,4 @@
-"""What a configuration may say of layers, and the names that there are. No torch is needed to read it."""
+"""Define configurations of layers, and the names that they may use; reading this module needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED_NORMS = ("batch", "graph", "instance", "pair", "mean_subtraction")
 
 @dataclass
 class ConvOptions:
-    """What `model.conv_options` may say; a convolution with options derives its own ``Config`` from it."""
+    """Define the keys of `model.conv_options`; a convolution with options derives its own ``Config`` from it."""
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -29,7 +29,7 @@ class ConvOptions:
 
 @dataclass
 class GINOptions(ConvOptions):
-    """What ``GINConv`` takes."""
+    """Hold the options of ``GINConv``."""
 
     hidden: int  # width inside the MLP
     layers: int = 2  # Linear layers of the MLP
@@ -39,41 +39,41 @@ class GINOptions(ConvOptions):
 
 @dataclass
 class GATv2Options(ConvOptions):
-    """What ``GATv2Conv`` takes."""
+    """Hold the options of ``GATv2Conv``."""
 
     heads: int = 4
     slope: float = 0.2  # of LeakyReLU for negative numbers
 
 
 COMBINATIONS = ("sum", "mean", "gated")
-"""Of two predictions."""
+"""Two predictions are combined in one of these ways."""
 
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
-"""From scores to phenotypes; see ``dglcell.nn.links.Link``."""
+"""Links turn scores into phenotypes; see ``dglcell.nn.links.Link``."""
 
 LOW_RANK = 40
-"""Largest rank of the low-rank profiles of pairs."""
+"""The low-rank profiles of pairs have at most this rank."""
 
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
-"""Those that may compare a strain with all training strains."""
+"""These links may compare a strain with all training strains."""
 
 
 def check_activation(key: str, name: str) -> None:
-    """Refuse an activation that there is not.
+    """Refuse an activation that does not exist.
 
     Raises:
-        ConfigError: naming those there are.
+        ConfigError: the name is unknown; the error lists the known ones.
     """
     if name not in ACTIVATION_NAMES:
         raise ConfigError("unknown activation", got=name, expected=", ".join(ACTIVATION_NAMES), do=f"set `{key}`")
 
 
 def check_norm(key: str, name: str) -> None:
-    """Refuse a norm that there is not, or that mixes nodes or strains.
+    """Refuse a norm that does not exist, or that mixes nodes or strains.
 
     Raises:
-        ConfigError: naming those there are.
+        ConfigError: the norm is unknown or mixes; the error lists the known ones.
     """
     if name in REFUSED_NORMS:
         raise ConfigError(
@@ -113,15 +113,15 @@ CROSS_RELATION = ("sum", "mean", *LEARNED)
 
 @dataclass(frozen=True)
 class CrossRelation:
-    """How the relations that end in a node type are combined.
+    """Say how the relations that end in a node type are combined.
 
     Attributes:
         how: one of ``CROSS_RELATION``.
-        heads: of ``cross_attention``.
+        heads: number of heads of ``cross_attention``.
         hidden: width inside the MLPs of ``pairwise_interaction``; half of H where None.
         layers: Linear layers of these MLPs.
-        norm: after a learned combination, per node.
-        activation, dropout: inside these MLPs.
+        norm: norm after a learned combination, per node.
+        activation, dropout: activation and dropout inside these MLPs.
     """
 
     how: str = "sum"

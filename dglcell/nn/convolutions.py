@@ -1,4 +1,4 @@
-"""Message passing along one relation: what a convolution is, and GIN, GraphSAGE and GATv2."""
+"""Pass messages along one relation: the base class of convolutions, and GIN, GraphSAGE and GATv2."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from dglcell.perturbation.states import States
 
 
 class Convolution(nn.Module):
-    """A convolution over one relation: all that looks at edges apart from all that looks at rows.
+    """Convolve over one relation; the work on edges is kept apart from the work on rows.
 
-    One of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
+    ``receive`` looks at edges, and ``update`` at rows.
+
+    A convolution of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
     ``config``, a ``Config`` with the values of `model.conv_options`.
 
     Attributes:
-        Config: what `model.conv_options` may say.
-        reduce: of sums or means, see ``PerturbedCell.aggregate``; None where nodes receive something else.
-        relation: whose edges are used; source and destination types may differ.
+        Config: class of the keys of `model.conv_options`.
+        reduce: whether nodes receive sums or means, see ``PerturbedCell.aggregate``; None where it is something else.
+        relation: relation whose edges are used; source and destination types may differ.
     """
 
     Config: ClassVar[type[ConvOptions]] = ConvOptions
@@ -39,22 +41,22 @@ class Convolution(nn.Module):
 
     @classmethod
     def of(cls, relation: Relation, width: int, config: Any, cell: ResidentCell) -> Self:
-        """One for a relation of a cell graph, of which some convolutions want to know more."""
+        """Make a convolution for a relation of a cell graph; some convolutions read more of the graph."""
         return cls(relation, width, config)  # type: ignore[call-arg]
 
     @abstractmethod
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """What the destination nodes receive along the surviving edges."""
+        """Return the messages that the destination nodes receive along the surviving edges."""
 
     @abstractmethod
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows [K, H] from those of the destination nodes and what they receive."""
+        """Return new rows [K, H] from those of the destination nodes and what they receive."""
 
     def structure(self) -> Hashable:
-        """What ``update`` depends on beside weights.
+        """Return all settings that ``update`` depends on beside weights.
 
-        A class that defines this itself lets a GPU compute those of its convolutions that say the same, and have
-        weights of the same shapes, by one of them. Those of other classes are computed one by one.
+        If a class defines this method itself, a GPU computes those of its convolutions that return the same, and have
+        weights of the same shapes, by one of them. Convolutions of other classes are computed one by one.
         """
         return None
 
@@ -63,15 +65,15 @@ class Convolution(nn.Module):
 
 
 class GINConv(Convolution):
-    r"""GIN (Xu et al. 2019, *How powerful are graph neural networks?*, eq. 4.1).
+    r"""Convolve by GIN (Xu et al. 2019, *How powerful are graph neural networks?*, eq. 4.1).
 
     .. math:: h'_v = \mathrm{MLP}\Big((1+\epsilon)\,h_v + \sum_{u \to v \text{ survives}} w_{uv}\,h_u\Big)
 
     Args:
-        relation: whose edges are used; source and destination types may differ.
+        relation: relation whose edges are used; source and destination types may differ.
         width: H of input and output.
-        config: of the MLP, whose output is H wide for every number of layers. With 0 there is no MLP. Sums are then all
-            there is, as in He et al. 2020, *LightGCN*.
+        config: options of the MLP, whose output is H wide for every number of layers. With 0 layers there is no MLP and
+            states are only summed, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
 
     Shapes:
@@ -93,11 +95,11 @@ class GINConv(Convolution):
         return cls(relation, width, config, weighs=relation in cell.of_sources)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Sums over surviving in-edges."""
+        """Sum over surviving in-edges."""
         return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows from those of the destination nodes and what they receive."""
+        """Return new rows from those of the destination nodes and what they receive."""
         if self.weight is not None:
             received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
@@ -111,14 +113,16 @@ class GINConv(Convolution):
 
 
 class SAGEConv(Convolution):
-    r"""GraphSAGE, mean aggregator (Hamilton et al. 2017, *Inductive representation learning on large graphs*).
+    r"""Convolve by GraphSAGE with the mean aggregator.
+
+    The method is that of Hamilton et al. 2017, *Inductive representation learning on large graphs*.
 
     .. math:: h'_v = W_1 h_v + W_2 \frac{1}{|\mathcal{N}(v)|}\sum_{u \in \mathcal{N}(v)} w_{uv}\,h_u + b
 
     where :math:`\mathcal{N}(v)` are the sources of the edges into v that survive in the strain.
 
     Args:
-        relation: whose edges are used.
+        relation: relation whose edges are used.
         width: H of input and output.
 
     Shapes:
@@ -133,11 +137,11 @@ class SAGEConv(Convolution):
         self.itself = nn.Linear(width, width, bias=False)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Means over surviving in-edges."""
+        """Average over surviving in-edges."""
         return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows from those of the destination nodes and what they receive."""
+        """Return new rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out
 
@@ -149,7 +153,9 @@ class SAGEConv(Convolution):
 
 
 class GATv2Conv(Convolution):
-    r"""GATv2 (Brody, Alon & Yahav 2022, *How attentive are graph attention networks?*, eq. 7), heads side by side.
+    r"""Convolve by GATv2, with heads side by side.
+
+    The method is that of Brody, Alon & Yahav 2022, *How attentive are graph attention networks?*, eq. 7.
 
     .. math::
         e_{uv} = a^\top \mathrm{LeakyReLU}(W_l h_u + W_r h_v + w_{uv}\,c), \quad
@@ -159,9 +165,9 @@ class GATv2Conv(Convolution):
     the residual of the layer.
 
     Args:
-        relation: whose edges are used; source and destination types may differ.
+        relation: relation whose edges are used; source and destination types may differ.
         width: H of input and output.
-        config: whose heads must divide H.
+        config: options, whose number of heads must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
 
     Shapes:
@@ -189,12 +195,12 @@ class GATv2Conv(Convolution):
         return cls(relation, width, config, weighted=cell[relation].weight is not None)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """Attention over surviving in-edges."""
+        """Attend over surviving in-edges."""
         score = GATv2Score(self.vector, self.edge_vector, self.slope)
         return perturbed.attend(self.relation, source.map(self.keys), destination.map(self.queries), score)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """What a node received, shifted; its own state has taken part in the scores."""
+        """Add the bias to what a node received; its own state has taken part in the scores."""
         return received + self.bias
 
     def structure(self) -> Hashable:

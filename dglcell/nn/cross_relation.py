@@ -1,4 +1,4 @@
-"""How the messages of several relations become one state: sums, means and learned combinations."""
+"""Combine the messages of several relations to one state: by sums, means and learned combinations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dglcell.nn.config import LEARNED, CrossRelation
 
 
 NODES_AT_ONCE = 2048
-"""For how many nodes weights are computed at a time."""
+"""Weights are computed for so many nodes at a time."""
 
 
 @dataclass(frozen=True)
 class RelationWeights:
-    """What a layer's learned combination of relations gives to each of its options.
+    """Hold the weights that a layer's learned combination of relations gives to each of its options.
 
     Attributes:
         layer: number of the layer, from 0.
-        node_type: in which the relations end.
+        node_type: node type in which the relations end.
         options: names; of ``cross_attention`` the relations', of ``pairwise_interaction`` also their pairs' and "mean".
         weights: means over nodes: [options], of ``cross_attention`` [K, K], where row k is how much relation k takes
             of each. Rows sum to one.
@@ -37,24 +37,24 @@ class RelationWeights:
 
 
 class Mix(Protocol):
-    """What a mixture of K relations offers beside being a module."""
+    """Define the methods that a mixture of K relations has beside those of a module."""
 
     def options(self, names: list[str]) -> list[str]:
-        """What its weights are called, for relations of these names."""
+        """Return the names of the weights, for relations of these names."""
 
     def __call__(self, *h: Tensor) -> Tensor:
-        """K rows [N, H] → [N, H]."""
+        """Mix K rows [N, H] to one, [N, H]."""
 
     def weights(self, *h: Tensor) -> Tensor:
-        """[N, options] or [N, K, K]."""
+        """Return the weights of the mixture, [N, options] or [N, K, K]."""
 
 
 class RelationMixer(nn.Module):
-    """A mixture of relations, and the norm after it.
+    """Mix relations, then apply a norm.
 
     Args:
-        mix: see ``Mix``.
-        norm: of rows.
+        mix: module with the methods of ``Mix``.
+        norm: norm of rows.
     """
 
     def __init__(self, mix: nn.Module, norm: nn.Module) -> None:
@@ -62,17 +62,17 @@ class RelationMixer(nn.Module):
         self.mix, self.norm = mix, norm
 
     def options(self, names: list[str]) -> list[str]:
-        """What the weights are called, for relations of these names."""
+        """Return the names of the weights, for relations of these names."""
         return cast(Mix, self.mix).options(names)
 
     def forward(self, *h: Tensor) -> Tensor:
-        """[N, H] the mixture of K rows [N, H] at once."""
+        """Return the mixture of K rows [N, H] at once, [N, H]."""
         out: Tensor = self.norm(self.mix(*h))
         return out
 
     @torch.no_grad()
     def mean_weights(self, *h: Tensor) -> Tensor:
-        """[options] or [K, K] what nodes give to the options, on average.
+        """Return the weights of the options, averaged over nodes, [options] or [K, K].
 
         Args:
             h: K rows [N, H].
@@ -85,47 +85,47 @@ class RelationMixer(nn.Module):
 
 
 class PairLinear(nn.Module):
-    """A Linear for each of P pairs.
+    """Apply a Linear for each of P pairs.
 
     Args:
-        pairs: P.
+        pairs: number P of pairs.
         entry: width of the input.
-        width: of the output.
+        width: width of the output.
 
     Attributes:
-        weight: [P, entry, width].
-        bias: [P, width].
+        weight: [P, entry, width] matrices of the pairs.
+        bias: [P, width] biases of the pairs.
     """
 
     def __init__(self, pairs: int, entry: int, width: int) -> None:
         super().__init__()
-        # Kaiming's, as all Linear layers of the models.
+        # Kaiming's initialisation is that of all Linear layers of the models.
         self.weight = nn.Parameter(torch.randn(pairs, entry, width) * (2 / entry) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(pairs, width))
 
     def forward(self, x_NPE: Tensor) -> Tensor:
-        """[N, P, entry] → [N, P, width]."""
+        """Map [N, P, entry] to [N, P, width]."""
         return torch.einsum("npe,pew->npw", x_NPE, self.weight) + self.bias
 
 
 class PairwiseInteraction(nn.Module):
-    r"""Pairwise interaction of relations: for every node a weighted mean of K(K+1)/2 + 1 options.
+    r"""Combine relations pairwise: for every node a weighted mean of K(K+1)/2 + 1 options.
 
     .. math::
         o_{ij} = f_{ij}([h_i \Vert h_j]) \;\; (i \le j), \quad o_0 = \tfrac{1}{K}\textstyle\sum_k h_k, \quad
         h' = \sum_o \operatorname{softmax}_o\big(s(o)\big)\; o
 
-    where every pair has an MLP :math:`f_{ij}` of its own and all options share the scorer :math:`s`. After
+    where every pair has an MLP :math:`f_{ij}` of its own and all options share the scorer :math:`s`. It follows
     ``PairwiseGraphAggregation`` of the torchcell project. The options are never stored: an MLP's first layer is
     :math:`U h_i + V h_j`, its last layer :math:`A` and the scorer's first :math:`W` are one matrix :math:`W A`, and the
     sum is one product of the weighted hidden layers of all pairs.
 
     Args:
-        relations: K.
+        relations: number K of relations.
         width: H.
         hidden: b, width inside the pairs' MLPs and the scorer.
         layers: number of Linear layers of a pair's MLP, 2 or more.
-        activation, dropout: between layers.
+        activation, dropout: activation and dropout between layers.
 
     Shapes:
         K rows [N, H] → [N, H].
@@ -153,12 +153,12 @@ class PairwiseInteraction(nn.Module):
 
     @staticmethod
     def options(names: list[str]) -> list[str]:
-        """What the options of relations are called, in order."""
+        """Return the names of the options for these relations, in order."""
         pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
         return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]
 
     def forward(self, *h: Tensor) -> Tensor:
-        """[N, H] the mixture."""
+        """Return the mixture, [N, H]."""
         a_NPB, mean_NH = self._last_hidden(h), torch.stack(h, 1).mean(1)
         share_NO = self._shares(a_NPB, mean_NH)
         share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
@@ -167,11 +167,11 @@ class PairwiseInteraction(nn.Module):
         return of_pairs_NH + share_N1 * mean_NH
 
     def weights(self, *h: Tensor) -> Tensor:
-        """[N, options] what every node gives to each option."""
+        """Return the weights that every node gives to each option, [N, options]."""
         return self._shares(self._last_hidden(h), torch.stack(h, 1).mean(1))
 
     def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
-        """[N, P, b] the input of all pairs' last layers."""
+        """Return the input of all pairs' last layers, [N, P, b]."""
         counts = list(range(1, self.relations + 1))
         of_second = self.first.weight.index_select(0, self.by_second)[:, self.width :]
         x = self._products(h, self.first.weight[:, : self.width], counts[::-1])
@@ -182,13 +182,13 @@ class PairwiseInteraction(nn.Module):
         return x
 
     def _products(self, h: tuple[Tensor, ...], weight_PHB: Tensor, counts: list[int]) -> Tensor:
-        """[N, P, b] for every relation one product, with the weights of ``counts`` pairs side by side."""
+        """Return one product for every relation, with the weights of ``counts`` pairs side by side, [N, P, b]."""
         weights = [w.transpose(0, 1).flatten(1) for w in weight_PHB.split(counts)]
         parts = [torch.matmul(x_NH, w) for x_NH, w in zip(h, weights, strict=True)]
         return torch.cat(parts, 1).unflatten(1, (-1, self.hidden))
 
     def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:
-        """[N, options] softmax of the scores."""
+        """Return the softmax of the scores, [N, options]."""
         bias_PB, weight_PBB = self.score_first(self.last.bias), self.last.weight @ self.score_first.weight.T
         of_pairs_NPB = torch.einsum("npb,pbc->npc", a_NPB, weight_PBB) + bias_PB
         hidden_NOB = torch.cat([of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
@@ -200,7 +200,7 @@ class PairwiseInteraction(nn.Module):
 
 
 class RelationAttention(nn.Module):
-    r"""Self-attention over the K relations that end in a node, then their mean.
+    r"""Apply self-attention over the K relations that end in a node, then take their mean.
 
     .. math::
         x_k = h_k + e_k, \quad
@@ -208,11 +208,11 @@ class RelationAttention(nn.Module):
         + b_o
 
     with heads side by side (Vaswani et al. 2017, *Attention is all you need*, eq. 1) and a learned embedding
-    :math:`e_k` of every relation. After ``SelfAttentionGraphAggregation`` of the torchcell project. As means and linear
-    maps commute, shares are averaged over k before values are summed.
+    :math:`e_k` of every relation. It follows ``SelfAttentionGraphAggregation`` of the torchcell project. As means and
+    linear maps commute, shares are averaged over k before values are summed.
 
     Args:
-        relations: K.
+        relations: number K of relations.
         width: H.
         heads: must divide H.
 
@@ -229,22 +229,22 @@ class RelationAttention(nn.Module):
 
     @staticmethod
     def options(names: list[str]) -> list[str]:
-        """What rows and columns of ``weights`` are called."""
+        """Return the names of the rows and columns of ``weights``."""
         return names
 
     def forward(self, *h: Tensor) -> Tensor:
-        """[N, H] the mixture."""
+        """Return the mixture, [N, H]."""
         share_NAKL, value_NAKD = self._attention(h)
         mixed_NA1D = share_NAKL.mean(2, keepdim=True) @ value_NAKD
         out: Tensor = self.out(mixed_NA1D.flatten(1))
         return out
 
     def weights(self, *h: Tensor) -> Tensor:
-        """[N, K, K] how much of each relation (columns) goes to each (rows), the mean over heads."""
+        """Return how much of each relation (columns) goes to each (rows), the mean over heads, [N, K, K]."""
         return self._attention(h)[0].mean(1)
 
     def _attention(self, h: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """[N, heads, K, K] shares and [N, heads, K, d] values."""
+        """Return shares [N, heads, K, K] and values [N, heads, K, d]."""
         x_NKH = torch.stack(h, 1) + self.embedding
         projected = self.project(x_NKH).unflatten(-1, (3, self.heads, -1))
         query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
@@ -256,7 +256,7 @@ class RelationAttention(nn.Module):
 
 
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:
-    """The learned combination of so many relations, with fresh weights.
+    """Make the learned combination of so many relations, with fresh weights.
 
     None where there is nothing to learn: for sums and means, and for a single relation, whose states are taken as
     they are.

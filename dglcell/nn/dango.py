@@ -1,4 +1,4 @@
-"""The parts of DANGO: network encoders, reconstruction, meta-embedding and its attention."""
+"""Define the parts of DANGO: network encoders, reconstruction, meta-embedding and its attention."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
 from dglcell.nn.heads import shares_of_removed
 
-# One state per gene from those that several networks give it.
+# One state per gene from its states in several networks.
 
 
 class MetaEmbedding(nn.Module):
-    r"""Weighted mean over networks, with weights from the states themselves (Zhang et al. 2020, *DANGO*).
+    r"""Average over networks, with weights from the states themselves (Zhang et al. 2020, *DANGO*).
 
     .. math:: E_i = \sum_k \operatorname{softmax}_k\big(f(E_i^{(k)})\big)\, E_i^{(k)}
 
     Args:
         width: H.
         layers: Linear layers of f: 2 (H → H/2 → 1, as published), or 1.
-        activation: between them.
+        activation: activation between the layers.
 
     Shapes:
         states [N, K, H] of K networks → [N, H].
@@ -44,7 +44,7 @@ class MetaEmbedding(nn.Module):
 
     @Part("updates")
     def forward(self, x_NKH: Tensor) -> Tensor:
-        """Gene states."""
+        """Return the joined gene states."""
         share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
         return (share_NK1 * x_NKH).sum(1)
 
@@ -53,15 +53,15 @@ class MetaEmbedding(nn.Module):
 
 
 class NetworkEncoder(nn.Module):
-    """States of the wild type's genes after some rounds of ``SAGEConv`` and activation on one network.
+    """Encode the wild type's genes by some rounds of ``SAGEConv`` and activation on one network.
 
-    There is one state per gene, whatever the batch: no strain's graph is looked at. Fixed edge weights are not used.
+    There is one state per gene, whatever the batch: no strain's graph is used. Fixed edge weights are not used.
 
     Args:
         relation: the network.
         width: H.
-        activation: after every round, the last too.
-        rounds: of message passing.
+        activation: activation after every round, the last too.
+        rounds: number of rounds of message passing.
 
     Shapes:
         [N, H] → [N, H].
@@ -74,7 +74,7 @@ class NetworkEncoder(nn.Module):
 
     @Part("updates")
     def forward(self, edges: ResidentRelation, x_NH: Tensor, kernel: str = "auto") -> Tensor:
-        """New states; the mean over no in-edge is 0."""
+        """Return new states; the mean over no in-edge is 0."""
         degree_N1 = edges.in_degrees.clamp(min=1).unsqueeze(1)
         for conv in self.rounds:
             assert isinstance(conv, SAGEConv)
@@ -88,12 +88,12 @@ class NetworkEncoder(nn.Module):
 
 
 class AdjacencyTarget(nn.Module):
-    """What a reconstruction is compared with: the entries of a network's adjacency and how much each counts.
+    """Hold the target of a reconstruction: a network's adjacency entries and their weights in the error.
 
     The row of a gene holds its out-edges, as the cell graph stores them (self-loops too).
 
     Args:
-        edges: the network, N genes.
+        edges: edges of the network with N genes.
         zero_weight: λ of the pairs that are no edges.
         target: ``binary``: edges are ones; ``weight``: the edges' weights, shifted and scaled to 0 … 1, so that the
             smallest counts as no edge; of parallel edges the largest.
@@ -125,7 +125,11 @@ class AdjacencyTarget(nn.Module):
 
 
 def _entries(edges: ResidentRelation, *, weighted: bool) -> ResidentRelation:
-    """Every pair once: the relation itself where that is so and no weight is needed; else a new one, weights scaled."""
+    """Return a relation with every pair once.
+
+    It is the given relation itself where that has every pair once and no weight is needed. Else it is a new one, with
+    scaled weights.
+    """
     keys, order = edges.edges_by_pair
     first = torch.ones_like(keys, dtype=torch.bool)
     first[1:] = keys[1:] != keys[:-1]
@@ -150,13 +154,13 @@ def _weights(edges: ResidentRelation) -> Tensor:
 
 
 def _largest(weight_E: Tensor, first_E: Tensor) -> Tensor:
-    """The largest of each run of values; runs begin where ``first``."""
+    """Return the largest of each run of values; runs begin where ``first``."""
     run_E = first_E.cumsum(0) - 1
     return weight_E.new_empty(int(first_E.sum())).scatter_reduce(0, run_E, weight_E, "amax", include_self=False)
 
 
 def _scaled(weight_E: Tensor) -> Tensor:
-    """Shifted and scaled to 0 … 1; ones where all are equal."""
+    """Shift and scale values to 0 … 1; where all are equal, return ones."""
     if len(weight_E) == 0 or bool((weight_E == weight_E[0]).all()):
         return torch.ones_like(weight_E)
     low, high = weight_E.aminmax()
@@ -164,7 +168,7 @@ def _scaled(weight_E: Tensor) -> Tensor:
 
 
 class Reconstruction(nn.Module):
-    r"""The rows of a network's adjacency from the states of its genes, and how wrong they are.
+    r"""Reconstruct the rows of a network's adjacency from the states of its genes, and return the error.
 
     .. math:: \hat A = f(E)\, W^\top + 1 b^\top, \qquad
         \frac{1}{N^2}\Big[\sum_{A \neq 0} (\hat A - A)^2 + \lambda \sum_{A = 0} \hat A^2\Big]
@@ -173,10 +177,10 @@ class Reconstruction(nn.Module):
 
     Args:
         width: H.
-        num_genes: N.
+        num_genes: number N of genes.
         layers: Linear layers: 1 (as above, f the identity), or more (H → H, activation) before.
-        activation: between them.
-        sd: of the initial weights W; b starts at 0.
+        activation: activation between the layers.
+        sd: standard deviation of the initial weights W; b starts at 0.
 
     Shapes:
         [N, H] → scalar.
@@ -192,7 +196,7 @@ class Reconstruction(nn.Module):
 
     @Part("loss/reconstruction")
     def forward(self, x_NH: Tensor, target: AdjacencyTarget) -> Tensor:
-        """The weighted error over all pairs."""
+        """Return the weighted error over all pairs."""
         weights = target.edge_weight, target.zero_weight
         hidden_NH, out = self.hidden(x_NH), self.out
         return pair_error(target.edges, hidden_NH, out.weight, out.bias, weights, weighted=target.weighted)
@@ -202,19 +206,19 @@ class Reconstruction(nn.Module):
 
 
 class ReleasedSAGNN(nn.Module):
-    """Score a set of genes after one round of attention among all of them, each to itself too.
+    """Score a set of genes after one round of attention among all of them, in which each also attends to itself.
 
-    What the released code computes (github.com/ma-compbio/DANGO, ``Hyper_SAGNN`` in ``Modules.py``), which is not what
-    the paper says (``HyperSAGNN``): its switch for leaving out a gene's attention to itself and for comparing static
-    with dynamic states is never on, so the score is read from the dynamic states alone. Heads are as wide as states,
-    layer norms come first, and a set's score is a sum.
+    This is what the released code computes (github.com/ma-compbio/DANGO, ``Hyper_SAGNN`` in ``Modules.py``), which is
+    not what the paper says (``HyperSAGNN``): its switch for leaving out a gene's attention to itself and for comparing
+    static with dynamic states is never on, so the score is read from the dynamic states alone. Heads are as wide as
+    states, layer norms come first, and a set's score is a sum.
 
     Args:
         width: H.
         outputs: T scores per set.
-        heads: A.
-        activation: inside the feed-forward network.
-        dropout: after attention, inside the feed-forward network and before the score.
+        heads: number A of heads.
+        activation: activation inside the feed-forward network.
+        dropout: dropout after attention, inside the feed-forward network and before the score.
 
     Shapes:
         genes' states [B, K, H], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T]; zero for an empty set.
@@ -243,7 +247,7 @@ class ReleasedSAGNN(nn.Module):
 
     @Part("heads")
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, T] scores."""
+        """Return the scores, [B, T]."""
         B, K, H = x_BKH.shape
         query, key, value = (
             project(norm(x_BKH)).view(B, K, self.heads, H).transpose(1, 2)

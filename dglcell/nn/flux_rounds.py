@@ -1,4 +1,4 @@
-"""Growth of strains by rounds of messages between reactions and metabolites, which solve the flux balance."""
+"""Compute the growth of strains by rounds of messages between reactions and metabolites (flux balance)."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions
 
 PARTS = (16, 8, 4, 2, 1)
-"""After each of these parts of the rounds the growth is noted: how fast it settles says how far it can be trusted."""
+"""The growth is noted after each of these parts of the rounds: how fast it settles says how reliable it is."""
 
 PRIMAL_WEIGHT = 1.0
-"""Steps of fluxes, relative to those of prices."""
+"""Steps of fluxes have this size relative to those of prices."""
 
 FIRST_RESTART, RESTART_SHARE = 32, 0.3
-"""Rounds start anew from where they are after so many, and later after this share of all rounds so far."""
+"""Rounds restart from their present state after so many, and later after this share of all rounds so far."""
 
 SCALE_ROUNDS = 20
-"""Rounds in which unused reactions and metabolites take the scale of their surroundings."""
+"""In so many rounds unused reactions and metabolites take the scale of their neighbours."""
 
 LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
-"""Smallest scale of a flux; and the largest flux, in units of its scale."""
+"""These are the smallest scale of a flux, and the largest flux in units of its scale."""
 
 TOLERANCE = 1e-5
 """Fluxes are balanced if no metabolite is made and used in amounts that differ by more of its turnover, and growth has
 settled if it moved by less in the second half of the rounds."""
 
 DECIMALS = 4
-"""To so many the growth of solved strains is rounded, or strains that grow alike would differ in the last digits."""
+"""The growth of solved strains is rounded to so many decimals; else equal growth would differ in the last digits."""
 
 STRAINS = 256
-"""Strains that are solved at a time."""
+"""So many strains are solved at a time."""
 
 MOST_KNOWN = 2**20
-"""Sets of lost reactions whose growth is kept."""
+"""The growth of so many sets of lost reactions is kept."""
 
 
 class FluxRounds(nn.Module):
-    r"""The growth that a strain's own graph allows, relative to the wild type's, found by messages.
+    r"""Find by messages the growth that a strain's own graph allows, relative to the wild type's.
 
     Flux balance analysis asks for the fluxes x that grow fastest: maximise :math:`c^T x` where :math:`S x = 0` and
     :math:`l \le x \le u`, with x = 0 for lost reactions. It is solved by the primal–dual hybrid gradient method: in a
@@ -55,18 +55,18 @@ class FluxRounds(nn.Module):
 
     which are messages along the strain's surviving edges, one in each direction (Chambolle and Pock 2011, *J. Math.
     Imaging Vis.* 40:120, with the diagonal steps of Pock and Chambolle 2011, *ICCV*). Each round is reflected and drawn
-    towards an anchor, which is moved now and then (Lu and Yang 2024, arXiv 2407.16144). Strains start from the wild
-    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once. Where
-    its last fluxes balance every metabolite a strain can have them, so that it grows no less. It is *solved* if its
-    growth has settled there, too: it grows no more.
+    towards an anchor, which is moved from time to time (Lu and Yang 2024, arXiv 2407.16144). Strains start from the
+    wild type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once. Where
+    its last fluxes balance every metabolite, a strain can have these fluxes, so that it grows no less. It is *solved*
+    if its growth has also settled there: it then grows no more.
 
     Args:
         cell: a cell graph whose strains lose blocked reactions.
-        rounds: K.
+        rounds: number K of rounds.
 
     Attributes:
-        reactions: [N, 4] of each reaction node: flux of the wild type, least and largest flux, contribution to growth.
-        prices: [M] of metabolites in the wild type.
+        reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth.
+        prices: [M] prices of metabolites in the wild type.
     """
 
     reactions: Tensor
@@ -81,7 +81,7 @@ class FluxRounds(nn.Module):
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
 
     def take(self, wild_type: WildTypeBalance) -> None:
-        """Take what the rounds start from."""
+        """Store the fluxes and prices that the rounds start from."""
         columns = wild_type.flux, wild_type.least, wild_type.largest, wild_type.gain
         self.reactions = torch.stack(columns, 1).to(self.reactions)
         self.prices = wild_type.prices.to(self.prices)
@@ -123,7 +123,7 @@ class FluxRounds(nn.Module):
 
 
 def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The different keys among ``new_K``, and where each stands first in ``keys_B``."""
+    """Return the different keys among ``new_K``, and where each stands first in ``keys_B``."""
     different = new_K.unique()
     first = (keys_B[None] == different[:, None]).int().argmax(1)
     return different, first
@@ -131,19 +131,19 @@ def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The flux balance of the wild type in units in which its fluxes and turnovers are 1.
+    """Hold the flux balance of the wild type in units in which its fluxes and turnovers are 1.
 
     G groups of reaction nodes with the same metabolites can carry flux; see ``SteadyState``.
 
     Attributes:
-        nodes: [G] a node of each.
-        bits: [G] int64 random numbers; the sum of those of lost groups knows a set.
+        nodes: [G] one node of each group.
+        bits: [G] int64 random numbers; the sum over the lost groups identifies a set.
         made: edges from groups to metabolites.
-        used: the same edges turned round.
-        flux, least, largest: [G, 1] of the wild type.
-        prices: [M, 1].
+        used: the same edges in the other direction.
+        flux, least, largest: [G, 1] flux of the wild type, least and largest flux.
+        prices: [M, 1] prices of metabolites in the wild type.
         gain: [G, 1] contribution to growth relative to the wild type's.
-        flux_step, price_step: [G, 1] and [M, 1].
+        flux_step, price_step: [G, 1] and [M, 1] step sizes τ and σ.
     """
 
     nodes: Tensor
@@ -200,7 +200,7 @@ class _Problem:
         )
 
     def solve(self, lost_GB: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-        """What ``FluxRounds.forward`` returns, of strains that lose groups."""
+        """Return what ``FluxRounds.forward`` returns, for strains that lose groups."""
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
         flux = anchor_flux = self.flux * keep
@@ -236,10 +236,10 @@ class _Problem:
 def _scales(
     group: Tensor, metabolite: Tensor, amount: Tensor, flux_G: Tensor, num_metabolites: int
 ) -> tuple[Tensor, Tensor]:
-    """[G] the flux that is 1 in the problem's units, and [M] the turnover that is.
+    """Return the fluxes [G] and the turnovers [M] that are 1 in the problem's units.
 
-    In the wild type all that is used then has the size 1, whether it is glucose or a vitamin. What the wild type does
-    not use takes the smallest scale of what it touches.
+    In the wild type all fluxes and turnovers in use then have the size 1, for glucose as for a vitamin. A reaction or
+    metabolite that the wild type does not use takes the smallest scale of its neighbours.
     """
     size = amount.abs()
     turnover = torch.zeros(num_metabolites, device=size.device).index_add_(0, metabolite, size * flux_G[group]) / 2

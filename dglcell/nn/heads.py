@@ -1,4 +1,4 @@
-"""From states to phenotypes: pooling, heads on the deleted genes, and how heads are combined."""
+"""Turn states into phenotypes: pooling, heads on the deleted genes, and how heads are combined."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from dglcell.perturbation.states import Pooled, States
 
 
 class AttentionPooling(nn.Module):
-    r"""Gated attention pooling (Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate).
+    r"""Pool by gated attention.
+
+    The method is that of Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate.
 
     .. math:: z_b = \sum_{v \text{ kept in } b} \operatorname{softmax}_v\big(g(h_{vb})\big)\; f(h_{vb})
 
     Args:
         width: H.
-        activation: inside gate and value networks.
-        dropout: inside gate and value networks.
+        activation: activation inside gate and value networks.
+        dropout: dropout inside gate and value networks.
 
     Shapes:
         states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
@@ -35,7 +37,7 @@ class AttentionPooling(nn.Module):
 
     @Part("pooling")
     def forward(self, states: States, kept: Kept) -> Pooled:
-        """Pooled states; zero for a strain that keeps no node of this type."""
+        """Return pooled states; zero for a strain that keeps no node of this type."""
         pooled = states.pool(states.map(self.gate), kept)
         # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
         value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)
@@ -48,10 +50,10 @@ class AttentionPooling(nn.Module):
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
-    """A softmax over what is removed, in which an entry counts by how much of it is.
+    """Return a softmax over what is removed, in which an entry counts by how much of it is removed.
 
     Args:
-        logits: [..., K].
+        logits: [..., K] logits of the softmax.
         removed: bool, or float from 0 to 1, of a shape that broadcasts with the logits.
 
     Returns:
@@ -65,7 +67,7 @@ def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
 
 
 class SetAttention(nn.Module):
-    """Multi-head attention of every gene to the *other* genes of its strain, with a ReZero residual.
+    """Let every gene attend to the *other* genes of its strain, with several heads and a ReZero residual.
 
     ``d ← d + β · out(attention(d))`` (Bachlechner et al. 2021, *ReZero is all you need*); a gene without partners
     stays as it is.
@@ -87,7 +89,7 @@ class SetAttention(nn.Module):
         self.beta = nn.Parameter(torch.full((1,), gain))
 
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
-        """One round of attention."""
+        """Apply one round of attention."""
         B, K, H = x_BKH.shape
         query, key, value = self.project(x_BKH).view(B, K, 3, self.heads, H // self.heads).permute(2, 0, 3, 1, 4)
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
@@ -112,8 +114,8 @@ class HyperSAGNN(nn.Module):
         layers: rounds of attention.
         heads: must divide H.
         gain: initial share of the attention; the genes' interaction is learnt through it.
-        activation: of the static embedding.
-        dropout: on the input.
+        activation: activation of the static embedding.
+        dropout: dropout on the input.
 
     Shapes:
         genes' states [B, K, H], removed [B, K] → [B, T]; zero for an empty set.
@@ -130,7 +132,7 @@ class HyperSAGNN(nn.Module):
 
     @Part("heads")
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, T] scores."""
+        """Return the scores, [B, T]."""
         x_BKH, removed_BK = self.dropout(x_BKH), removed_BK.to(x_BKH.dtype)
         dynamic = x_BKH
         for attention in self.attention:
@@ -152,14 +154,14 @@ class FactorisationMachine(nn.Module):
     each other, so that the matrix of pairwise scores need not be positive definite.
 
     With ``genes``, every gene has an effect and a vector of its own beside :math:`w^\top x_i` and :math:`V x_i`. They
-    start at zero: what the states say about a gene that is never trained on is not disturbed, and weight decay takes
-    back whatever the states can say as well.
+    start at zero: scores of genes that are never trained on come from the states alone, and weight decay reduces
+    deviations that the states can explain as well.
 
     Args:
         width: H.
         outputs: T scores per set.
         factors: width F of the vectors; None where the states themselves are the vectors (V = 1).
-        dropout: on the states.
+        dropout: dropout on the states.
         genes: number of genes with a deviation of their own; None for none.
 
     Shapes:
@@ -179,10 +181,10 @@ class FactorisationMachine(nn.Module):
         self.own_vectors = None if genes is None else nn.Parameter(torch.zeros(genes, factors))
 
     def start_at_the_mean(self) -> None:
-        """Scale initial weights down: an untrained model predicts about the training mean, 0.
+        """Scale initial weights down, so that an untrained model predicts about the training mean, 0.
 
-        Effects by the gain; vectors by its root, because scores are products of two. Were the products' weights scaled
-        down instead, the vectors' gradients would be, and weight decay would win against them.
+        Effects are scaled by the gain, vectors by its root, because scores are products of two. Scaling down the
+        products' weights instead would scale down the vectors' gradients, and weight decay would win against them.
         """
         with torch.no_grad():
             self.effect.weight.mul_(HEAD_GAIN)
@@ -190,7 +192,7 @@ class FactorisationMachine(nn.Module):
                 self.vector.weight.mul_(HEAD_GAIN**0.5)
 
     def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, T] scores."""
+        """Return the scores, [B, T]."""
         x_BKH = self.dropout(x_BKH)
         effect_BKT = self.effect(x_BKH)
         vector_BKF = x_BKH if self.vector is None else self.vector(x_BKH)
@@ -208,11 +210,11 @@ class FactorisationMachine(nn.Module):
 
 
 class LocalHead(nn.Module):
-    """Self-attention among the deleted genes, products of their vectors, or the sum of both scores.
+    """Score the deleted genes by self-attention among them, products of their vectors, or the sum of both scores.
 
     Args:
-        attention: or None.
-        factorisation: or None.
+        attention: head that scores by attention, or None.
+        factorisation: head that scores by products, or None.
 
     Shapes:
         genes' states [B, K, H], their indices [B, K], removed [B, K] → [B, T]; zero for an empty set.
@@ -223,7 +225,7 @@ class LocalHead(nn.Module):
         self.attention, self.factorisation = attention, factorisation
 
     def start_at_the_mean(self) -> None:
-        """Scale initial weights down: an untrained model predicts about the training mean, 0."""
+        """Scale initial weights down, so that an untrained model predicts about the training mean, 0."""
         if self.attention is not None:
             start_at_the_mean(self.attention.score)
         if self.factorisation is not None:
@@ -231,7 +233,7 @@ class LocalHead(nn.Module):
 
     @Part("heads")
     def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, T] scores."""
+        """Return the scores, [B, T]."""
         scores = [] if self.attention is None else [self.attention(x_BKH, removed_BK)]
         if self.factorisation is not None:
             scores.append(self.factorisation(x_BKH, genes_BK, removed_BK))
@@ -239,19 +241,19 @@ class LocalHead(nn.Module):
         return out
 
 
-# One prediction from two.
+# Combination of two predictions to one.
 
 
 class Combination(nn.Module):
-    """The sum of two predictions, their mean, or their sum with weights that depend on both.
+    """Combine two predictions: their sum, their mean, or their sum with weights that depend on both.
 
     A mean halves what either has learnt alone: on pairs of known genes this cost 0.03 of Pearson's r in a trial.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
         how: one of ``COMBINATIONS``.
-        width: inside the gate.
-        activation, dropout: inside the gate.
+        width: width inside the gate.
+        activation, dropout: activation and dropout inside the gate.
 
     Shapes:
         [B, T], [B, T] → [B, T] and the weights [B, T, 2], or None where none are learnt.
@@ -264,7 +266,7 @@ class Combination(nn.Module):
 
     @Part("heads")
     def forward(self, first_BT: Tensor, second_BT: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Prediction and weights."""
+        """Return the prediction and the weights."""
         if self.gate is None:
             total_BT = first_BT + second_BT
             return (0.5 * total_BT if self.how == "mean" else total_BT), None

@@ -1,4 +1,4 @@
-"""One layer of message passing over all relations of the cell graph."""
+"""Compute one layer of message passing over all relations of the cell graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dglcell.perturbation.states import DifferenceStates, States, stacked
 
 
 class RelationConv(nn.Module):
-    """A convolution over one relation followed by norm, activation and dropout.
+    """Convolve over one relation, then apply norm, activation and dropout.
 
     Shapes:
         rows [K, H] of the destination nodes, and what these receive [K, H] → [K, H].
@@ -34,20 +34,20 @@ class RelationConv(nn.Module):
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """What the destination nodes receive along the surviving edges."""
+        """Return what the destination nodes receive along the surviving edges."""
         return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows."""
+        """Return new rows."""
         out: Tensor = self.after(self.conv.update(x, received))
         return out
 
 
 def structure_of(conv: Convolution) -> Hashable | None:
-    """What convolutions that are computed at once have in common; None for one that stays alone.
+    """Return what convolutions that are computed at once have in common; None for one that stays alone.
 
-    Only a class with a method ``structure`` of its own is stacked, because one convolution then computes for all: what
-    a class inherits knows nothing of its other methods.
+    Only a class that defines the method ``structure`` itself is stacked, because one convolution then computes for all:
+    an inherited ``structure`` does not take the class's other methods into account.
     """
     if "structure" not in vars(type(conv)):
         return None
@@ -56,13 +56,13 @@ def structure_of(conv: Convolution) -> Hashable | None:
 
 
 class StackedConvs(nn.Module):
-    """Convolutions of the same structure over R relations between the same node types, computed at once.
+    """Compute convolutions of the same structure over R relations between the same node types at once.
 
     They stay modules of their own, whose parameters are stacked for one pass.
 
     Args:
-        relations: R.
-        convs: theirs.
+        relations: number R of relations.
+        convs: the convolutions of these relations.
 
     Shapes:
         rows [K, H] of the destination nodes, and what these receive [R, K, H] → [R, K, H].
@@ -71,12 +71,12 @@ class StackedConvs(nn.Module):
     def __init__(self, relations: list[Relation], convs: list[RelationConv]) -> None:
         super().__init__()
         self.relations, self.convs = relations, nn.ModuleList(convs)
-        # Here, because a call may be repeated for blocks and backward, and compiled.
+        # This is done here, because a call may be repeated for blocks and backward, and compiled.
         each = [dict(conv.named_parameters()) for conv in convs]
         self.stacked = {name: _Stack.apply(*(mine[name] for mine in each)) for name in each[0]}
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """What the destination nodes receive along the surviving edges of each relation."""
+        """Return what the destination nodes receive along the surviving edges of each relation."""
         reduce = cast(RelationConv, self.convs[0]).conv.reduce
         if reduce is not None:
             return perturbed.aggregate_along(self.relations, source, reduce)
@@ -84,7 +84,7 @@ class StackedConvs(nn.Module):
         return stacked([one for one in received if isinstance(one, DifferenceStates)])
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows."""
+        """Return new rows."""
 
         def call(parameters: dict[str, Tensor], received: Tensor) -> Tensor:
             return cast(Tensor, torch.func.functional_call(self.convs[0], parameters, (x, received)))
@@ -92,12 +92,15 @@ class StackedConvs(nn.Module):
         return torch.vmap(call, randomness="different")(self.stacked, received)
 
     def total(self, x: Tensor, received: Tensor) -> Tensor:
-        """[K, H] the sum over relations."""
+        """Return the sum over relations, [K, H]."""
         return self(x, received).sum(0)
 
 
 class _Stack(torch.autograd.Function):
-    """``torch.stack`` of parameters, of which gradients are laid out as these: otherwise each would be copied alone."""
+    """Stack parameters as ``torch.stack``, with gradients laid out as the parameters are.
+
+    Otherwise each gradient would be copied alone.
+    """
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> Tensor:
@@ -110,17 +113,17 @@ class _Stack(torch.autograd.Function):
 
 
 class HeteroLayer(nn.Module):
-    """Per relation a convolution; per destination type their combination, and optionally a residual.
+    """Convolve per relation, combine per destination type, and optionally add a residual.
 
     Node types that no relation of the layer ends in keep their states.
 
     Args:
-        relations: what this layer computes.
+        relations: relations that this layer computes.
         make_conv: relation → convolution module.
         width: H.
         cross_relation: how relations are combined; every destination type learns its own combination.
-        norm, activation, dropout: after every convolution.
-        residual: add the layer's input.
+        norm, activation, dropout: norm, activation and dropout after every convolution.
+        residual: whether the layer's input is added.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class HeteroLayer(nn.Module):
                 mixer.requires_grad_(False)
 
     def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:
-        """New states by node type."""
+        """Return new states by node type."""
         new = dict(states)
         for node_type, messages in self._messages(perturbed, states).items():
             new[node_type] = self._combined(states[node_type], messages, self.mixer(node_type))
@@ -176,7 +179,7 @@ class HeteroLayer(nn.Module):
     def relation_weights(
         self, perturbed: PerturbedCell, states: Mapping[str, States], number: int
     ) -> list[RelationWeights]:
-        """What the learned combinations of this layer, which has a number, give to their options."""
+        """Return the weights that the learned combinations of this layer, which has a number, give to their options."""
         found = []
         for node_type, messages in self._messages(perturbed, states).items():
             mixer = self.mixer(node_type)
@@ -188,11 +191,11 @@ class HeteroLayer(nn.Module):
         return found
 
     def mixer(self, node_type: str) -> RelationMixer | None:
-        """The learned combination of the relations that end in a node type, where there is one."""
+        """Return the learned combination of the relations that end in a node type; None where there is none."""
         return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
 
     def _messages(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Message]]:
-        """What the relations bring, by destination type."""
+        """Return the messages of the relations, by destination type."""
         messages: dict[str, list[Message]] = {}
         for positions in self._groups(states):
             convs = [cast(RelationConv, self.convs[i]) for i in positions]
@@ -205,7 +208,7 @@ class HeteroLayer(nn.Module):
         return messages
 
     def _groups(self, states: Mapping[str, States]) -> list[list[int]]:
-        """Positions of relations that are computed together."""
+        """Return the positions of relations that are computed together."""
         groups: dict[object, list[int]] = {}
         for i, (source, _, destination) in enumerate(self.relations):
             alone = None if states[source].stacks and self.structures[i] is not None else i
@@ -215,12 +218,12 @@ class HeteroLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Message:
-    """What one relation brings, or several that are computed together.
+    """Hold the messages of one relation, or of several that are computed together.
 
     Attributes:
-        positions: of the relations in the layer.
-        conv: theirs.
-        received: by the nodes along the relations' edges.
+        positions: positions of the relations in the layer.
+        conv: convolution of these relations.
+        received: messages that the nodes receive along the relations' edges.
     """
 
     positions: list[int]
@@ -229,12 +232,12 @@ class Message:
 
     @property
     def function(self) -> Callable[..., Tensor]:
-        """The sum over the relations of new rows."""
+        """Return the sum over the relations of new rows."""
         return self.conv.total if isinstance(self.conv, StackedConvs) else self.conv
 
 
 class _Mixture(nn.Module):
-    """What a learned combination makes of rows, and of what they received along several relations."""
+    """Apply a learned combination to rows and to what they received along several relations."""
 
     def __init__(self, messages: Sequence[Message], mixer: RelationMixer) -> None:
         super().__init__()
@@ -242,7 +245,7 @@ class _Mixture(nn.Module):
         self.convs, self.mixer = nn.ModuleList(message.conv for message in messages), mixer
 
     def rows(self, x: Tensor, *received: Tensor) -> list[Tensor]:
-        """New rows of every relation, in the order of the layer."""
+        """Return new rows of every relation, in the order of the layer."""
         found: dict[int, Tensor] = {}
         for positions, conv, mine in zip(self.positions, self.convs, received, strict=True):
             out = conv(x, mine)
@@ -255,13 +258,13 @@ class _Mixture(nn.Module):
 
 
 def live_relations(relations: list[Relation], layers: int, read: set[str]) -> list[list[Relation]]:
-    """The relations that each layer must compute so that ``read`` node types come out right.
+    """Return the relations that each layer must compute so that ``read`` node types come out right.
 
     A relation whose result nothing reads would be wasted work and leave parameters without gradient.
 
     Args:
         relations: all relations in use.
-        layers: L.
+        layers: number L of layers.
         read: node types read after the last layer.
 
     Returns:

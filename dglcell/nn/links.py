@@ -1,4 +1,4 @@
-"""From scores to phenotypes: links that compose over deletions, and the least fit of a strain's measured parts."""
+"""Turn scores into phenotypes: links that compose over deletions, and the least fit of a strain's measured parts."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from dglcell.nn.measured import WILD_TYPE, MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 
 OFFSET = 2.0
-"""Of ``saturation``: scores from about -1 up hardly change the phenotype."""
+"""This is c of ``saturation``: scores from about -1 up hardly change the phenotype."""
 
 SHARPNESS = 4.0
-"""Of ``minimum``: the two values count as one where they differ by more than a factor of 2 or so."""
+"""This is k of ``minimum``: only one of two values counts where they differ by more than a factor of about 2."""
 
 FLOOR = 1e-3
-"""Least value that is bounded: powers of smaller ones overflow."""
+"""Smaller values are raised to this before they are bounded, as their powers overflow."""
 
 LEAK = 0.05
-"""Of ``bounded``: slope beyond the bounds while a model trains, so that a score that is far off finds its way back."""
+"""``bounded`` has this slope beyond the bounds while a model trains, so that scores far outside have a gradient."""
 
 LARGEST = 20.0
-"""Scores are cut off there: its exponential is far beyond any phenotype, and finite."""
+"""Scores are cut off at this value: its exponential is far beyond any phenotype, and finite."""
 
 
 def log(score: Tensor) -> Tensor:
-    r""":math:`y = e^\eta`: where scores of deletions add up, their effects on the phenotype multiply."""
+    r"""Return :math:`y = e^\eta`: where scores of deletions add up, their effects on the phenotype multiply."""
     return score.clamp(max=LARGEST).exp()
 
 
 def logistic(score: Tensor) -> Tensor:
-    r""":math:`y = 2\sigma(2\eta) = 1 + \tanh\eta`: between 0 and twice the wild type, of slope 1 there."""
+    r"""Return :math:`y = 2\sigma(2\eta) = 1 + \tanh\eta`: between 0 and twice the wild type, of slope 1 there."""
     return 1 + score.tanh()
 
 
 def saturation(score: Tensor) -> Tensor:
-    r""":math:`y = \sigma(c + \eta) / \sigma(c)`, c = 2: small effects are buffered, larger ones multiply, and nothing
-    raises the phenotype by more than 14 %.
+    r"""Return :math:`y = \sigma(c + \eta) / \sigma(c)`, c = 2.
+
+    Small effects are buffered, larger ones multiply, and nothing raises the phenotype by more than 14 %.
     """
     return torch.sigmoid(OFFSET + score) * (1 + math.exp(-OFFSET))
 
 
 def minimum(value: Tensor, bound: Tensor) -> Tensor:
-    r"""The smaller of two phenotypes, made smooth: :math:`(b^{-k} + s^{-k} - 1)^{-1/k}`, k = 4.
+    r"""Return a smooth minimum of two phenotypes: :math:`(b^{-k} + s^{-k} - 1)^{-1/k}`, k = 4.
 
     It is Schweizer and Sklar's triangular norm, which lies between the product (k → 0) and the minimum (k → ∞). Without
     a bound (b = 1) it is s, without an effect (s = 1) it is b, and it is at most either where both are at most 1.
@@ -61,13 +62,13 @@ def minimum(value: Tensor, bound: Tensor) -> Tensor:
 
 
 def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -> Tensor:
-    r""":math:`y = \min(b, \max(a, 1 + \eta))`: exactly a bound for any score that is low or high enough.
+    r"""Return :math:`y = \min(b, \max(a, 1 + \eta))`: exactly a bound for any score that is low or high enough.
 
     Args:
-        score: of the strains.
-        least: a.
-        largest: b; it decides where it is below a, which labels with noise can bring about.
-        slope: outside of the bounds.
+        score: scores η of the strains.
+        least: lower bound a.
+        largest: b; it takes precedence where it is below a, which noise in labels can cause.
+        slope: slope outside of the bounds.
     """
     free = 1 + score
     held = free.maximum(least).minimum(largest)
@@ -75,7 +76,7 @@ def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -
 
 
 class Link(nn.Module):
-    r"""From the scores :math:`\eta` of a model to phenotypes, in normalised units, one link for each phenotype.
+    r"""Turn the scores :math:`\eta` of a model into normalised phenotypes, with one link for each phenotype.
 
     Links but ``identity`` are for phenotypes relative to the wild type, whose value is 1. The score of the strain
     without deletions is taken off every score, so that this strain has the wild type's value exactly. A link gives
@@ -93,9 +94,9 @@ class Link(nn.Module):
     ============  ==================================================  ====================  =======================
 
     Args:
-        outputs: T.
-        name: as configured: one of ``LINKS``, or ``auto``.
-        node_type: whose losses tell which measured strains are parts of a strain.
+        outputs: number T of phenotypes.
+        name: configured name: one of ``LINKS``, or ``auto``.
+        node_type: node type whose lost nodes decide which measured strains are parts of a strain.
 
     Attributes:
         codes: [T] number of each phenotype's link in ``LINKS``.
@@ -131,11 +132,11 @@ class Link(nn.Module):
         genotypes: GenotypeBatch,
         balance: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them.
+        """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T].
 
         Args:
-            score_BT: of the strains.
-            wild_type_1T: of the strain without deletions.
+            score_BT: scores of the strains.
+            wild_type_1T: score of the strain without deletions.
             cell: the cell graph.
             genotypes: the strains.
             balance: for ``bounded``: [B, 1] growth, which scores correct in place of the wild type's phenotype, and
@@ -155,7 +156,7 @@ class Link(nn.Module):
             return self(score_BT, wild_type_1T, None)
         genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
         if self.training and self.name == "bounded":
-            # A strain with new genes has few bounds, so that a model must not learn to lean on them.
+            # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             wild_type_BT = torch.full_like(score_BT, WILD_TYPE)
             return self(score_BT, wild_type_1T, wild_type_BT, torch.zeros_like(score_BT))
         least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
@@ -164,13 +165,13 @@ class Link(nn.Module):
     def forward(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None
     ) -> Tensor:
-        """[B, T] phenotypes in normalised units.
+        """Return phenotypes in normalised units, [B, T].
 
         Args:
-            score_BT: of the strains.
-            wild_type_1T: of the strain without deletions.
+            score_BT: scores of the strains.
+            wild_type_1T: score of the strain without deletions.
             bound_BT: smallest phenotypes of the strains' measured parts, in original units.
-            least_BT: largest ones of the measured strains that they are parts of.
+            least_BT: largest phenotypes of the measured strains that these strains are parts of.
         """
         anchored_BT = score_BT - wild_type_1T
         single_BT = saturation(anchored_BT)

@@ -1,4 +1,4 @@
-"""What is measured of parts of a strain, which lose some of what it loses, and of strains that it is a part of."""
+"""Find labels of training strains that lose some of what a strain loses, or that lose more."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions, keep_masks
 
 MOST_CELLS = 2**28
-"""Of a table of training strains and nodes: a gigabyte."""
+"""A table of training strains and nodes has at most so many entries: a gigabyte."""
 
 ROWS = 1024
-"""Sets that are compared with all others at a time."""
+"""So many sets are compared with all others at a time."""
 
 WILD_TYPE = 1.0
-"""Phenotype of the strain without deletions, of which every strain loses more."""
+"""The strain without deletions has this phenotype; every other strain loses more."""
 
 MISSING = 1e30
-"""In place of a missing label: so large that it bounds nothing, and finite, as everything in a checkpoint has to be."""
+"""This replaces a missing label: it bounds nothing, and is finite, as everything in a checkpoint has to be."""
 
 LEAST = 0.0
-"""Phenotype that no strain is below."""
+"""No strain has a phenotype below this."""
 
 
 class MeasuredStrains(nn.Module):
-    """The training strains, and the smallest label among those that lose only what a strain loses.
+    """Hold the training strains, and find the smallest label among those that lose only what a strain loses.
 
     A training strain is a *part* of a strain if every reaction (or gene) that it loses is lost by the strain too.
     Growth cannot be above that of any part as long as a deletion only takes away.
 
     In turn, growth cannot be below that of any strain of which it is a part.
 
-    Only labels of the training part come here, and a strain's own label is left out: what a training strain is told is
-    what it would be told were it held out. A strain is known by its set of deleted genes.
+    Only labels of the training part are used, and a strain's own label is left out: a training strain gets the same
+    bounds as if it were held out. A strain is identified by its set of deleted genes.
 
     Args:
-        outputs: T.
-        node_type: whose losses are compared.
+        outputs: number T of phenotypes.
+        node_type: node type whose lost nodes are compared.
         whole: compare what a strain loses altogether: reaction nodes with the same metabolites, such as the enzyme
             complexes of one reaction, count as lost when all of them are.
 
@@ -69,11 +69,11 @@ class MeasuredStrains(nn.Module):
 
         Args:
             cell: the cell graph.
-            genotypes: their deleted genes.
-            labels_ST: in original units, NaN where missing.
+            genotypes: deleted genes of the training strains.
+            labels_ST: labels in original units, NaN where missing.
 
         Raises:
-            DataError: they are too many.
+            DataError: there are too many strains.
         """
         nodes = cell.num_nodes[self.node_type]
         if nodes * len(labels_ST) > MOST_CELLS:
@@ -95,21 +95,27 @@ class MeasuredStrains(nn.Module):
         self._table = self._above = None
 
     def fits(self, num_genes: int) -> bool:
-        """Whether the buffers are strains of a cell with so many genes."""
+        """Return whether the buffers are strains of a cell with so many genes."""
         known = len(self.genes) == 0 or bool((self.genes >= 0).all() and (self.genes < num_genes).all())
         ends = int(self.offsets[0]) == 0 and int(self.offsets[-1]) == len(self.genes)
         return known and ends and bool((self.offsets.diff() >= 0).all())
 
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] the smallest label of each strain's measured parts; the wild type's where there is none smaller."""
+        """Return the smallest label of each strain's measured parts, [B, T].
+
+        It is the wild type's where there is none smaller.
+        """
         if self._table is None or self._table.lost.device != self.genes.device:
             self._table = self._table_of(cell, self.labels)
         return self._table.smallest(self._lost(cell, genotypes), genotypes)
 
     def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] the largest label of the training strains that each strain is a part of; 0 where there is none."""
+        """Return the largest label of the training strains that each strain is a part of, [B, T].
+
+        It is 0 where there is none.
+        """
         if self._above is None or self._above.lost.device != self.genes.device:
-            # The smallest of their negatives.
+            # The largest label is the smallest of the negatives.
             labels_ST = self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
             self._above = self._table_of(cell, labels_ST, prune=False)
         return self._above.largest(self._lost(cell, genotypes), genotypes)
@@ -119,10 +125,10 @@ class MeasuredStrains(nn.Module):
         return _Table.of(cell, self._lost(cell, genotypes), genotypes, labels_ST, prune=prune)
 
     def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, N] whether each strain loses each node, or each set of nodes with the same metabolites.
+        """Return whether each strain loses each node, or each set of nodes with the same metabolites, [B, N].
 
-        Where strains lose blocked reactions, only reactions count that could carry flux and cannot any more: to lose
-        one of several enzymes of a reaction is to lose nothing.
+        Where strains lose blocked reactions, only reactions count that could carry flux and no longer can. A strain
+        that loses one of several enzymes of a reaction loses nothing.
         """
         if self.node_type == REACTION and cell.steady_state is not None:
             return blocked_reactions(cell, genotypes).T
@@ -134,20 +140,20 @@ class MeasuredStrains(nn.Module):
         return lost_BN.float() @ self._same == self._same.sum(0)
 
     def genotypes(self) -> GenotypeBatch:
-        """The training strains' deleted genes."""
+        """Return the training strains' deleted genes."""
         counts = self.offsets.diff()
         return GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
 
 
 class _Table:
-    """Distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains that have each.
+    """Hold distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains of each.
 
     Attributes:
-        bits: [N] a number for each gene, the sum of which knows a set.
-        columns: the nodes that any strain loses.
+        bits: [N] a number for each gene; the sum over a set's genes identifies the set.
+        columns: nodes that at least one strain loses.
         lost: [M, C] float32, 1 where a set has the node.
-        first, second: [M, T] smallest label, and smallest of the other strains.
-        owner: [M, T] which strain has the smallest.
+        first, second: [M, T] smallest label, and smallest label of the other strains.
+        owner: [M, T] number of the strain with the smallest label.
     """
 
     def __init__(self, bits: Tensor, columns: Tensor, lost: Tensor, lowest: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -159,7 +165,10 @@ class _Table:
     def of(
         cls, cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
     ) -> _Table:
-        """The table of training strains, which lose nodes; if ``prune``, without sets that bound nothing from above."""
+        """Make the table of training strains, which lose nodes.
+
+        If ``prune``, it leaves out sets that bound nothing from above.
+        """
         device = genotypes.genes.device
         generator = torch.Generator().manual_seed(0)
         bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
@@ -175,7 +184,7 @@ class _Table:
 
     @torch.no_grad()
     def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] see ``MeasuredStrains.forward``."""
+        """Return the smallest labels, [B, T]; see ``MeasuredStrains.forward``."""
         if not len(self.lost):
             return self.first.new_full((genotypes.num_strains, self.first.shape[1]), WILD_TYPE)
         lost_BC = lost_BN[:, self.columns].float()
@@ -184,20 +193,20 @@ class _Table:
 
     @torch.no_grad()
     def largest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] see ``MeasuredStrains.largest``; the labels of the table are negative."""
+        """Return the largest labels, [B, T]; see ``MeasuredStrains.largest``. The labels of the table are negative."""
         if not len(self.lost):
             return self.first.new_full((genotypes.num_strains, self.first.shape[1]), LEAST)
         contains_BM = lost_BN[:, self.columns].float() @ self.lost.T == lost_BN.sum(1, keepdim=True)
         return -torch.where(contains_BM[..., None], self._of_others(genotypes), -LEAST).amin(1).clamp(max=-LEAST)
 
     def _of_others(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, M, T] smallest label of each set's strains but the strain itself."""
+        """Return the smallest label of each set's strains other than the strain itself, [B, M, T]."""
         own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]
         return torch.where(own_BMT, self.second, self.first)
 
 
 def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
-    """[N, G] float32, 1 where a reaction node converts what set G converts, in the same amounts."""
+    """Return 1 where a reaction node converts what set G converts, in the same amounts, [N, G] float32."""
     converts = cell[CONVERTS]
     amounts_NM = torch.zeros(converts.num_src, converts.num_dst, device=converts.src.device)
     assert converts.weight is not None
@@ -207,15 +216,15 @@ def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
 
 
 def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
-    """[B] a number for each strain's set of deleted genes."""
+    """Return a number for each strain's set of deleted genes, [B]."""
     genes_BK, present_BK = genotypes.padded()
     return (bits[genes_BK] * present_BK).sum(1)
 
 
 def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
-    """[M] whether a set can bound a strain at all: where a smaller part has no larger label, that part does.
+    """Return whether a set can bound a strain at all, [M]: where a smaller part has no larger label, that part does.
 
-    Strains that lose nothing bound no other, or the least of many measurements of the wild type would bound them all.
+    Strains that lose nothing bound no other: else the least of many measurements of the wild type would bound all.
     """
     size_M = sets_MC.sum(1)
     needed = (first_MT < WILD_TYPE).any(1) & (size_M > 0)
@@ -227,7 +236,10 @@ def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
 
 
 def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[M] smallest label of each set's strains, the smallest of those with other genes than its owner, the owner."""
+    """Return for each set its smallest label, the smallest of strains with other genes than its owner, and the owner.
+
+    Each is [M]. The owner is the strain with the smallest label.
+    """
     order = torch.argsort(label_S, stable=True)
     order = order[torch.argsort(which_S[order], stable=True)]
     which, keys, labels = which_S[order], keys_S[order], label_S[order]

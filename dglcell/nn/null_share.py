@@ -1,4 +1,4 @@
-"""What null models say of a strain, which were fitted once, before a model is trained, and then stay."""
+"""Predict by null models that are fitted once, before a model is trained, and then stay."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor, nn
 from dglcell.perturbation.genotype import GenotypeBatch
 
 Predictor = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
-"""Deleted genes and offsets of S strains to [S, T] phenotypes in the units of the labels."""
+"""A predictor maps deleted genes and offsets of S strains to phenotypes [S, T] in the units of the labels."""
 
 
 class NullShare(nn.Module):
-    """Null models as bytes among the weights, so that a checkpoint needs nothing beside it.
+    """Keep null models as bytes among the weights, so that a checkpoint needs nothing beside it.
 
     They compute in numpy. An evaluation on a GPU waits for them, and no training step does.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
 
     Attributes:
         packed: the null models.
         shift, scale: [T] units in which the model predicts: (phenotype − shift) / scale.
-        read: makes a predictor of the bytes; must be set before the first prediction.
+        read: function that makes a predictor of the bytes; must be set before the first prediction.
     """
 
     packed: Tensor
@@ -47,14 +47,14 @@ class NullShare(nn.Module):
         self._predictor = None
 
     def take(self, packed: bytes, shift: Tensor, scale: Tensor) -> None:
-        """Keep null models, and the units of the model."""
+        """Store null models, and the units of the model."""
         self.packed = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(self.packed.device)
         self.shift.copy_(shift)
         self.scale.copy_(scale)
         self._predictor = None
 
     def predictor(self) -> Predictor:
-        """What predicts; read when it is first asked for.
+        """Return the predictor; it is read from the bytes when it is first asked for.
 
         Raises:
             ValueError: the bytes are no null models.
@@ -66,7 +66,7 @@ class NullShare(nn.Module):
 
     @torch.no_grad()
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] what null models say, in the units of the model.
+        """Return the predictions of the null models, in the units of the model, [B, T].
 
         Raises:
             GenotypeError: strains weaken genes.

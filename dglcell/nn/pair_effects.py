@@ -1,4 +1,4 @@
-"""Effects of genes and pairs of genes that are fitted once, before a model is trained, and then stay."""
+"""Predict by effects of genes and pairs of genes that are fitted once, before a model is trained, and then stay."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dglcell.nn.config import LOW_RANK
 
 
 class PairEffects(nn.Module):
-    r"""What strains show by effects of their genes and of pairs of their genes, in fixed numbers.
+    r"""Predict strains by effects of their genes and of pairs of their genes, in fixed numbers.
 
     .. math:: s = m + \sum_i e_i + \sum_{i \lt j} \sum_r a_r v_{ir} v_{jr}
 
     The pairs' effects are a symmetric matrix of rank R (Rendle 2010, *Factorization Machines*, lemma 3.1 for the sum).
-    Genes that no training strain deletes have effects by their similarity to others. All numbers are 0 until then.
+    Genes that no training strain deletes have effects by their similarity to others. All numbers are 0 before fitting.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
         genes: N.
-        rank: largest rank of what one null model says of pairs.
+        rank: largest rank of one null model's matrix of pair effects.
         low_rank: part of the whole that comes from the null model with low rank; R is larger with it.
 
     Attributes:
-        mean: [T] m.
-        effects: [T, N] e.
-        vectors: [T, N, R] v.
-        weights: [T, R] a.
+        mean: [T] constant m.
+        effects: [T, N] effects e of genes.
+        vectors: [T, N, R] vectors v of genes.
+        weights: [T, R] weights a of the products.
 
     Shapes:
         deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T].
@@ -48,7 +48,7 @@ class PairEffects(nn.Module):
         self.register_buffer("weights", torch.zeros(outputs, R))
 
     def forward(self, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """[B, T] what strains show."""
+        """Return the predictions for strains, [B, T]."""
         columns = []
         for effects_N, vectors_NR, weights_R in zip(self.effects, self.vectors, self.weights, strict=True):
             vector_BKR = F.embedding(genes_BK, vectors_NR) * removed_BK.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Pictures of results."""
+"""Draw pictures of results."""
 
 from dglcell.plots.data import Embedding, History, Predictions, ReportData, Subject
 from dglcell.plots.pictures import epoch_picture, overview, run_panels

@@ -1,4 +1,4 @@
-"""Models side by side: with null models, and of several experiments."""
+"""Draw models side by side: with null models, and of several experiments."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# By which metric models are compared.
+# Metric by which models are compared.
 
 
 class Score(NamedTuple):
-    """A metric of which more is better.
+    """Describe a metric of which more is better.
 
     Attributes:
-        metric: its key.
-        name: as axes show it.
-        title: short.
+        metric: key of the metric.
+        name: name that axes show.
+        title: short name for titles.
     """
 
     metric: str
@@ -54,11 +54,11 @@ SCORES = {
     REGRESSION: Score("pearson", "Pearson correlation", "Pearson"),
     CLASSIFICATION: Score("average_precision", "Average precision", "average precision"),
 }
-"""Kind of labels → metric by which models are compared."""
+"""This maps the kind of labels to the metric by which models are compared."""
 
 
 def curve_key(phenotype: str, kind: str) -> str:
-    """Key of a phenotype's validation score in the record."""
+    """Return the key of a phenotype's validation score in the record."""
     return f"validation/{phenotype}/{SCORES[kind].metric}"
 
 
@@ -69,7 +69,7 @@ MODEL_NAME_LENGTH = 38
 
 
 def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
-    """The panel."""
+    """Make the panel that compares the model with the null models."""
     shown = [row for row in rows if row.phenotype == phenotype]
     n = max((int(row.metrics.get("n", 0)) for row in shown if row.part == "test"), default=0)
     metric, name, _ = SCORES[shown[0].kind if shown else REGRESSION]
@@ -90,7 +90,7 @@ def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
 
 
 def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
-    """Scores of the model and the null models: test as bars, validation as diamonds."""
+    """Draw scores of the model and the null models: test as bars, validation as diamonds."""
     title = "Model against null models"
     scores: dict[str, dict[str, float]] = {}
     nulls = {row.model for row in rows if row.is_null}
@@ -134,16 +134,16 @@ def _or_lowest(value: float) -> float:
 
 
 Scores = Mapping[str, tuple[bool, Sequence[float]]]
-"""Name → whether it is a null model, and one value a run."""
+"""This maps a name to whether it is a null model, and one value a run."""
 Curves = Mapping[str, Sequence[tuple[Sequence[int], Sequence[float]]]]
-"""Experiment → epochs and validation Pearson of every run."""
+"""This maps an experiment to epochs and validation Pearson of every run."""
 
 LONG_NAME = 44
 ROW_HEIGHT = 0.36
 
 
 def comparison_panels(scores: Mapping[str, tuple[Score, Scores]], curves: Curves) -> list[Panel]:
-    """Test scores for each phenotype, and learning curves."""
+    """Make panels of test scores for each phenotype, and of learning curves."""
     panels = []
     for phenotype, (score, by_name) in scores.items():
         rows = [(name, i + 1, value) for name, (_, values) in by_name.items() for i, value in enumerate(values)]
@@ -177,7 +177,7 @@ def comparison_panels(scores: Mapping[str, tuple[Score, Scores]], curves: Curves
 
 
 def draw_scores(axes: Axes, score: Score, scores: Scores, phenotype: str) -> None:
-    """A row for each experiment and null model, the best mean on top."""
+    """Draw a row for each experiment and null model, the best mean on top."""
     finite = {name: [v for v in values if math.isfinite(v)] for name, (_, values) in scores.items()}
     names = sorted(scores, key=lambda name: float(np.mean(finite[name])) if finite[name] else -2.0)
     title = f"Test {score.title} of {shorten(phenotype)}"
@@ -204,7 +204,7 @@ def draw_scores(axes: Axes, score: Score, scores: Scores, phenotype: str) -> Non
 
 
 def draw_learning(axes: Axes, curves: Curves) -> None:
-    """Validation correlation of every run by epoch."""
+    """Draw the validation correlation of every run by epoch."""
     from matplotlib.ticker import MaxNLocator
 
     title = "Validation Pearson while learning"
@@ -225,5 +225,5 @@ def draw_learning(axes: Axes, curves: Curves) -> None:
 
 
 def _colors(names: Sequence[str]) -> dict[str, str]:
-    """The same experiment has the same colour in every panel."""
+    """Give each experiment the same colour in every panel."""
     return {name: SERIES[i % len(SERIES)] for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""What a report shows: predictions, embeddings, the record of a training."""
+"""Hold the data that a report shows: predictions, embeddings, the record of a training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dglcell.metrics import ResultRow, regression_metrics
 
 @dataclass(frozen=True)
 class History:
-    """One row an epoch, as in ``metrics.jsonl``.
+    """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``.
 
     Attributes:
-        rows: key → value; ``epoch`` counts from 0, None stands for what is undefined.
+        rows: key → value; ``epoch`` counts from 0, and None stands for undefined values.
     """
 
     rows: Sequence[Mapping[str, float | None]] = ()
@@ -33,21 +33,21 @@ class History:
 
     @property
     def epochs(self) -> NDArray[np.int64]:
-        """Counted from 1, as the log prints them."""
+        """Return the epochs, counted from 1, as the log prints them."""
         return np.array([int(row["epoch"] or 0) + 1 for row in self.rows], dtype=np.int64)
 
     def curve(self, key: str) -> NDArray[np.float64]:
-        """One value an epoch, NaN where there is none."""
+        """Return one value an epoch, NaN where there is none."""
         return np.array([_value(row.get(key)) for row in self.rows], dtype=np.float64)
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
+        """Return the keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
         found = dict.fromkeys(key for row in self.rows for key in row if key.startswith(prefix))
         return [key for key in found if np.isfinite(self.curve(key)).any()]
 
     @property
     def minutes(self) -> float:
-        """How long all epochs took together."""
+        """Return how many minutes all epochs took together."""
         return float(np.nansum(self.curve("seconds"))) / 60
 
 
@@ -55,35 +55,35 @@ def _value(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-# Which phenotypes are genetic interaction scores, and from where on a score counts as an interaction.
+# Names of genetic interaction scores, and the cuts beyond which a score counts as an interaction.
 
 
 CUT = 0.08
-"""Usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
+"""This is the usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
 doi:10.1126/science.aao1729), there together with p < 0.05."""
 
 EDGES = (-np.inf, -0.40, -0.32, -0.24, -0.16, -0.08, 0.0, 0.08, 0.16, 0.24, np.inf)
-"""Bins of scores: multiples of the cut."""
+"""Bins of scores have these edges, multiples of the cut."""
 
 NAMES = ("epsilon", "tau", "gene_interaction")
 SUFFIXES = ("_interaction", "_interaction_score")
 
 
 def is_interaction(phenotype: str) -> bool:
-    """Whether a phenotype is an epsilon or tau score, by its name.
+    """Return whether a phenotype is an epsilon or tau score, by its name.
 
-    S-scores are not: they are on a scale of their own.
+    S-scores are not such scores: they are on a scale of their own.
     """
     name = phenotype.lower()
     return name in NAMES or name.endswith(SUFFIXES)
 
 
 def is_binary(values: NDArray[np.floating]) -> bool:
-    """Whether all values are 0 or 1."""
+    """Return whether all values are 0 or 1."""
     return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
 
 
-# What a report shows.
+# Data that a report shows.
 
 
 DEFAULT_POINTS = 10_000
@@ -91,12 +91,12 @@ DEFAULT_POINTS = 10_000
 
 @dataclass(frozen=True)
 class Predictions:
-    """One part of the split and one phenotype, in original units.
+    """Hold predictions for one part of the split and one phenotype, in original units.
 
     Attributes:
-        measured: [S], NaN where not measured.
-        predicted: [S].
-        num_deletions: [S] deleted genes of each strain.
+        measured: [S] measured phenotypes, NaN where not measured.
+        predicted: [S] predicted phenotypes.
+        num_deletions: [S] number of deleted genes of each strain.
     """
 
     measured: NDArray[np.floating]
@@ -113,27 +113,27 @@ class Predictions:
 
     @cached_property
     def usable(self) -> Predictions:
-        """The strains with a measurement and a finite prediction, in float64."""
+        """Return the strains with a measurement and a finite prediction, in float64."""
         measured, predicted = np.asarray(self.measured, float), np.asarray(self.predicted, float)
         keep = np.isfinite(measured) & np.isfinite(predicted)
         return Predictions(measured[keep], predicted[keep], np.asarray(self.num_deletions)[keep])
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the usable strains."""
+        """Return metrics of the usable strains."""
         return regression_metrics(self.usable.predicted, self.usable.measured)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Which strains a panel shows.
+    """Say which strains a panel shows.
 
     Attributes:
-        predictions: of the model.
-        phenotype: its name.
-        unit: dimensionless where empty.
+        predictions: predictions of the model.
+        phenotype: name of the phenotype.
+        unit: unit of the phenotype; dimensionless where empty.
         part: ``test`` or ``validation``.
-        points: single points drawn at most, chosen at random.
+        points: largest number of single points that are drawn, chosen at random.
     """
 
     predictions: Predictions
@@ -144,26 +144,26 @@ class Subject:
 
     @property
     def usable(self) -> Predictions:
-        """The strains with a measurement and a finite prediction."""
+        """Return the strains with a measurement and a finite prediction."""
         return self.predictions.usable
 
     def key(self, panel: str) -> str:
-        """Stem of a panel's files; different phenotypes never share one."""
+        """Return the stem of a panel's files; different phenotypes never share one."""
         return f"{self.part}-{quote(self.phenotype, safe='')}-{panel}"
 
     @property
     def nothing(self) -> str:
-        """Why there is nothing to draw; empty where there is something."""
+        """Return why there is nothing to draw; the text is empty where there is something."""
         return "" if len(self.usable) else f"no measured {self.part} strains"
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """z_p of some strains of the test part.
+    """Hold the embeddings z_p of some strains of the test part.
 
     Attributes:
-        strains: [S'] their rows among the predictions of that part, ascending.
-        vectors: [S', D].
+        strains: [S'] rows of the strains among the predictions of that part, ascending.
+        vectors: [S', D] embeddings.
     """
 
     strains: NDArray[np.integer]
@@ -172,12 +172,12 @@ class Embedding:
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Embeddings in the plane.
+    """Hold positions of embeddings in the plane.
 
     Attributes:
         method: ``UMAP`` or ``PCA``.
         strains: [S'] rows among the predictions of the test part.
-        positions: [S', 2].
+        positions: [S', 2] positions in the plane.
         explained: shares of the variance along both axes of a PCA.
         missing: whether UMAP would have been drawn if it were installed.
     """
@@ -196,19 +196,19 @@ relation weighs every other."""
 
 @dataclass(frozen=True)
 class ReportData:
-    """One finished run.
+    """Hold all data of one finished run that its report shows.
 
     Attributes:
         title: name of the experiment.
         subtitle: lines below it: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
-        history: may be empty.
+        history: record of the training; may be empty.
         predictions: part → phenotype → predictions of the model.
         units: phenotype → unit; dimensionless where missing or empty.
         best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
-        embedding_map: of the test part, if the model has embeddings.
-        relation_weights: if the model has them.
-        points: single points drawn at most in one panel.
+        embedding_map: map of the test part, if the model has embeddings.
+        relation_weights: weights of relations, if the model has them.
+        points: largest number of single points that are drawn in one panel.
     """
 
     title: str
@@ -224,16 +224,16 @@ class ReportData:
 
     @property
     def phenotypes(self) -> list[str]:
-        """All phenotypes that have predictions or metrics, in the order of their first appearance."""
+        """Return all phenotypes that have predictions or metrics, in the order of their first appearance."""
         predicted = [name for part in self.predictions.values() for name in part]
         return list(dict.fromkeys([*predicted, *(row.phenotype for row in self.rows)]))
 
     def kind(self, phenotype: str) -> str:
-        """Of its labels, as its metrics say; regression where it has none."""
+        """Return the kind of a phenotype's labels, as its metrics say; regression where it has none."""
         return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
 
     def subject(self, phenotype: str, part: str = "test") -> Subject | None:
-        """What panels of one phenotype and part show; None where there are no predictions."""
+        """Return what panels of one phenotype and part show; None where there are no predictions."""
         predictions = self.predictions.get(part, {}).get(phenotype)
         if predictions is None:
             return None

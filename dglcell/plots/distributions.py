@@ -1,4 +1,4 @@
-"""Distributions of phenotypes, correlation by number of deletions, precision and recall of classes."""
+"""Draw distributions of phenotypes, correlation by number of deletions, precision and recall of classes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ FEWEST_BINS, MOST_BINS = 8, 60
 
 @dataclass(frozen=True)
 class Distributions:
-    """Measured and predicted values of the same strains, counted in the same bins.
+    """Hold counts of the measured and predicted values of the same strains, in the same bins.
 
     Attributes:
-        edges: [K + 1]; all but the most extreme values lie within.
-        measured, predicted: [K] strains.
+        edges: [K + 1] edges of the bins; all but the most extreme values lie within.
+        measured, predicted: [K] number of strains in each bin.
         wasserstein: first Wasserstein distance of all values, in units of the phenotype.
         jensen_shannon: Jensen–Shannon divergence in bits of the two histograms over all values, with bins as wide as
             these; from 0, the same, to 1, disjoint.
@@ -63,8 +63,8 @@ class Distributions:
 
 
 def distributions(predictions: Predictions) -> Distributions:
-    """Count and compare; NaN distances where no strain is measured."""
-    # Here, because scipy.stats takes a second to import, and lists of runs draw nothing.
+    """Count and compare measured and predicted values; distances are NaN where no strain is measured."""
+    # The import is here, because scipy.stats takes a second to import, and lists of runs draw nothing.
     from scipy.spatial.distance import jensenshannon
     from scipy.stats import wasserstein_distance
 
@@ -74,7 +74,7 @@ def distributions(predictions: Predictions) -> Distributions:
     everything = np.concatenate([p.measured, p.predicted])
     low, high = robust_range(everything)
     edges = np.linspace(low, high, int(np.clip(2 * math.sqrt(len(p)), FEWEST_BINS, MOST_BINS)) + 1)
-    # One bin more at either end for what lies beyond.
+    # There is one more bin at either end for values outside.
     full = np.concatenate([[-np.inf], edges, [np.inf]])
     measured, predicted = (np.histogram(values, full)[0] for values in (p.measured, p.predicted))
     return Distributions(
@@ -87,7 +87,7 @@ def distributions(predictions: Predictions) -> Distributions:
 
 
 def distributions_panel(subject: Subject) -> Panel:
-    """The panel."""
+    """Make the panel of both distributions."""
     found = distributions(subject.predictions)
     rows = zip(
         found.edges[:-1].tolist(), found.edges[1:].tolist(), found.measured.tolist(), found.predicted.tolist(),
@@ -114,7 +114,7 @@ def distributions_panel(subject: Subject) -> Panel:
 
 
 def draw_distributions(axes: Axes, subject: Subject) -> None:
-    """Both histograms over each other; points where strains are few."""
+    """Draw both histograms over each other; strains are drawn as points where they are few."""
     title = f"Distributions ({subject.part})"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
@@ -154,7 +154,7 @@ MIN_GROUP_SIZE = 3
 
 
 def pearson_by_deletions(predictions: Predictions) -> list[tuple[int, float, int]]:
-    """Number of deletions, Pearson correlation and n of each group of strains that has one."""
+    """Return number of deletions, Pearson correlation and n of each group of strains that has a correlation."""
     p = predictions.usable
     groups = []
     for deletions in np.unique(p.num_deletions):
@@ -166,7 +166,7 @@ def pearson_by_deletions(predictions: Predictions) -> list[tuple[int, float, int
 
 
 def deletions_panel(subject: Subject) -> Panel | None:
-    """The panel; None where fewer than two numbers of deletions have a correlation."""
+    """Make the panel; return None where fewer than two numbers of deletions have a correlation."""
     groups = pearson_by_deletions(subject.predictions)
     if len(groups) < 2:
         return None
@@ -184,7 +184,7 @@ def deletions_panel(subject: Subject) -> Panel | None:
 
 
 def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
-    """One line a phenotype; the numbers of strains are those of the first."""
+    """Draw one line a phenotype; the numbers of strains are those of the first."""
     part = subjects[0].part if subjects else "test"
     title = f"{part.capitalize()} Pearson by number of deletions"
     groups = [(subject, pearson_by_deletions(subject.predictions)) for subject in subjects]
@@ -213,14 +213,14 @@ MOST_ROWS = 1000
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """How well a ranking finds one class.
+    """Hold precision and recall of a ranking of strains for one class.
 
     Attributes:
-        name: of the class.
+        name: name of the class.
         precision, recall: [K] after each distinct score, from the highest down.
         average: average precision.
-        positives: strains of the class.
-        n: all strains.
+        positives: number of strains of the class.
+        n: number of all strains.
     """
 
     name: str
@@ -247,7 +247,7 @@ def precision_recall(name: str, is_positive: NDArray[np.bool_], score: NDArray[n
 
 
 def class_curves(subject: Subject) -> list[PrecisionRecall]:
-    """One curve for each class that occurs; none for phenotypes without classes."""
+    """Return one curve for each class that occurs; none for phenotypes without classes."""
     p = subject.usable
     if is_binary(p.measured):
         classes = [(f"{subject.phenotype} = 1", p.measured == 1, p.predicted)]
@@ -262,7 +262,7 @@ def class_curves(subject: Subject) -> list[PrecisionRecall]:
 
 
 def precision_recall_panel(subject: Subject) -> Panel | None:
-    """The panel; None for a phenotype without classes."""
+    """Make the panel; return None for a phenotype without classes."""
     curves = class_curves(subject)
     if not curves:
         return None
@@ -289,7 +289,7 @@ def precision_recall_panel(subject: Subject) -> Panel | None:
 
 
 def draw_precision_recall(axes: Axes, subject: Subject) -> None:
-    """A curve for each class, and the share of the class among all strains."""
+    """Draw a curve for each class, and the share of the class among all strains."""
     title = f"Precision and recall ({subject.part})"
     curves = class_curves(subject)
     if not curves:
@@ -307,5 +307,5 @@ def draw_precision_recall(axes: Axes, subject: Subject) -> None:
 
 
 def _few(curve: PrecisionRecall) -> NDArray[np.int64]:
-    """Positions of at most a thousand points along the curve, ends included, for its table."""
+    """Return positions of at most a thousand points along the curve, ends included, for its table."""
     return np.unique(np.linspace(0, len(curve.recall) - 1, min(len(curve.recall), MOST_ROWS)).astype(np.int64))

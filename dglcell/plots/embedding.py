@@ -1,4 +1,4 @@
-"""Maps of strain embeddings in the plane."""
+"""Draw maps of strain embeddings in the plane."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSTALL = "pip install 'dglcell[umap]'"
 
 
 def how_made(found: EmbeddingMap) -> str:
-    """A sentence on how a map was made."""
+    """Return a sentence on how a map was made."""
     if found.method == "UMAP":
         return f"Map by UMAP ({NEIGHBOURS} neighbours, smallest distance {CLOSEST}); long distances mean little."
     shares = "" if found.explained is None else " ({:.0%} and {:.0%} of the variance)".format(*found.explained)
@@ -48,7 +48,7 @@ def how_made(found: EmbeddingMap) -> str:
 def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
     """Place at most ``points`` strains in the plane, near each other where their embeddings are alike.
 
-    By UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else by principal
+    The method is UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else principal
     components.
 
     Returns:
@@ -64,13 +64,13 @@ def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> Embedding
 
 
 def principal_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
-    """The same by principal components, whatever is installed."""
+    """Make the same map by principal components, whatever is installed."""
     shown = _chosen(embedding, points, seed)
     return None if shown is None else EmbeddingMap("PCA", shown.strains, *principal_components(shown.vectors))
 
 
 def _chosen(embedding: Embedding, points: int, seed: int) -> Embedding | None:
-    """At most ``points`` strains with finite embeddings, in float64; None where they are too few."""
+    """Choose at most ``points`` strains with finite embeddings, in float64; return None where they are too few."""
     finite = np.flatnonzero(np.isfinite(embedding.vectors).all(axis=1))
     shown = finite[sample(len(finite), points, seed)]
     if len(shown) < LEAST_FOR_MAP or embedding.vectors.shape[1] == 0:
@@ -79,7 +79,7 @@ def _chosen(embedding: Embedding, points: int, seed: int) -> Embedding | None:
 
 
 def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """[S, 2] coordinates along the two directions of largest variance, and the shares of variance they hold.
+    """Return coordinates along the two directions of largest variance, [S, 2], and the shares of variance they hold.
 
     The sign of a direction is chosen so that its largest weight is positive.
     """
@@ -95,12 +95,12 @@ def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floa
 
 
 def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | None:
-    """[S, 2] coordinates; None where umap-learn is not installed."""
+    """Return coordinates, [S, 2]; None where umap-learn is not installed."""
     spec = importlib.util.find_spec("umap")
     if spec is None or spec.origin is None:  # the latter is any folder of this name
         return None
     with warnings.catch_warnings():
-        # Of what it imports; that a seed means one thread; that a graph is not connected.
+        # These are warnings of its imports, that a seed means one thread, and that a graph is not connected.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -112,7 +112,7 @@ def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | Non
 
 
 def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
-    """The panel: strains of the map, coloured by their measured phenotype."""
+    """Make the panel with the strains of the map, coloured by their measured phenotype."""
     measured = np.asarray(subject.predictions.measured, float)[found.strains]
     n, total = int(np.isfinite(measured).sum()), len(subject.predictions)
     chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
@@ -132,7 +132,7 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
 
 
 def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> None:
-    """Strains in the plane, coloured by their measured phenotype; grey where it was not measured."""
+    """Draw strains in the plane, coloured by their measured phenotype; grey where it was not measured."""
     title = "Map of strain embeddings"
     if found is None:
         draw_nothing(axes, title, "fewer than three strains have an embedding")
@@ -165,7 +165,10 @@ def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> 
 
 
 def _color_range(values: NDArray[np.float64], phenotype: str) -> tuple[float, float]:
-    """From the 2nd to the 98th percentile; around zero for interaction scores, whose colours are signed."""
+    """Return the range from the 2nd to the 98th percentile.
+
+    It is around zero for interaction scores, whose colours are signed.
+    """
     low, high = (float(q) for q in np.quantile(values, (0.02, 0.98)))
     if is_interaction(phenotype):
         reach = max(abs(low), abs(high)) or 1.0

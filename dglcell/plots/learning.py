@@ -1,4 +1,4 @@
-"""Learning curves: losses, their terms, the correlation, and the spread of embeddings."""
+"""Draw learning curves: losses, their terms, the correlation, and the spread of embeddings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEGEND_NAME_LENGTH = 30
 
 
 def learning_panels(run: ReportData) -> list[Panel]:
-    """Losses, their terms where there are any, and scores; none without a record."""
+    """Make panels of losses, their terms where there are any, and scores; none without a record."""
     history = run.history
     if not len(history):
         return []
@@ -75,7 +75,7 @@ def _term_panels(run: ReportData, best: str) -> list[Panel]:
 
 
 def _score_panels(run: ReportData, best: str) -> list[Panel]:
-    """One for each kind of labels."""
+    """Make one panel for each kind of labels."""
     panels = []
     for kind in dict.fromkeys(map(run.kind, run.phenotypes)):
         score = SCORES[kind]
@@ -93,18 +93,18 @@ def _score_panels(run: ReportData, best: str) -> list[Panel]:
 
 
 def term_keys(history: History) -> dict[str, str]:
-    """Key → name of every term of the loss; those of the validation part say so."""
+    """Return key → name of every term of the loss; names say which terms are of the validation part."""
     return {key: key.removeprefix(TERMS[0]).replace("/loss/", " ") for prefix in TERMS for key in history.keys(prefix)}
 
 
 def curves_table(history: History, keys: Sequence[str]) -> Table:
-    """An epoch a row, a key a column."""
+    """Return a table with an epoch a row and a key a column."""
     curves = [history.curve(key).tolist() for key in keys]
     return Table(("epoch", *keys), list(zip(history.epochs.tolist(), *curves, strict=True)))
 
 
 def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
-    """Loss on the training and validation parts by epoch."""
+    """Draw the loss on the training and validation parts by epoch."""
     curves = {name: history.curve(f"{name}/loss") for name in ("train", "validation")}
     styles = {"train": (GREY, "-"), "validation": (BLUE, "-")}
     if draw_curves(axes, "Loss", history, curves, best_epoch, styles=styles):
@@ -112,7 +112,7 @@ def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
 
 
 def draw_terms(axes: Axes, history: History, best_epoch: int | None) -> None:
-    """Every term of the loss by epoch."""
+    """Draw every term of the loss by epoch."""
     names = term_keys(history)
     terms = list(dict.fromkeys(key.partition("/loss/")[2] for key in names))
     styles = {
@@ -125,7 +125,10 @@ def draw_terms(axes: Axes, history: History, best_epoch: int | None) -> None:
 
 
 def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str], kind: str) -> None:
-    """Scores on the validation part by epoch, one curve a phenotype of this kind; dotted: the best null model."""
+    """Draw scores on the validation part by epoch, one curve a phenotype of this kind.
+
+    The dotted line is the best null model.
+    """
     score = SCORES[kind]
     curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
@@ -150,19 +153,21 @@ def draw_curves(
     note: str = "",
     styles: Mapping[str, tuple[str, str]] | None = None,
 ) -> bool:
-    """Lines through the epochs that have a value, with markers while they are few; logarithmic where they span much.
+    """Draw lines through the epochs that have a value.
+
+    Epochs have markers while they are few. The axis is logarithmic where values span much.
 
     Args:
-        axes: to draw in.
-        title: of the panel.
-        history: of the training.
+        axes: axes to draw in.
+        title: title of the panel.
+        history: record of the training.
         curves: name → one value an epoch.
-        best_epoch: to be marked.
-        note: below the title.
+        best_epoch: epoch that is marked.
+        note: text below the title.
         styles: name → colour and dash; in the order of the palette where None.
 
     Returns:
-        whether there was anything to draw; else the panel says so.
+        Whether there was anything to draw; else the panel says so.
     """
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:
@@ -191,7 +196,7 @@ def draw_curves(
 
 
 def _epoch_axis(axes: Axes, best_epoch: int | None) -> None:
-    """Whole epochs along the axis, the best one marked."""
+    """Show whole epochs along the axis, with the best one marked."""
     from matplotlib.ticker import MaxNLocator
 
     if best_epoch is not None:
@@ -202,7 +207,7 @@ def _epoch_axis(axes: Axes, best_epoch: int | None) -> None:
 
 
 def _legend(axes: Axes, count: int) -> None:
-    """Names of the curves: where there is room, above them if they are many."""
+    """Draw names of the curves: where there is room, or above them if they are many."""
     if count <= 2:
         axes.legend()
         return
@@ -217,7 +222,7 @@ def _legend(axes: Axes, count: int) -> None:
 
 
 def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
-    """The highest validation score of a null model; NaN where none is defined."""
+    """Return the highest validation score of a null model; NaN where none is defined."""
     found = [
         row.metrics.get(metric, math.nan)
         for row in run.rows
@@ -233,7 +238,7 @@ NORM, SPREAD, COSINE = "validation/embedding_norm", "validation/embedding_spread
 
 
 def spread_panels(run: ReportData) -> list[Panel]:
-    """Norm and spread; none for a model without embedding."""
+    """Make panels of norm and spread; none for a model without embedding."""
     history = run.history
     if not history.keys(NORM):
         return []
@@ -264,7 +269,7 @@ def spread_panels(run: ReportData) -> list[Panel]:
 
 
 def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
-    """Mean norm by epoch."""
+    """Draw the mean norm by epoch."""
     if draw_curves(axes, "Size of embeddings", history, {"norm": history.curve(NORM)}, best_epoch):
         axes.set_ylabel("mean norm of embeddings")
         if axes.get_yscale() == "linear":
@@ -272,7 +277,7 @@ def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
 
 
 def draw_spread(axes: Axes, history: History, best_epoch: int | None) -> None:
-    """Spread and mean cosine by epoch."""
+    """Draw spread and mean cosine by epoch."""
     curves = {"spread (collapse: 0)": history.curve(SPREAD), "cosine (collapse: 1)": history.curve(COSINE)}
     styles = {name: (color, "-") for name, color in zip(curves, (GREEN, VERMILION), strict=True)}
     if draw_curves(axes, "Over-smoothing", history, curves, best_epoch, styles=styles):

@@ -1,4 +1,4 @@
-"""Whole pictures: of a run, of one epoch, and all panels of a report in their order."""
+"""Draw whole pictures: of a run, of one epoch, and all panels of a report in their order."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ CSV_COLUMNS = ("panel", "phenotype", "series", "x", "value", "standard_error", "
 def overview(run: ReportData, path: Path) -> Path:
     """Draw a run and write the numbers behind the drawing to a CSV file beside it.
 
-    One row of panels for each phenotype (the first three): measured against predicted, calibration, model against
-    null models. Below them: loss, validation correlation, and correlation by number of deletions.
+    There is one row of panels for each of the first three phenotypes: measured against predicted, calibration, model
+    against null models. Below them are loss, validation correlation, and correlation by number of deletions.
 
     Args:
-        run: what to draw; history, predictions and metrics may be missing, their panels then say so.
-        path: of the PNG file, 1,600 pixels wide; the CSV file has the same name with ``.csv``.
+        run: data to draw; history, predictions and metrics may be missing, and their panels then say so.
+        path: path of the PNG file, 1,600 pixels wide; the CSV file has the same name with ``.csv``.
 
     Returns:
         The path of the PNG file.
@@ -77,7 +77,7 @@ def overview(run: ReportData, path: Path) -> Path:
 
 def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: float) -> None:
     figure.set_layout_engine("constrained", hspace=0.06, wspace=0.05, w_pad=0.09, h_pad=0.06)
-    # Rows of their own, so that the colour bars of the upper ones do not narrow the lowest.
+    # The lowest panels have a grid of their own, so that colour bars of the upper ones do not narrow them.
     heights = (header, (rows - 1) * ROW_HEIGHT, ROW_HEIGHT)
     outline = figure.add_gridspec(3, 1, height_ratios=heights)
     head, upper, lower = (figure.add_subfigure(outline[row, 0]) for row in range(3))
@@ -102,7 +102,7 @@ def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: 
 
 
 def _draw_last(axes: Axes, run: ReportData, shown: list[str]) -> None:
-    """Correlation by number of deletions; where all strains have the same number, distributions."""
+    """Draw correlation by number of deletions; where all strains have the same number, draw distributions."""
     subjects = [subject for name in shown if (subject := run.subject(name)) is not None]
     numbers = {group[0] for subject in subjects for group in pearson_by_deletions(subject.predictions)}
     if len(numbers) > 1:
@@ -114,7 +114,7 @@ def _draw_last(axes: Axes, run: ReportData, shown: list[str]) -> None:
 
 
 def _draw_header(head: SubFigure, run: ReportData, height: float) -> None:
-    """Title and subtitle; ``height`` in inches."""
+    """Draw title and subtitle; ``height`` is in inches."""
     lines = list(run.subtitle)
     if len(run.phenotypes) > MAX_PHENOTYPES:
         lines.append(f"{MAX_PHENOTYPES} of {len(run.phenotypes)} phenotypes shown; the table has all of them")
@@ -154,7 +154,7 @@ PARTS = ("test", "validation")
 
 
 def run_panels(run: ReportData) -> dict[str, list[Panel]]:
-    """Section → panels: each part and phenotype, training, embeddings, relations.
+    """Return section → panels: each part and phenotype, training, embeddings, relations.
 
     Sections without panels are left out.
     """
@@ -173,7 +173,10 @@ def run_panels(run: ReportData) -> dict[str, list[Panel]]:
 
 
 def subject_panels(subject: Subject) -> list[Panel]:
-    """Everything about the predictions of one phenotype on one part; a single empty panel where none is measured."""
+    """Return all panels of the predictions of one phenotype on one part.
+
+    Where none is measured, it is a single empty panel.
+    """
     if subject.nothing:
         return [agreement(subject)]
     panels = [
@@ -189,7 +192,7 @@ def subject_panels(subject: Subject) -> list[Panel]:
 
 
 def embedding_panels(run: ReportData) -> list[Panel]:
-    """The map, once for each phenotype that colours it."""
+    """Return the map, once for each phenotype that colours it."""
     found = run.embedding_map
     subjects = [run.subject(phenotype) for phenotype in run.phenotypes]
     return [] if found is None else [embedding_panel(found, subject) for subject in subjects if subject is not None]
@@ -210,11 +213,11 @@ def epoch_picture(
     The map shows principal components, which take no time.
 
     Args:
-        path: of the PNG file.
-        title: says which run and epoch.
-        subjects: of the validation part.
-        embedding: of that part; no map where None.
-        seed: of the strains that are chosen where there are too many.
+        path: path of the PNG file.
+        title: title that names run and epoch.
+        subjects: subjects of the validation part.
+        embedding: embeddings of that part; where None, there is no map.
+        seed: seed of the choice of strains where there are too many.
 
     Returns:
         ``path``.

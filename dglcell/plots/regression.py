@@ -1,4 +1,4 @@
-"""Measured against predicted phenotypes: agreement, calibration, residuals, bins of scores."""
+"""Draw measured against predicted phenotypes: agreement, calibration, residuals, bins of scores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def agreement(subject: Subject) -> Panel:
-    """The panel."""
+    """Make the panel of measured against predicted values."""
     n, metrics = len(subject.usable), subject.predictions.metrics
     many = n >= MANY_STRAINS
     seen = "colour counts strains, on a logarithmic scale" if many else "one point a strain"
@@ -64,11 +64,11 @@ def agreement(subject: Subject) -> Panel:
 
 
 def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None:
-    """Points, or log density of points where there are many.
+    """Draw points, or log density of points where there are many.
 
     Args:
-        axes: to draw in.
-        subject: which strains.
+        axes: axes to draw in.
+        subject: strains to draw.
         named: whether the title names phenotype and part.
     """
     title = "Measured against predicted"
@@ -101,7 +101,7 @@ def _summary(subject: Subject, x_range: Range, y_range: Range) -> str:
 
 
 def _table(subject: Subject) -> Table:
-    """Strains that are drawn as points, else the hexagons."""
+    """Return the strains that are drawn as points, or else the hexagons."""
     p = subject.usable
     if len(p) < MANY_STRAINS:
         shown = sample(len(p), subject.points)
@@ -121,13 +121,13 @@ MIN_BIN_SIZE = 5
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Strains with similar predictions.
+    """Hold strains with similar predictions.
 
     Attributes:
         predicted: mean prediction.
         measured: mean measurement.
-        standard_error: of the mean measurement.
-        n: strains in the bin.
+        standard_error: standard error of the mean measurement.
+        n: number of strains in the bin.
     """
 
     predicted: float
@@ -137,7 +137,7 @@ class CalibrationBin:
 
 
 def calibration(predictions: Predictions) -> list[CalibrationBin]:
-    """Mean measurement in bins of equally many strains, ordered by prediction.
+    """Return the mean measurement in bins of equally many strains, ordered by prediction.
 
     Strains with the same prediction stay in one bin, so that a constant prediction makes a single bin.
     """
@@ -157,7 +157,7 @@ def calibration(predictions: Predictions) -> list[CalibrationBin]:
 
 
 def calibration_panel(subject: Subject) -> Panel:
-    """The panel."""
+    """Make the panel of the calibration."""
     bins, n = calibration(subject.predictions), len(subject.usable)
     caption = (
         f"Mean measured {subject.phenotype} of {subject.part} strains with similar predictions, in {len(bins)} bins of "
@@ -179,7 +179,7 @@ def calibration_panel(subject: Subject) -> Panel:
 
 
 def draw_calibration(axes: Axes, subject: Subject) -> None:
-    """Mean measurement of strains with similar predictions, with standard errors."""
+    """Draw the mean measurement of strains with similar predictions, with standard errors."""
     title = f"Calibration ({subject.part})"
     bins = calibration(subject.predictions)
     if len(bins) < 2:
@@ -208,7 +208,7 @@ LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, FEWEST_COUNTED
 
 
 def residuals(subject: Subject) -> list[Panel]:
-    """Both panels."""
+    """Make both panels of residuals."""
     n, error = len(subject.usable), residual(subject)
     mean, sd = _moments(error)
     along = (
@@ -244,13 +244,13 @@ def residuals(subject: Subject) -> list[Panel]:
 
 
 def residual(subject: Subject) -> NDArray[np.float64]:
-    """[S] predicted − measured."""
+    """Return predicted − measured, [S]."""
     error: NDArray[np.float64] = subject.usable.predicted - subject.usable.measured
     return error
 
 
 def draw_residuals(axes: Axes, subject: Subject) -> None:
-    """Residuals against predictions, with their means in bins."""
+    """Draw residuals against predictions, with their means in bins."""
     title = "Residuals along the prediction"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
@@ -271,7 +271,10 @@ def draw_residuals(axes: Axes, subject: Subject) -> None:
 
 
 def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
-    """Residuals counted, with the normal distribution of the same mean and SD; points where strains are few."""
+    """Draw a histogram of residuals, with the normal distribution of the same mean and SD.
+
+    Strains are drawn as points where they are few.
+    """
     title = "Distribution of residuals"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
@@ -308,7 +311,7 @@ def _is_normal_drawn(error: NDArray[np.float64]) -> bool:
 
 
 def _counts(error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Counts and edges of equal bins around zero, about √n of them."""
+    """Return counts and edges of equal bins around zero, about √n of them."""
     if len(error) == 0:
         return np.zeros(0, np.int64), np.zeros(1)
     reach = max(map(abs, robust_range(error)))
@@ -326,12 +329,13 @@ LEAST_STRAINS = 5
 
 @dataclass(frozen=True)
 class ScoreBins:
-    """Measurements of strains by their prediction.
+    """Hold measurements of strains, grouped by their prediction.
 
     Attributes:
-        edges: [K + 1] a strain belongs to the bin with edge < prediction ≤ next edge; the outermost are infinite.
+        edges: [K + 1] edges; a strain belongs to the bin with edge < prediction ≤ next edge; the outermost are
+            infinite.
         fixed: whether the edges are the usual ones of interaction scores.
-        measured: K arrays, of the strains of each bin.
+        measured: K arrays with the measurements of the strains of each bin.
     """
 
     edges: NDArray[np.float64]
@@ -340,14 +344,14 @@ class ScoreBins:
 
     @property
     def n(self) -> list[int]:
-        """Strains of each bin."""
+        """Return the number of strains of each bin."""
         return [len(values) for values in self.measured]
 
 
 def score_bins(subject: Subject) -> ScoreBins:
-    """Divide the strains: interaction scores at the usual edges, all else into bins of equally many strains.
+    """Divide the strains: interaction scores at the usual edges, all others into bins of equally many strains.
 
-    The latter are at most ten, of five strains or more; strains with the same prediction stay together.
+    There are at most ten of the latter, of five strains or more; strains with the same prediction stay together.
     """
     p, fixed = subject.usable, is_interaction(subject.phenotype)
     if fixed:
@@ -355,7 +359,7 @@ def score_bins(subject: Subject) -> ScoreBins:
     else:
         count = int(np.clip(len(p) // LEAST_STRAINS, 1, MOST_BINS))
         shares = np.linspace(0, 1, count + 1)[1:-1]
-        # Each edge is a prediction itself, so that no bin is empty.
+        # Each edge is a prediction, so that no bin is empty.
         inner = np.unique(np.quantile(p.predicted, shares, method="inverted_cdf")) if len(p) else np.zeros(0)
         inner = inner[inner < p.predicted.max(initial=-np.inf)]
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
@@ -364,7 +368,7 @@ def score_bins(subject: Subject) -> ScoreBins:
 
 
 def score_bins_panel(subject: Subject) -> Panel | None:
-    """The panel; None for a phenotype that is 0 or 1, which has no quartiles to speak of."""
+    """Make the panel; return None for a phenotype that is 0 or 1, whose quartiles say little."""
     if is_binary(subject.usable.measured):
         return None
     found = score_bins(subject)
@@ -394,7 +398,7 @@ def score_bins_panel(subject: Subject) -> Panel | None:
 
 
 def draw_score_bins(axes: Axes, subject: Subject) -> None:
-    """A box for each bin."""
+    """Draw a box for each bin."""
     title = "Measured by predicted bin"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
@@ -421,7 +425,7 @@ def draw_score_bins(axes: Axes, subject: Subject) -> None:
 
 
 def _draw_boxes(axes: Axes, found: ScoreBins) -> None:
-    """Boxes of bins with enough strains, points of the others."""
+    """Draw boxes of bins with enough strains, and points of the others."""
     boxes, places = [], []
     for k, values in enumerate(found.measured):
         if len(values) < LEAST_STRAINS:
@@ -439,21 +443,21 @@ def _draw_boxes(axes: Axes, found: ScoreBins) -> None:
 
 
 def _bins_summary(values: NDArray[np.floating]) -> list[float]:
-    """Mean and quantiles; NaN of no strain."""
+    """Return mean and quantiles; they are NaN if there is no strain."""
     if len(values) == 0:
         return [math.nan] * (1 + len(QUANTILES))
     return [float(values.mean()), *np.quantile(values, QUANTILES).tolist()]
 
 
 def compact(n: int) -> str:
-    """A count of at most four characters up to a million: 999, 9.9k, 999k."""
+    """Format a count in at most four characters up to a million: 999, 9.9k, 999k."""
     if n < 1000:
         return str(n)
     return f"{n / 1000:.1f}k" if n < 9950 else f"{n / 1000:,.0f}k"
 
 
 def _labels(edges: NDArray[np.float64]) -> list[str]:
-    """Edges with as many digits as tell them apart."""
+    """Format edges with as many digits as tell them apart."""
     labels: list[str] = []
     for digits in range(2, 7):
         labels = [f"{edge:.2f}" if digits == 2 else f"{edge:.{digits}g}" for edge in edges]

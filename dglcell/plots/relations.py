@@ -1,4 +1,4 @@
-"""How much the model listens to each relation, layer by layer."""
+"""Draw how much the model takes from each relation, layer by layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_PAIRS = 100
 
 
 def relation_panels(weights: RelationWeights) -> list[Panel]:
-    """One panel of all layers, and one for each layer whose relations weigh each other."""
+    """Make one panel of all layers, and one for each layer whose relations weigh each other."""
     if not weights:
         return []
     table = [(layer, name, value) for layer, row in relation_means(weights).items() for name, value in row.items()]
@@ -44,7 +44,7 @@ def relation_panels(weights: RelationWeights) -> list[Panel]:
 
 
 def relation_means(weights: RelationWeights) -> dict[str, dict[str, float]]:
-    """Layer → relation → weight, summing to one; of a matrix the mean of its rows."""
+    """Return layer → relation → weight, summing to one; of a matrix it is the mean of its rows."""
     means = {}
     for layer, (names, matrix) in weights.items():
         values = np.atleast_2d(np.asarray(matrix, float)).mean(axis=0)
@@ -54,7 +54,7 @@ def relation_means(weights: RelationWeights) -> dict[str, dict[str, float]]:
 
 
 def draw_relation_weights(axes: Axes, weights: RelationWeights) -> None:
-    """A heat map, a layer a column, a relation a row; grey where a layer does not have a relation."""
+    """Draw a heat map, a layer a column, a relation a row; grey where a layer does not have a relation."""
     title = "Weights of relations"
     means = relation_means(weights)
     if not means:
@@ -68,7 +68,7 @@ def draw_relation_weights(axes: Axes, weights: RelationWeights) -> None:
 
 
 def draw_relation_pairs(axes: Axes, layer: str, names: list[str], matrix: NDArray[np.float64]) -> None:
-    """A heat map of how much each relation (row) listens to each other (column)."""
+    """Draw a heat map of how much each relation (row) takes from each other (column)."""
     heading(axes, f"Relations by relations, layer {shorten(layer)}", "row: listens · column: is heard")
     _heat_map(axes, matrix, names, names)
 
@@ -111,7 +111,7 @@ def _heat_map(axes: Axes, grid: NDArray[np.float64], columns: list[str], rows: l
 
 
 def _size(weights: RelationWeights) -> tuple[float, float]:
-    """Inches that leave room for names and numbers."""
+    """Return a size in inches that leaves room for names and numbers."""
     names = {shorten(name, NAME_LENGTH) for row in relation_means(weights).values() for name in row}
     width = 1.2 + 0.065 * max(map(len, names)) + 0.55 * len(weights)
     return max(WIDTH, width), max(HEIGHT, 1.0 + 0.2 * len(names))

@@ -1,4 +1,4 @@
-"""How pictures look, and panels: what is drawn, what one sees there, and the numbers behind it."""
+"""Define how pictures look, and panels: a drawing, its caption, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# How pictures look: palette, type, headings, and what an empty panel says.
+# Style of pictures: palette, type, headings, and text of empty panels.
 
 
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
@@ -55,7 +55,10 @@ STYLE = {
 
 
 def new_figure(width: float, height: float, dpi: float) -> Figure:
-    """An empty figure of so many inches, without any display; draw on it within ``matplotlib.rc_context(STYLE)``."""
+    """Make an empty figure of so many inches, without any display.
+
+    Draw on it within ``matplotlib.rc_context(STYLE)``.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,7 +70,8 @@ def new_figure(width: float, height: float, dpi: float) -> Figure:
 def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     """Make room for labels around the axes of a figure with a single row and column, with ``pad`` inches to spare.
 
-    Does twice what matplotlib's layout engines do many times: the second time because narrower axes have other ticks.
+    It takes two passes, where matplotlib's layout engines take many; the second is needed because narrower axes have
+    other ticks.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -75,7 +79,7 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     width, height = figure.get_size_inches()
     for _ in range(2):
         now, taken = figure.subplotpars, figure.get_tightbbox(renderer)  # the latter in inches
-        # Whatever does not fit must not turn the axes inside out.
+        # If labels do not fit, the axes must still have a positive size.
         left = min(now.left + (pad - taken.x0) / width, 0.7)
         bottom = min(now.bottom + (pad - taken.y0) / height, 0.7)
         figure.subplots_adjust(
@@ -87,9 +91,9 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
 
 
 def encode(figure: Figure, kind: str) -> bytes:
-    """The figure as a ``png`` or ``svg`` file; the same figure gives the same bytes.
+    """Return the figure as a ``png`` or ``svg`` file; the same figure gives the same bytes.
 
-    Draws once; ``savefig`` would draw twice.
+    It draws once; ``savefig`` would draw twice.
     """
     buffer = io.BytesIO()
     if kind == "svg":
@@ -114,7 +118,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def shorten(name: str, length: int = NAME_LENGTH) -> str:
-    """The name as text for matplotlib: cut in the middle if too long, dollar signs not taken for formulas."""
+    """Shorten a name for matplotlib: it is cut in the middle if too long, and dollar signs do not start formulas."""
     if len(name) > length:
         head = (length - 1) // 2
         name = name[:head] + "…" + name[len(name) - (length - 1 - head) :]
@@ -122,14 +126,14 @@ def shorten(name: str, length: int = NAME_LENGTH) -> str:
 
 
 def with_unit(label: str, unit: str) -> str:
-    """``label [unit]``, or the label alone if dimensionless."""
+    """Return ``label [unit]``, or the label alone if dimensionless."""
     return f"{label} [{shorten(unit)}]" if unit else label
 
 
 def heading(axes: Axes, title: str, note: str = "") -> None:
-    """A bold title with a grey line below it."""
+    """Draw a bold title with a grey line below it."""
     axes.set_title(title, pad=19)
-    # Kept out of the layout, which would narrow the panel to make room for the line beside it.
+    # The line is kept out of the layout, which would narrow the panel to make room beside it.
     axes.annotate(
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
         annotation_clip=False,
@@ -137,7 +141,7 @@ def heading(axes: Axes, title: str, note: str = "") -> None:
 
 
 def draw_nothing(axes: Axes, title: str, reason: str) -> None:
-    """An empty panel that says why it is empty."""
+    """Draw an empty panel that says why it is empty."""
     heading(axes, title)
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=GREY)
     axes.set_xticks([])
@@ -147,12 +151,12 @@ def draw_nothing(axes: Axes, title: str, reason: str) -> None:
 
 
 def diagonal(axes: Axes) -> None:
-    """The line on which predictions equal measurements."""
+    """Draw the line on which predictions equal measurements."""
     axes.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
 
 
 def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
-    """A range that holds nearly all values; a few extreme ones do not squeeze the rest."""
+    """Return a range that holds nearly all values; a few extreme ones do not squeeze the rest."""
     many = len(values) >= MANY_STRAINS
     low, high = np.quantile(values, [0.0005, 0.9995]) if many else (values.min(), values.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
@@ -160,13 +164,13 @@ def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
 
 
 def number(value: float) -> str:
-    """Three decimals, or a word for what is undefined."""
+    """Format a number with three decimals, or return a word for an undefined one."""
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−") if math.isfinite(value) else "undefined"
 
 
 def count_axis(axes: Axes) -> None:
-    """Whole numbers up the side, in thousands with commas."""
+    """Show whole numbers on the vertical axis, in thousands with commas."""
     from matplotlib.ticker import MaxNLocator
 
     if axes.get_yscale() == "linear":
@@ -188,11 +192,11 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Hexagons:
-    """Strains counted in a lattice of hexagons.
+    """Hold counts of strains in a lattice of hexagons.
 
     Attributes:
         x, y: [C] centres of the hexagons that hold any strain.
-        counts: [C] strains in each.
+        counts: [C] number of strains in each hexagon.
         width, height: distances of neighbouring centres along x, and along y of every second row.
     """
 
@@ -221,14 +225,14 @@ def hexagons(x: Floats, y: Floats, x_range: Range, y_range: Range) -> Hexagons:
 
 
 def sample(count: int, points: int, seed: int = 0) -> NDArray[np.int64]:
-    """Ascending positions of at most ``points`` of ``count`` things, the same for the same seed."""
+    """Return ascending positions of at most ``points`` of ``count`` things, the same for the same seed."""
     if count <= points:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, points, replace=False))
 
 
 def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Range, points: int) -> None:
-    """Points, at most ``points`` of them; hexagons of all strains where there are many."""
+    """Draw at most ``points`` points; hexagons of all strains where there are many."""
     if len(x) < MANY_STRAINS:
         shown = sample(len(x), points)
         few = len(shown) < FEW_STRAINS
@@ -240,14 +244,16 @@ def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Rang
 
 
 def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
-    """Every value as a point, a row for each name; of strains that are too few to be counted in bins.
+    """Draw every value as a point, a row for each name.
+
+    This is for strains that are too few to be counted in bins.
 
     Args:
-        axes: to draw in.
+        axes: axes to draw in.
         rows: name → values and their colour, from the top.
     """
     for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
-        # Points of one value lie above each other.
+        # Points of the same value are stacked on each other.
         order = np.argsort(values, kind="stable")
         same = np.concatenate([[0], np.cumsum(np.diff(values[order]) != 0)])
         place = np.arange(len(values)) - np.searchsorted(same, same)
@@ -279,7 +285,7 @@ def _draw_hexagons(axes: Axes, found: Hexagons) -> None:
     bar.outline.set_visible(False)
 
 
-# A panel: what is drawn, what one sees there, and the numbers behind it; written as picture and table.
+# Panels: a drawing, its caption, and the numbers behind it; a panel is written as picture and table.
 
 
 WIDTH, HEIGHT = 3.7, 2.75
@@ -289,18 +295,18 @@ FORMATS = ("png", "svg")
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers.
+    """Hold a table of numbers.
 
     Attributes:
-        columns: names.
-        rows: one value per column; NaN where undefined.
+        columns: names of the columns.
+        rows: rows with one value per column; NaN where undefined.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
 
     def write(self, path: Path) -> None:
-        """A CSV file with empty cells where a value is undefined."""
+        """Write a CSV file with empty cells where a value is undefined."""
         with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
@@ -309,15 +315,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a report.
+    """Describe one picture of a report.
 
     Attributes:
-        key: stem of its files.
+        key: stem of the picture's files.
         title: a few words.
-        caption: what one sees.
+        caption: description of the picture.
         table: the numbers behind it.
-        draw: draws it.
-        width, height: inches.
+        draw: function that draws the picture.
+        width, height: width and height in inches.
     """
 
     key: str
@@ -330,7 +336,7 @@ class Panel:
 
 
 def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
-    """Draw a panel: format → file."""
+    """Draw a panel, and return format → file."""
     figure = new_figure(panel.width, panel.height, DPI)
     import matplotlib
 
@@ -344,7 +350,7 @@ def write_panel(panel: Panel, folder: Path) -> bytes:
     """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
 
     Returns:
-        the PNG file.
+        The path of the PNG file.
     """
     files = render(panel, FORMATS)
     for kind, content in files.items():

@@ -1,1 +1,1 @@
-"""Reports of finished runs as single HTML files."""
+"""Write reports of finished runs as single HTML files."""

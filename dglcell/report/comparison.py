@@ -1,4 +1,4 @@
-"""Several runs side by side: metrics over the runs of each experiment, where configurations differ, and the page."""
+"""Compare several runs: metrics over the runs of each experiment, differences of configurations, and the page."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from dglcell.report.ensemble import SPREAD_NOTE, Ensemble, find_ensembles, sprea
 from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, figure, format_value, number, write_page
 from dglcell.report.run_files import RunFiles, read_run
 
-# Several runs side by side: metrics over the runs of each experiment, and where configurations differ.
+# Several runs side by side: metrics over the runs of each experiment, and differences of configurations.
 
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
-"""Keys that name, place or draw a run, but do not shape it."""
+"""These keys name, place or draw a run, but do not change its results."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are averaged: those of one experiment, or null models on one split.
+    """Hold runs that are averaged: those of one experiment, or null models on one split.
 
     Attributes:
-        name: of the experiment or null model.
-        model: of the runs.
+        name: name of the experiment or null model.
+        model: kind of model of the runs.
         is_null: whether it is a null model.
         kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
-        together: how many runs predict together, of whose mean prediction the values are; 0 where each has its own.
+        together: number of runs whose mean prediction the values are of; 0 where each run has its own values.
     """
 
     name: str
@@ -50,22 +50,22 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """What it is, in a word or two."""
+        """Say in a word or two what the group is."""
         return "null model" if self.is_null else "ensemble" if self.together else "experiment"
 
     def mean(self, key: tuple[str, str, str]) -> float:
-        """Over the runs; NaN where any of them is undefined."""
+        """Return the mean over the runs; NaN where any of them is undefined."""
         values = self.values.get(key, [])
         return float(np.mean(values)) if values else math.nan
 
     def sd(self, key: tuple[str, str, str]) -> float:
-        """Sample standard deviation over the runs; NaN for a single one."""
+        """Return the sample standard deviation over the runs; NaN for a single one."""
         values = self.values.get(key, [])
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
-    """Experiments in the order they are given, then the null models.
+    """Group runs: experiments in the order they are given, then the null models.
 
     Null models know no seed: where all runs share a split there is one group for each; else one for each split.
 
@@ -86,27 +86,27 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
             group.kinds[row.phenotype] = row.kind
             for metric, value in row.metrics.items():
                 group.values.setdefault((row.phenotype, row.part, metric), []).append(value)
-    return sorted(groups.values(), key=lambda group: group.is_null)  # stable
+    return sorted(groups.values(), key=lambda group: group.is_null)  # the sort is stable
 
 
 def with_ensembles(groups: Sequence[Group], ensembles: Sequence[Ensemble]) -> list[Group]:
-    """Groups with one for each ensemble, behind the experiments and before the null models."""
+    """Return groups with one for each ensemble, behind the experiments and before the null models."""
     joined = []
     for ensemble in ensembles:
         values = {(row.phenotype, row.part, name): [x] for row in ensemble.rows for name, x in row.metrics.items()}
         name = f"{ensemble.name}, together"
         joined.append(Group(name, ensemble.model, False, ensemble.kinds, values, ensemble.runs))
-    return sorted([*groups, *joined], key=lambda group: group.is_null)  # stable
+    return sorted([*groups, *joined], key=lambda group: group.is_null)  # the sort is stable
 
 
 def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
-    """A table for each kind of labels."""
+    """Make a table for each kind of labels."""
     kinds = dict.fromkeys(kind for group in groups for kind in group.kinds.values())
     return [_table(groups, kind) for kind in kinds]
 
 
 def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
-    """Blocks of phenotype and part, test first; mean ± SD over runs."""
+    """Make a table with blocks of phenotype and part, test first; cells are mean ± SD over runs."""
     columns = COLUMNS[kind]
     blocks = dict.fromkeys((p, part) for group in groups for p, part, _ in group.values if group.kinds[p] == kind)
     lines = []
@@ -123,7 +123,7 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
 
 
 def comparison_numbers(groups: Sequence[Group]) -> Table:
-    """The same and all other metrics, one value a row."""
+    """Return the numbers of these tables and all other metrics, one value a row."""
     rows = []
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
@@ -134,7 +134,7 @@ def comparison_numbers(groups: Sequence[Group]) -> Table:
 
 
 def differences(runs: Sequence[RunFiles]) -> Grid:
-    """Keys of the configurations that differ between any two runs: a key a row, an experiment a column.
+    """Return keys of the configurations that differ between any two runs: a key a row, an experiment a column.
 
     Where runs of one experiment differ among themselves, all its values are listed.
     """
@@ -155,7 +155,7 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
 
 
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
-    """What a reader has to know before comparing."""
+    """Return warnings that a reader needs before comparing."""
     found = []
     splits = {run.environment["hashes"]["split"] for run in runs}
     if len(splits) > 1:
@@ -184,7 +184,7 @@ def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _best(values: list[float], metric: str) -> set[int]:
-    """Positions of the best of several values."""
+    """Return the positions of the best of several values."""
     finite = {i: -v if metric in LOWER_IS_BETTER else v for i, v in enumerate(values) if math.isfinite(v)}
     if metric in UNRANKED or len(values) < 2 or not finite:
         return set()
@@ -215,7 +215,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
 
     Args:
         paths: run directories; those of the same experiment are averaged.
-        output: of the page; ``comparison.html`` in the working directory where None.
+        output: path of the page; ``comparison.html`` in the working directory where None.
 
     Returns:
         the path of the page.
@@ -247,7 +247,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
 
 
 def runs_table(runs: Sequence[RunFiles]) -> Grid:
-    """Where each run is, and how it was made."""
+    """Make a table of where each run is, and how it was made."""
     rows = [
         [
             run.name,
@@ -268,7 +268,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
 
 
 def _scores(groups: Sequence[Group]) -> dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]]:
-    """Phenotype → its score, and name → whether it is a null model, and test score of every run."""
+    """Return phenotype → its score, and name → whether it is a null model, and test score of every run."""
     scores: dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]] = {}
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
@@ -279,7 +279,7 @@ def _scores(groups: Sequence[Group]) -> dict[str, tuple[Score, dict[str, tuple[b
 
 
 def _curves(runs: Sequence[RunFiles]) -> dict[str, list[tuple[list[int], list[float]]]]:
-    """Experiment → epochs and validation Pearson, averaged over phenotypes, of every run."""
+    """Return experiment → epochs and validation Pearson, averaged over phenotypes, of every run."""
     curves: dict[str, list[tuple[list[int], list[float]]]] = {}
     for run in runs:
         curve = (run.history.epochs.tolist(), run.history.curve("validation/pearson").tolist())

@@ -1,4 +1,4 @@
-"""Runs of one experiment as one model: what the mean of their predictions is worth, and what their spread says."""
+"""Treat runs of one experiment as one model: score the mean of their predictions, and use their spread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dglcell.report.page import UNDEFINED, Grid, number
 from dglcell.report.run_files import MEND, PARTS, RunFiles, read_predictions
 
 ONE_SD = 0.6827
-"""Share of a normal distribution within one standard deviation."""
+"""This share of a normal distribution is within one standard deviation."""
 
 SPREAD_NOTE = (
     "Shares of the strains whose measured value is within one or two standard deviations (sd) of the runs' mean. They "
@@ -30,11 +30,11 @@ SPREAD_NOTE = (
 
 @dataclass(frozen=True)
 class Joined:
-    """What several runs predict of the strains of one part, for one phenotype.
+    """Hold the predictions of several runs for the strains of one part and one phenotype.
 
     Attributes:
         measured: [S] labels, NaN where missing.
-        mean: [S] of the runs' predictions.
+        mean: [S] mean of the runs' predictions.
         sd: [S] standard deviation over the runs.
     """
 
@@ -44,18 +44,24 @@ class Joined:
 
     @property
     def errors(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Absolute error and standard deviation of the measured strains."""
+        """Return absolute error and standard deviation of the measured strains."""
         keep = ~np.isnan(self.measured)
         return np.abs(self.mean - self.measured)[keep], self.sd[keep]
 
     def within(self, width: float) -> float:
-        """Share of the measured strains whose error is at most ``width`` standard deviations; NaN without any."""
+        """Return the share of the measured strains whose error is at most ``width`` standard deviations.
+
+        It is NaN without any measured strain.
+        """
         error, sd = self.errors
         return float(np.mean(error <= width * sd)) if len(error) else float("nan")
 
     @property
     def factor(self) -> float:
-        """Standard deviations within which ``ONE_SD`` of the measured strains are; NaN where no number of them is."""
+        """Return the number of standard deviations within which ``ONE_SD`` of the measured strains are.
+
+        It is NaN where no such number exists.
+        """
         error, sd = self.errors
         if not len(error):
             return math.nan
@@ -67,12 +73,12 @@ class Joined:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Several runs of one experiment on one split.
+    """Hold several runs of one experiment on one split.
 
     Attributes:
-        name: of the experiment.
-        model: of the runs.
-        runs: how many.
+        name: name of the experiment.
+        model: kind of model of the runs.
+        runs: number of runs.
         kinds: phenotype → kind of its labels.
         joined: phenotype → part → predictions.
     """
@@ -85,7 +91,7 @@ class Ensemble:
 
     @property
     def rows(self) -> list[ResultRow]:
-        """Metrics of the mean prediction."""
+        """Return metrics of the mean prediction."""
         return [
             row
             for phenotype, parts in self.joined.items()
@@ -100,7 +106,7 @@ class Ensemble:
 
 
 def find_ensembles(runs: Sequence[RunFiles]) -> list[Ensemble]:
-    """An ensemble for each experiment of which several runs share a split that has a test part.
+    """Return an ensemble for each experiment of which several runs share a split that has a test part.
 
     Raises:
         CheckpointError: predictions of a run are missing or damaged.
@@ -135,7 +141,10 @@ def _ensemble(name: str, runs: Sequence[RunFiles]) -> Ensemble:
 
 
 def spread_table(ensembles: Sequence[Ensemble]) -> Grid:
-    """How much of the error on the test part the spread over runs explains, for phenotypes that are numbers."""
+    """Make a table of how much of the error on the test part the spread over runs explains.
+
+    It is for phenotypes that are numbers.
+    """
     rows = []
     for ensemble in ensembles:
         for phenotype, parts in ensemble.joined.items():

@@ -1,4 +1,4 @@
-"""What a run says of strains and genes: the strongest, the worst missed, and the sets of genes that stand out."""
+"""Find the strongest and the worst missed strains and genes of a run, and over-represented sets of genes."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from dglcell.runs.directory import RunDirectory
 log = logging.getLogger("dglcell")
 
 SHOWN = 10
-"""Strains, genes and sets of a table."""
+"""A table shows at most so many strains, genes and sets."""
 
 MOST_PHENOTYPES = 3
 
 SHARE = 0.1
-"""Of the genes whose sets are looked at: those with the largest effects, and those whose strains are missed most …"""
+"""Sets are examined among this share of the genes: those with the largest effects, or with the strains missed most."""
 
 FEWEST, MOST = 5, 50
-"""… but at least and at most so many."""
+"""The number of these genes is between these limits."""
 
 SMALLEST_SET = 3
 FEWEST_GENES = 20
-"""Among which sets can be over-represented."""
+"""Sets can be over-represented among at least so many genes."""
 
 LEVEL = 0.1
-"""Largest false discovery rate of a set that is shown."""
+"""Sets are shown up to this false discovery rate."""
 
 TIED = 1e-6
-"""Share of the largest value by which others must differ to be told apart."""
+"""Values are told apart if they differ by more than this share of the largest."""
 
 RIDGE = 1.0
-"""Strains without an effect that each gene is given, so that a gene of one strain does not come first by chance."""
+"""Each gene is given so many strains without an effect, so that a gene of one strain does not come first by chance."""
 
 
 @dataclass(frozen=True)
 class GeneTable:
-    """A table about strains or genes.
+    """Hold a table about strains or genes.
 
     Attributes:
         title: a few words.
-        note: what one sees there.
+        note: explanation of the table.
         grid: the numbers; None where there is nothing to show.
     """
 
@@ -73,13 +73,13 @@ class GeneTable:
 
 @dataclass(frozen=True)
 class GenesOfRun:
-    """Cell graph and strains of a run, as far as they have names.
+    """Hold cell graph and strains of a run, as far as they have names.
 
     Attributes:
-        genes: of the cell graph.
-        sets: that the cell graph and its files name.
+        genes: names of the cell graph's genes.
+        sets: sets of genes that the cell graph and its files name.
         strains: part → deleted genes of its strains, in the order of the predictions.
-        own_names: systematic name → another one that the user's table has.
+        own_names: systematic name → another name in the user's table.
     """
 
     genes: Vocabulary
@@ -89,7 +89,7 @@ class GenesOfRun:
 
     @classmethod
     def read(cls, directory: RunDirectory, parts: Sequence[str]) -> GenesOfRun:
-        """Of a run directory; names and sets are left out where its cell graph is not there or damaged."""
+        """Read a run directory; names and sets are left out where its cell graph is missing or damaged."""
         strains = {part: read_strains(directory, part) for part in parts}
         listed = Vocabulary.of(gene for found in strains.values() for genes in found for gene in genes)
         if not directory.cell.is_dir():
@@ -104,23 +104,26 @@ class GenesOfRun:
             return cls(listed, (), strains)
 
     def shown(self, gene: str) -> str:
-        """The name in the user's table, or else that which people use, with the systematic one beside it."""
+        """Return the name in the user's table, or else the common name, with the systematic one beside it."""
         name = self.own_names.get(gene) or self.genes.standard(gene)
         return f"{name} ({gene})" if name and name != gene else gene
 
     def strain(self, genes: Sequence[str]) -> str:
-        """The names of deleted genes."""
+        """Return the names of deleted genes."""
         return ", ".join(map(self.shown, genes)) or "none deleted"
 
 
 def read_strains(directory: RunDirectory, part: str) -> list[tuple[str, ...]]:
-    """The deleted genes of the strains in ``predictions_<part>.csv``, which has been read before."""
+    """Read the deleted genes of the strains in ``predictions_<part>.csv``, which has been read before."""
     with open(directory.predictions(part), newline="", encoding="utf-8") as file:
         return [tuple(line["genes"].split(";")) for line in csv.DictReader(file)]
 
 
 def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
-    """Systematic name → the first other name that the user's table has for the gene; none where the table is gone."""
+    """Return systematic name → the first other name that the user's table has for the gene.
+
+    There are none where the table no longer exists.
+    """
     source = config.data.source
     if source.name != "csv":
         return {}
@@ -135,10 +138,10 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
 
 
 def genes_tables(run: RunFiles) -> dict[str, list[GeneTable]]:
-    """Phenotype → tables of strains, genes and sets; nothing where no strain is tested.
+    """Return phenotype → tables of strains, genes and sets; none where no strain is tested.
 
     Args:
-        run: with predictions of its test part, and of the validation part, if there are any.
+        run: a run with predictions of its test part, and of the validation part, if there are any.
     """
     parts = [part for part in PARTS if part in run.predictions]
     if "test" not in parts:
@@ -153,11 +156,11 @@ def genes_tables(run: RunFiles) -> dict[str, list[GeneTable]]:
     return {phenotype: tables for phenotype, tables in found.items() if tables}
 
 
-# Strains.
+# Tables of strains.
 
 
 def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class: bool) -> Iterator[GeneTable]:
-    """The strongest predictions and the largest errors of the test part."""
+    """Make tables of the strongest predictions and the largest errors of the test part."""
     predictions = run.predictions["test"][phenotype]
     predicted, measured = (np.asarray(v, np.float64) for v in (predictions.predicted, predictions.measured))
     if not np.isfinite(predicted).any():
@@ -182,16 +185,16 @@ def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class
         yield GeneTable("Worst missed strains", "Test strains with the largest errors.", Grid(heads, rows(error)))
 
 
-# Genes.
+# Tables of genes.
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What genes do in the strains of some parts.
+    """Hold the effects of genes in the strains of some parts.
 
     Attributes:
-        genes: their names.
-        strains: [G] with a measurement that delete each gene.
+        genes: names of the genes.
+        strains: [G] number of strains with a measurement that delete each gene.
         predicted, measured: [G] effects: what a deletion adds to the phenotype on average.
         error: [G] mean absolute error of the gene's strains, drawn towards that of all strains.
     """
@@ -206,12 +209,12 @@ class Effects:
 def gene_effects(
     strains: Sequence[Sequence[str]], predicted: NDArray[np.float64], measured: NDArray[np.float64]
 ) -> Effects:
-    """Effects of the genes that any strain with a measurement deletes, by ridge regressions.
+    """Estimate effects of the genes that any strain with a measurement deletes, by ridge regressions.
 
     Args:
         strains: [S] deleted genes.
-        predicted: [S].
-        measured: [S], NaN where there is no measurement.
+        predicted: [S] predicted phenotypes.
+        measured: [S] measured phenotypes, NaN where there is no measurement.
     """
     usable = np.flatnonzero(np.isfinite(predicted) & np.isfinite(measured))
     chosen = [strains[i] for i in usable.tolist()]
@@ -230,7 +233,10 @@ def gene_effects(
 
 
 def _gene_tables(run: RunFiles, about: GenesOfRun, phenotype: str) -> Iterator[GeneTable]:
-    """Genes with the largest effects, and the sets that stand out among these and among the genes that are missed."""
+    """Make tables of genes with the largest effects, and of over-represented sets.
+
+    The sets stand out among these genes or among the genes that are missed.
+    """
     parts = [part for part in PARTS if phenotype in run.predictions.get(part, {})]
     found = gene_effects(
         [strain for part in parts for strain in about.strains[part]],
@@ -268,13 +274,13 @@ def _gene_tables(run: RunFiles, about: GenesOfRun, phenotype: str) -> Iterator[G
 
 @dataclass(frozen=True)
 class Enrichment:
-    """A set of genes among chosen ones.
+    """Describe a set of genes among chosen ones.
 
     Attributes:
-        name, kind: of the set.
-        inside: chosen genes that it has.
-        size: genes that it has among all that could be chosen.
-        expected: chosen genes that it would have by chance.
+        name, kind: name and kind of the set.
+        inside: chosen genes that are in the set.
+        size: number of genes in the set among all that could be chosen.
+        expected: number of chosen genes that would be in the set by chance.
         p: chance of as many or more (hypergeometric).
         q: false discovery rate at which the set is shown (Benjamini and Hochberg 1995), over all sets that are tested.
     """
@@ -289,15 +295,15 @@ class Enrichment:
 
 
 def enrichments(sets: Sequence[GeneSets], chosen: Sequence[str], among: Sequence[str]) -> list[Enrichment]:
-    """Every set that is tested, the smallest chance first.
+    """Return every set that is tested, the smallest chance first.
 
-    Tested are sets with at least three and at most half of the genes that could be chosen. Sets with the same genes
+    Sets with at least three and at most half of the genes that could be chosen are tested. Sets with the same genes
     among these are one, which has the name of the first.
 
     Args:
-        sets: of any kinds.
-        chosen: genes.
-        among: which could have been chosen, the chosen ones included.
+        sets: sets of genes, of any kinds.
+        chosen: the chosen genes.
+        among: genes that could have been chosen, including the chosen ones.
     """
     background, picked = set(among), set(chosen)
     tested: dict[frozenset[str], tuple[str, str]] = {}
@@ -322,9 +328,9 @@ def enrichments(sets: Sequence[GeneSets], chosen: Sequence[str], among: Sequence
 
 
 def first_genes(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The genes with the largest values, in order; none that are only as good as one that would be left out.
+    """Return the genes with the largest values, in order; none that only tie with a gene that would be left out.
 
-    They would be chosen by their names, and neighbours by name are often of one pathway.
+    Ties would be broken by name, and neighbours by name are often of one pathway.
     """
     order = np.argsort(-values, kind="stable")
     size = int(np.clip(math.ceil(SHARE * len(order)), FEWEST, MOST))
@@ -337,7 +343,7 @@ def first_genes(values: NDArray[np.float64]) -> NDArray[np.int64]:
 def _over_represented(
     about: GenesOfRun, genes: Sequence[str], chosen: NDArray[np.int64], which: str
 ) -> tuple[str, Grid | None]:
-    """A note on the sets that are over-represented among chosen genes, and their table, if there are any."""
+    """Return a note on the sets that are over-represented among chosen genes, and their table, if there are any."""
     if len(genes) < FEWEST_GENES:
         return f"Too few genes to compare sets: {len(genes)}, and it takes {FEWEST_GENES}.", None
     if not len(chosen):

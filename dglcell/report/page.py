@@ -1,4 +1,4 @@
-"""Pages that need no other file: templates, pictures as data, and how numbers are written."""
+"""Write pages that need no other file: templates, pictures as data, and formatted numbers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its caption.
+    """Hold a picture with its caption.
 
     Attributes:
         id: unique on the page.
         title: a few words.
-        caption: what one sees.
-        source: the picture itself, as a data URI.
+        caption: description of the picture.
+        source: the picture, as a data URI.
         width, height: natural size in CSS pixels.
-        is_wide: whether it needs the room of two.
+        is_wide: whether it needs the width of two pictures.
     """
 
     id: str
@@ -45,13 +45,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts.
+    """Hold a table of texts.
 
     Attributes:
-        columns: heads.
-        rows: one text per column.
-        texts: how many columns from the left are text; the others are numbers, set flush right …
-        notes: … but for so many from the right, which are text again.
+        columns: headings of the columns.
+        rows: rows with one text per column.
+        texts: number of columns from the left that are text; the others are numbers, set flush right.
+        notes: number of columns from the right that are text again, not numbers.
     """
 
     columns: list[str]
@@ -62,15 +62,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class Section:
-    """Pictures under one heading, and a table that is folded away.
+    """Hold pictures under one heading, and a table that is folded away.
 
     Attributes:
         id: unique on the page.
         title: the heading.
-        figures: in order.
+        figures: pictures in order.
         is_open: whether they are shown from the beginning.
-        table: None for no table.
-        table_title: names it.
+        table: table that is folded away; None for no table.
+        table_title: title of the table.
     """
 
     id: str
@@ -82,14 +82,14 @@ class Section:
 
 
 def figure(panel: Panel, png: bytes) -> Figure:
-    """The picture of a panel."""
+    """Make a figure from the picture of a panel."""
     source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     width, height = round(panel.width * PIXELS), round(panel.height * PIXELS)
     return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height, panel.width > 1.2 * WIDTH)
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A number as text: few digits, a true minus, ``–`` for what is undefined; anything else as it is."""
+    """Format a number: few digits, a true minus, ``–`` for an undefined one; anything else stays as it is."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return UNDEFINED
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -133,12 +133,12 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Line:
-    """One line.
+    """Hold one line of a table of results.
 
     Attributes:
         labels: texts on the left.
         cells: (text, whether it is the best of its block) of every metric.
-        is_null: whether it is of a null model.
+        is_null: whether the line is of a null model.
         begins_block: whether another phenotype or part begins here.
     """
 
@@ -150,12 +150,12 @@ class Line:
 
 @dataclass(frozen=True)
 class ResultsTable:
-    """A table whose best cells are marked.
+    """Hold a table whose best cells are marked.
 
     Attributes:
-        columns: heads.
-        texts: how many of them, from the left, head texts.
-        rows: in blocks.
+        columns: headings of the columns.
+        texts: number of columns from the left that hold text.
+        rows: lines, in blocks.
     """
 
     columns: list[str]
@@ -164,13 +164,13 @@ class ResultsTable:
 
 
 def results_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
-    """One table for each kind of labels."""
+    """Make one table for each kind of labels."""
     return [_table([row for row in rows if row.kind == kind], kind) for kind in dict.fromkeys(row.kind for row in rows)]
 
 
 def _table(rows: Sequence[ResultRow], kind: str) -> ResultsTable:
-    """One block for each phenotype and part, test first; a line a model."""
-    rows = sorted(rows, key=lambda row: row.part != "test")  # stable
+    """Make a table with one block for each phenotype and part, test first; a line is a model."""
+    rows = sorted(rows, key=lambda row: row.part != "test")  # the sort is stable
     order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
     rows = sorted(rows, key=lambda row: order.index((row.phenotype, row.part)))
     columns = COLUMNS[kind]
@@ -189,5 +189,5 @@ def _table(rows: Sequence[ResultRow], kind: str) -> ResultsTable:
 
 
 def format_value(metric: str, value: float) -> str:
-    """As in a terminal, but with a true minus."""
+    """Format a value as in a terminal, but with a true minus."""
     return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED

@@ -1,4 +1,4 @@
-"""A finished run, read from its directory alone: neither its store nor a model is needed."""
+"""Read a finished run from its directory alone: neither its store nor a model is needed."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 def find_map(
     directory: RunDirectory, embedding: Embedding | None, points: int, seed: int, *, keep: bool
 ) -> EmbeddingMap | None:
-    """The map of a run's embeddings: the one that is kept there if it is of these embeddings, else a new one.
+    """Return the map of a run's embeddings.
+
+    It is the one that is kept there if it is of these embeddings, else a new one.
 
     Args:
-        directory: of the run.
-        embedding: None for a model without.
+        directory: directory of the run.
+        embedding: the run's embeddings; None for a model without.
         points: strains on the map at most.
-        seed: of their choice and of the map.
-        keep: whether a new one by UMAP is kept; principal components are found at once.
+        seed: seed of the choice of strains and of the map.
+        keep: whether a new map by UMAP is kept; principal components are quick to compute anew.
     """
     if embedding is None:
         return None
@@ -69,7 +71,7 @@ def find_map(
 
 
 def _read(path: Path, key: str) -> EmbeddingMap | None:
-    """The kept map; None where there is none, or it is of other embeddings or damaged."""
+    """Read the kept map; return None where there is none, or it is of other embeddings or damaged."""
     try:
         arrays = read_npz(path)
     except UnreadableError:
@@ -80,7 +82,7 @@ def _read(path: Path, key: str) -> EmbeddingMap | None:
     return EmbeddingMap("UMAP", strains, positions)
 
 
-# What the files of a run must hold, as far as it is read.
+# Fields that the files of a run must have.
 
 
 CONFIG = {
@@ -101,7 +103,7 @@ CONFIG = {
     "trainer.checkpoint": TEXT,
     "plot_points": COUNT,
 }
-"""Of ``config.yaml``."""
+"""These are fields of ``config.yaml``."""
 
 ENVIRONMENT = {
     "dglcell": TEXT,
@@ -123,7 +125,7 @@ ENVIRONMENT = {
     "model": TEXT,
     "parameters": COUNT,
 }
-"""Of ``environment.json``."""
+"""These are fields of ``environment.json``."""
 
 ROW = {
     "model": TEXT,
@@ -141,10 +143,10 @@ RESULTS = {
     "units": mapping_of(TEXT),
     "rows": list_of(record(ROW)),
 }
-"""Of ``results.json``."""
+"""These are fields of ``results.json``."""
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
-"""``relation_weights.json``."""
+"""This is the content of ``relation_weights.json``."""
 
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
 
@@ -154,7 +156,7 @@ MEASURED, PREDICTED = "measured_", "predicted_"
 
 
 def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
-    """The rows of ``results.json`` as they are shown."""
+    """Return the rows of ``results.json`` as they are shown."""
     return [
         ResultRow(
             row["model"],
@@ -170,18 +172,18 @@ def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a finished run wrote.
+    """Hold what a finished run wrote.
 
     Attributes:
-        directory: where.
+        directory: directory of the run.
         config: the resolved configuration.
         environment: versions, git state, hashes, sizes.
-        results: the table, and which checkpoint it is of.
+        results: the table of results, and the checkpoint that it is of.
         history: the record of the training.
         predictions: part → phenotype → predictions.
-        embedding: of some test strains, if the model has one.
-        relation_weights: if the model has them.
-        autotuned: what `auto` took, and why; empty where everything was given.
+        embedding: embeddings of some test strains, if the model has one.
+        relation_weights: weights of relations, if the model has them.
+        autotuned: the choices for `auto`, and why; empty where everything was given.
     """
 
     directory: RunDirectory
@@ -196,27 +198,27 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        """Of the experiment."""
+        """Return the name of the experiment."""
         return str(self.config["experiment"]["name"])
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Return the seed of the run."""
         return int(self.config["seed"])
 
     @property
     def best_epoch(self) -> int:
-        """Of the checkpoint that was evaluated, counted from 1."""
+        """Return the epoch of the checkpoint that was evaluated, counted from 1."""
         return int(self.results["epoch"]) + 1
 
     @property
     def rows(self) -> list[ResultRow]:
-        """Metrics of the model and of the null models."""
+        """Return metrics of the model and of the null models."""
         return result_rows(self.results["rows"])
 
     @property
     def size_line(self) -> str:
-        """Strains and cell graph in a line."""
+        """Return numbers of strains and sizes of the cell graph in a line."""
         about = self.environment
         sizes = ", ".join(f"{count:,} {name}" for name, count in about["strains"].items())
         return (
@@ -226,7 +228,7 @@ class RunFiles:
 
     @property
     def training_line(self) -> str:
-        """Parameters, model, seed and time in a line."""
+        """Return parameters, model, seed and time in a line."""
         about = self.environment
         return (
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
@@ -234,7 +236,7 @@ class RunFiles:
         )
 
     def report_data(self, *, keep_map: bool) -> ReportData:
-        """As the plots take it.
+        """Return the data in the form that the plots take.
 
         Args:
             keep_map: whether a map of embeddings that took long is kept in the run directory.
@@ -259,7 +261,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
 
     Args:
         path: the directory.
-        parts: of the split, whose predictions are read.
+        parts: parts of the split whose predictions are read.
 
     Raises:
         CheckpointError: it is no run directory, the run is not finished, or a file of it is missing or damaged.
@@ -272,7 +274,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     rows = EpochLog(directory.metrics, epochs).read()
     results = _read_results(directory, len(rows), epochs)
     environment = _read_fields(directory.environment, ENVIRONMENT)
-    # Where every strain trained, the other parts are empty.
+    # Where all strains are in the training part, the other parts are empty.
     filled = [part for part in parts if environment["strains"].get(part, 1)]
     predictions = {part: read_predictions(directory, part) for part in filled}
     for part, found in predictions.items():
@@ -296,10 +298,10 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
-    """The configuration in a run directory, as it stands there but for keys that there are no more.
+    """Read the configuration in a run directory, as it stands there but without keys that no longer exist.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: there is no configuration, or it is damaged.
     """
     if not directory.config.is_file():
         seeds = sorted(path.parent.name for path in directory.path.glob("seed-*/config.yaml"))
@@ -320,10 +322,10 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
 
 
 def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[str, Any]:
-    """The table.
+    """Read the table of results.
 
     Raises:
-        CheckpointError: there is none, the model is missing in it, or training has gone on since it was written.
+        CheckpointError: there is no table, the model is missing in it, or training has gone on since it was written.
     """
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
@@ -343,7 +345,7 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
 
 
 def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:
-    """Phenotype → predictions, from ``predictions_<part>.csv``.
+    """Return phenotype → predictions, from ``predictions_<part>.csv``.
 
     Raises:
         CheckpointError: the file is missing or not as a run wrote it.
@@ -396,7 +398,7 @@ def _read_relation_weights(path: Path) -> RelationWeights:
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
-    """A JSON object with these fields."""
+    """Read a JSON object with these fields."""
     content = _read_json(path)
     wrong = find_wrong(content, fields)
     if wrong is not None:

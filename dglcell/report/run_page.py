@@ -1,4 +1,4 @@
-"""The report of one run: its pictures with their numbers, and one page that has everything."""
+"""Report on one run: its pictures with their numbers, and one page that has everything."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from dglcell.runs.directory import RunDirectory
 def write_report(path: Path, output: Path | None = None) -> Path:
     """Report on a finished run.
 
-    Writes the overview (``report.png``), a picture a panel (``figures/``: PNG, SVG and the numbers as CSV) and the page
-    (``report.html``) into the run directory; with ``output``, that page alone, and the directory is left as it is.
+    It writes the overview (``report.png``), a picture a panel (``figures/``: PNG, SVG and the numbers as CSV) and the
+    page (``report.html``) into the run directory; with ``output``, that page alone, and the directory is left as it is.
 
     Returns:
         the path of the page.
@@ -45,12 +45,12 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
 
 def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> dict[str, Any]:
-    """What the template is filled with.
+    """Return the variables of the page's template.
 
     Args:
         run: the run.
-        data: as the plots take it.
-        draw: panel → PNG file.
+        data: the run's data in the form that the plots take.
+        draw: function from a panel to its PNG file.
     """
     about, config = run.environment, run.config
     path = shlex.quote(str(run.directory.path))
@@ -82,12 +82,12 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
 
 
 def table_notes(rows: Sequence[ResultRow]) -> list[str]:
-    """What stands below the table of results, or in its place."""
+    """Return the notes below the table of results, or in its place."""
     return [NOTE, *beaten(rows)] if rows else [NO_TEST_PART]
 
 
 def cards(run: RunFiles) -> list[dict[str, str]]:
-    """Test score of the model for each phenotype, beside that of the best null model."""
+    """Return the test score of the model for each phenotype, beside that of the best null model."""
     found: list[dict[str, str]] = []
     for phenotype in dict.fromkeys(row.phenotype for row in run.rows):
         rows = [row for row in run.rows if row.phenotype == phenotype and row.part == "test"]
@@ -103,7 +103,7 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
 
 
 def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:
-    """The figures; those of the validation part are folded away."""
+    """Return the sections of figures; those of the validation part are folded away."""
     found = []
     for i, (title, panels) in enumerate(run_panels(data).items(), start=1):
         figures = [figure(panel, draw(panel)) for panel in panels]
@@ -114,7 +114,7 @@ def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) ->
 
 
 def relations_table(run: RunFiles) -> Grid:
-    """Relation by layer."""
+    """Make a table of relation weights by layer."""
     means = relation_means(run.relation_weights)
     names = dict.fromkeys(name for row in means.values() for name in row)
     rows = [[name, *(number(row.get(name), 3) for row in means.values())] for name in names]
@@ -122,7 +122,7 @@ def relations_table(run: RunFiles) -> Grid:
 
 
 def setting(run: RunFiles) -> list[tuple[str, str]]:
-    """What was trained on what."""
+    """Describe what was trained on what."""
     config, about = run.config, run.environment
     units = run.results["units"]
     named = ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())
@@ -147,14 +147,14 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
 
 
 def split_facts(meta: dict[str, Any]) -> list[tuple[str, str]]:
-    """How the strains were divided."""
+    """Describe how the strains were divided."""
     counts = ", ".join(f"{count:,} {name}" for name, count in meta["counts"].items() if count)
     parameters = [(name.replace("_", " "), _plain(value)) for name, value in meta["parameters"].items()]
     return [("kind", meta["kind"]), ("seed", str(meta["seed"])), ("strains of the store", counts), *parameters]
 
 
 def checkpoints(run: RunFiles) -> Grid:
-    """The checkpoints that are there, and after which epoch each was written."""
+    """List the checkpoints that exist, and after which epoch each was written."""
     loss, pearson = run.history.curve("validation/loss"), run.history.curve("validation/pearson")
     epochs = {
         "best_loss": _first_best(-loss, run),
@@ -175,7 +175,7 @@ def checkpoints(run: RunFiles) -> Grid:
 
 
 def environment_facts(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """Versions, device, state of the checkout."""
+    """List versions, device, and state of the checkout."""
     git = about["git"]
     state = "not a checkout" if git is None else git["commit"] + (", with local changes" if git["dirty"] else "")
     packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items() if version)
@@ -191,7 +191,7 @@ def environment_facts(about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def epochs_table(run: RunFiles) -> Grid:
-    """The record's main columns, an epoch a row."""
+    """Make a table of the record's main columns, an epoch a row."""
     history = run.history
     keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
     keys |= {key: f"term {name}" for key, name in term_keys(history).items()}
@@ -207,7 +207,7 @@ def epochs_table(run: RunFiles) -> Grid:
 
 
 def files_note(directory: RunDirectory) -> str:
-    """What else lies in the run directory."""
+    """Describe the other files in the run directory."""
     epochs = len(list(directory.figures.glob("epoch-*.png")))
     during = f" It also has {epochs} pictures of the validation part during training." if epochs else ""
     return (
@@ -222,7 +222,7 @@ def _first_best(values: Any, run: RunFiles) -> str:
 
 
 def _plain(value: object) -> str:
-    """A value of a record, as text."""
+    """Format a value of a record as text."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The runs of a folder, a row for each: how far they are, and how good they are."""
+"""List the runs of a folder, a row for each: how far they are, and how good they are."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run.
+    """Hold the state of one run.
 
     Attributes:
-        path: its directory.
+        path: directory of the run.
         state: ``finished``, ``running``, ``stopped``, or ``damaged``.
-        epochs: how many are done.
-        planned: how many there shall be; 0 where that cannot be read.
-        files: of a finished run.
+        epochs: number of epochs that are done.
+        planned: number of epochs that the run shall have; 0 where that cannot be read.
+        files: contents of a finished run.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class RunRow:
 
 
 def find_runs(folder: Path) -> list[RunRow]:
-    """All runs in a folder and below it, by name.
+    """Return all runs in a folder and below it, by name.
 
     Raises:
         DataError: there is no such folder, or no run in it.
@@ -67,17 +67,17 @@ def _read(directory: RunDirectory) -> RunRow:
 
 
 def format_runs(runs: Sequence[RunRow]) -> str:
-    """A table with a line for each run and phenotype, below the folder that the runs are in.
+    """Format a table with a line for each run and phenotype, below the folder that the runs are in.
 
     Args:
-        runs: at least one.
+        runs: the runs, at least one.
     """
     lines: list[tuple[Path | None, tuple[str, ...]]] = [(None, HEADER)]
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
         for n, result in enumerate(results):
-            # Names may be a stranger's, whose escape codes would steer the terminal.
+            # Names may come from untrusted files; their escape codes would control the terminal.
             texts = (*(("",) * 3 if n else about), *result)
             lines.append((run.path.parent, tuple(map(printable, texts))))
     widths = [max(map(len, column)) for column in zip(*(cells for _, cells in lines), strict=True)]
@@ -91,13 +91,13 @@ def format_runs(runs: Sequence[RunRow]) -> str:
             for cell, width, title in zip(cells, widths, HEADER, strict=True)
         )
         line = "  ".join(found) + "  "
-        # The last cell takes another line where there is no room for it.
+        # The last cell goes onto another line where there is no room for it.
         text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
     return "\n".join(text)
 
 
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
-    """Best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
+    """Return best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
     rows = files.rows
     if not rows:
         yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""

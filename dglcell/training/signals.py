@@ -122,7 +122,7 @@ class StopSignals:
             raise StoppedError(self.number)
 
     def ask(self, number: int) -> bool:
-        """Ask SLURM for this job once more if that is wanted after such a signal; return whether it will restart."""
+        """Ask SLURM for this job once more if that is wanted after such a signal; return whether it starts again."""
         return self.requeue and number != signal.SIGINT and is_rank_zero() and requeue_job()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

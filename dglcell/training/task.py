@@ -165,7 +165,7 @@ class StrainTask(pl.LightningModule):
         return self.pictures is not None and self.pictures.due(self.current_epoch)
 
     def _validation_loss(self, prediction: Prediction) -> Tensor:
-        """Return [1, L] the loss of the whole part of all ranks, its terms, and one, whatever its batches."""
+        """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
         with all_rows_here():
             loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
