@@ -22,20 +22,20 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import read_usage
 
 QUEUE_FORMAT = "%i|%T|%M|%l|%D|%R|%j"
-"""Number (with the array's task), state, times, nodes, where; the name is last, as it may hold anything."""
+"""Fields are number (with the array's task), state, times, nodes, where; the name is last as it may hold anything."""
 
 ENDED_FORMAT = "JobID,State,Elapsed,Timelimit,NNodes,End,ExitCode,JobName"
 DAYS = 7
-"""For which finished jobs are listed."""
+"""Finished jobs are listed for so many days."""
 
 NO_ANSWER = (
     *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
     *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
 )
-"""How SLURM's commands say that the controller is not there, or that they do not know where it is."""
+"""With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
 
 PATIENCE = 120
-"""Seconds for SLURM's commands to answer; they try again by themselves."""
+"""SLURM's commands have so many seconds to answer; they try again by themselves."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome of an experiment's submitted runs.
+    """This holds the outcome of an experiment's submitted runs.
 
     Attributes:
         unfinished: submissions with the runs that have not finished and are neither queued nor running.
@@ -366,7 +366,7 @@ def find_submitted(name: str, folder: Path, logs: str) -> Found:
 
 STEPS = {"steps": mapping_of(TEXT)}
 SUBMITTED = {"script": TEXT, "runs": mapping_of(Kind("a path", lambda v: TEXT.fits(v) and "\0" not in v))}
-"""What records hold."""
+"""These are the fields of a record."""
 
 
 def _read(path: Path) -> Submission:

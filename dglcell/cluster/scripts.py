@@ -26,15 +26,15 @@ from dglcell.runs.usage import Usage, read_usage
 
 
 OWN = ("seed", "experiment.name")
-"""Keys that members are told by themselves."""
+"""Members of an array get these keys individually."""
 
 SEED = re.compile(r"[0-9]{1,10}")
 
 MOST_MEMBERS = 10_000
-"""Of a job array; SLURM itself takes 1,000 where nothing else is configured."""
+"""A job array has at most so many members; SLURM itself takes 1,000 by default."""
 
 LONGEST = 200
-"""Letters of a member's name, at most: file systems take 255."""
+"""A member's name has at most so many letters, because file systems take 255."""
 
 
 @dataclass(frozen=True)
@@ -264,19 +264,19 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
 
 
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
-"""Of `auto`, where nothing was measured."""
+"""`auto` takes these limits if nothing was measured."""
 
 LONGEST_RUN = 1e8
-"""Seconds, three years: what is said to take longer is damaged."""
+"""A record of more seconds than this, three years, counts as damaged."""
 
 SPARE = 1.5
-"""How much more than what was measured."""
+"""Limits are the measured values times this factor."""
 
 ELSEWHERE = 4.0
-"""How much more time than a run took that this package has a record of: it ran on another machine."""
+"""The time of a run in this package's records is multiplied by this factor, because it ran on another machine."""
 
 SHORTEST, SMALLEST = 1800, 4
-"""Seconds and GiB that such a run, or one that was only estimated, is given at least: it may first compute its strains,
+"""Such a run, or one that was only estimated, gets at least so many seconds and GiB: it may first compute its strains
 in several processes."""
 
 

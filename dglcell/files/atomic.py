@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 RAW_VARIABLE = "DGLCELL_RAW"
 
 PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
-"""Folders inside the raw folder that published files are downloaded into."""
+"""Published files are downloaded into these folders inside the raw folder."""
 
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
-"""What reading a file raises that is cut off, or is not text."""
+"""Reading a file that is cut off or is not text raises these errors."""
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
-"""What no line of a text table holds: control characters, and line ends of old systems in its middle."""
+"""No line of a text table contains these: control characters, and line ends of old systems in its middle."""
 
 
 MOST_COLUMNS = 16_384
-"""Of a table: what spreadsheets have. Reading more takes minutes, and none of them would be asked for."""
+"""A table has at most as many columns as spreadsheets have. Reading more takes minutes, and none would be asked for."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -180,7 +180,7 @@ def _lease_of(target: Path) -> Lease:
 _OLD = ".old"
 _ANOTHER_WAS_FASTER = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 _EXCHANGE = 2
-"""``RENAME_EXCHANGE`` of renameat2(2)."""
+"""This is ``RENAME_EXCHANGE`` of renameat2(2)."""
 
 
 def _put_in_place(partial: Path, target: Path) -> None:

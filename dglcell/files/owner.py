@@ -28,7 +28,7 @@ log = logging.getLogger("dglcell")
 
 
 LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that are equal in all processes that were started to work together, and differ when they start again."""
+"""These variables are equal in all processes that were started together, and differ when they start again."""
 
 _MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this machine or another one.
+    """A process runs on this machine or on another one.
 
     Attributes:
         host: name of the machine.
@@ -149,7 +149,7 @@ def _prefix(target: Path) -> str:
 
 
 LEASE_SECONDS = 180.0
-"""How long a process that is not heard of keeps the right."""
+"""A lease runs out if it is not renewed for so long."""
 
 RENEW_SECONDS = 20.0
 LONGEST_PAUSE = 10.0

@@ -14,7 +14,7 @@ from dglcell.errors import ConfigError, MissingDependencyError
 
 SUFFIXES = (".csv", ".parquet")
 LONGEST_OUTPUT = 180
-"""Bytes; what is being written has a longer name, and file systems take 255."""
+"""A name has at most so many bytes: the temporary name during writing is longer, and file systems take 255."""
 COMPRESSION = "zstd"
 
 

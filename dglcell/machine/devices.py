@@ -48,19 +48,19 @@ def device_here(accelerator: str) -> str:
 
 
 TIMED = 4
-"""Works with each number of threads; the first of them warms up."""
+"""So many works are done with each number of threads; the first of them warms up."""
 
 BETTER = 0.93
-"""More threads are used where the time is at most this part of that with fewer."""
+"""More threads are used if the time is at most this part of the time with fewer."""
 
 HOPELESS = 1.5
-"""A number of threads with which a work takes so many times as long as the slowest one with one thread gets no more."""
+"""A number of threads gets no more turns if a work takes so many times as long as the slowest one with one thread."""
 
 SLOWER = 1.5
 """Works that take so many times as long as before are timed again with each number of threads."""
 
 REVIEW = 400
-"""Works after which numbers of threads are timed again in any case: a busy machine may have become quiet."""
+"""Numbers of threads are timed again after so many works: a busy machine may have become quiet."""
 
 RECENT = 8
 

@@ -62,7 +62,7 @@ NO_ROOM = (
     *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
     *("bad_alloc", "create a primitive", "Storage size calculation overflowed"),
 )
-"""How torch, CUDA, DGL, MKL and oneDNN say that an allocation failed; few of their errors have a type of their own."""
+"""With these texts torch, CUDA, DGL, MKL and oneDNN report a failed allocation; few of their errors have own types."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 PROC = Path("/proc")
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16")
-"""Flags of processors with instructions for products of bfloat16."""
+"""Processors with these flags have instructions for products of bfloat16."""
 
 TICK_SHARE = 0.5
-"""Share of its time from which a core counts as busy."""
+"""A core counts as busy from this share of its time."""
 
 
 @cache

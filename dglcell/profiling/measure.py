@@ -132,10 +132,10 @@ ACTIONS = (
     (re.compile(r"^\[LightningModule\]\w+\.(optimizer_step|lr_scheduler_step)$"), "optimiser"),
     (re.compile(r"^\[Strategy\]\w+\.training_step$"), "other"),
 )
-"""What Lightning calls its actions, and the part that each is. The optimiser's step contains those before it."""
+"""This maps Lightning's names of actions to parts. The optimiser's step contains those before it."""
 
 WATCHED = 3
-"""Steps that the table's shares are of. They follow those that are timed, as the profiler makes them slower."""
+"""The shares in the table come from so many steps. They follow the timed steps, because the profiler slows them."""
 
 
 class FinishedError(Exception):

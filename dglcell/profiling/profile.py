@@ -23,7 +23,7 @@ MODES = {
     "backward": "batches, predictions, loss and gradients",
     "full": "whole training steps",
 }
-"""How much of a training step is run."""
+"""A mode says how much of a training step is run."""
 
 PROFILE = "profile.json"
 TRACE = "trace.json.gz"
@@ -206,10 +206,10 @@ ALIKE = {
     "world_size": "numbers of processes",
     "batch_size": "batch sizes",
 }
-"""What must be the same for times to be compared."""
+"""These conditions must be the same for times to be compared."""
 
 NOTED = {"cell_sha256": "cell graphs", "dtype": "precisions", "threads": "numbers of threads"}
-"""What may differ, and is said."""
+"""These conditions may differ, and the comparison reports it."""
 
 
 def compare(first: Path, second: Path) -> str:

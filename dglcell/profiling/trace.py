@@ -16,20 +16,20 @@ from dglcell.machine.parts import PARTS
 
 WAITING = "communication"
 LEAVES = ("backward", WAITING)
-"""In these nothing but waiting is told apart: what is computed once more for gradients is part of them."""
+"""Only waiting is told apart inside these parts: values computed again for gradients belong to the part itself."""
 
 STEP = "step"
-"""The name of ranges around steps."""
+"""Ranges around steps have this name."""
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Categories of a GPU's work."""
+"""Events of these categories are work of a GPU."""
 
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Traced:
-    """The figures that a trace gives for its steps.
+    """This holds the figures that a trace gives for its steps.
 
     Attributes:
         shares: part or `part/name` → its share of the steps' time, without the parts inside it.

@@ -31,10 +31,10 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
     "best_average_precision": ("validation/average_precision", "max"),
     "last": (None, "min"),
 }
-"""Name → the figure that decides whether an epoch is the best so far, and which of its values are good."""
+"""Each name maps to the figure that decides whether an epoch is the best so far, and whether low or high is good."""
 
 PROBE_BYTES = 1 << 16
-"""What must fit on the disk for a run to begin."""
+"""So many bytes must fit on the disk for a run to begin."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class RunDirectory:
 
 
 RECORD = mapping_of(optional(NUMBER))
-"""What a line holds."""
+"""A line of the record has this kind."""
 
 
 class EpochLog:

@@ -92,7 +92,7 @@ USAGE = {
     "wall_seconds": NUMBER,
     "peak_resident_bytes": optional(COUNT),
 }
-"""Of ``usage.json``, as far as it is read, when the run has come to its end."""
+"""These fields of ``usage.json`` are read when the run has ended."""
 
 
 @dataclass(frozen=True)

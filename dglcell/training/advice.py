@@ -13,16 +13,16 @@ from dglcell.training.signals import is_rank_zero
 log = logging.getLogger("dglcell")
 
 HANDFUL, ENOUGH = 5, 500
-"""Steps of an epoch that are a handful; steps of a whole training that are enough all the same."""
+"""An epoch of so many steps has few; a whole training of so many steps has enough all the same."""
 
 SMALL = 8
 """Batches of so many strains are not made smaller."""
 
 SHORT = 5
-"""A training of fewer epochs is meant to be short: its end says nothing of the loss."""
+"""A training of fewer epochs is meant to be short, so its end says nothing about the loss."""
 
 FALL = 0.02
-"""Share of its value that a loss has lost in the last quarter of the epochs, from which on it still falls."""
+"""A loss still falls if it has lost this share of its value in the last quarter of the epochs."""
 
 
 def warn_of_warm_up(warm_up: int, steps: int) -> None:

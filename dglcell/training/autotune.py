@@ -49,8 +49,8 @@ log = logging.getLogger("dglcell")
 
 
 ROWS_WORTH_COMPILING = 3e8
-"""Rows of a run, strain by strain and relation by relation, from which compiling is paid back: on two cores it took
-half a minute (27 s), and then saved 0.35 s for each million rows 32 wide."""
+"""Compiling pays off from so many rows of a run, summed over strains and relations: on two cores it took half a minute
+(27 s), and then saved 0.35 s for each million rows 32 wide."""
 
 
 def lightning_precision(name: str) -> str:
@@ -105,21 +105,21 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
 
 
 SMALL_STEP = 1 << 30
-"""Additions of a layer's products, E · B · H, below which a step is too short for choices to matter."""
+"""Below so many additions of a layer's products, E · B · H, a step is too short for choices to matter."""
 
 WORTH_TIMING = 6.0
 """Kernels predicted to take this much longer than the best are not timed."""
 
 SECONDS = 20.0
-"""Budget of a measurement; what is not timed by then keeps its default."""
+"""A measurement ends after this time; choices that are not timed by then keep their defaults."""
 
 PROBE_STRAINS = 8
-"""Strains in which listed and dense rows are timed against each other."""
+"""Listed and dense rows are timed against each other with so many strains."""
 
 
 @dataclass(frozen=True)
 class Autotuning:
-    """The choices of ``auto`` and the reasons for them.
+    """This holds the choices of ``auto`` and the reasons for them.
 
     Attributes:
         autotuned: the choices that `auto` makes.

@@ -29,7 +29,7 @@ SMALLEST, LARGEST = 16, 1024
 PART_OF_EPOCH = 4
 """An epoch keeps at least so many steps."""
 WORTHWHILE = 1.05
-"""By how much strains per second must grow for a larger batch to be preferred."""
+"""Strains per second must grow by this factor for a larger batch to be preferred."""
 SECONDS = 60.0
 
 log = logging.getLogger("dglcell")

@@ -15,11 +15,11 @@ from dglcell.machine.memory import is_out_of_memory
 from dglcell.machine.ranks import Ranks
 
 PROBE = 2
-"""The first size that is tried."""
+"""This size is tried first."""
 MEMORY_SHARE = 0.6
-"""Of the available memory, at most; evaluation, optimisers and other batches need some as well."""
+"""A batch takes at most this share of the available memory; evaluation, optimisers and other batches need some too."""
 TIMED = 2
-"""Works of a trial that are timed."""
+"""So many works of a trial are timed."""
 
 log = logging.getLogger("dglcell")
 
@@ -95,13 +95,13 @@ def _seconds(work: Callable[[int], object], device: torch.device, size: int) -> 
 # The batch of predictions.
 
 MOST = 256
-"""Strains per forward pass where memory is enough and nothing else is asked for."""
+"""A forward pass has so many strains if memory is enough and nothing else is asked for."""
 TRIED = 8
 """Memory grows in proportion from fewer strains on, so that no more are tried."""
 PART_TRIED = 8
 """At most such a part of all strains is tried."""
 AMPLE = 4
-"""Where the largest batch would fit so many times, in proportion to the first trial, there are no more trials."""
+"""If the largest batch would fit so many times, in proportion to the first trial, there are no more trials."""
 
 
 def fitting_batch(work: Callable[[int], object], device: torch.device, strains: int, most: int = MOST) -> int:

@@ -157,7 +157,7 @@ class CheckpointFiles(CheckpointIO):
 
 
 SHOWN = 20
-"""Strains that the message names."""
+"""The message names at most so many strains."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Trained:
     """A trained model can predict.
 
     Attributes:
-        model: in evaluation mode.
+        model: the model in evaluation mode.
         normaliser: label statistics of its training part.
         config: configuration of its run.
         cell: its cell graph.
@@ -154,12 +154,12 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
 
 
 MODEL = "model."
-"""What names of weights begin with."""
+"""The names of weights begin with this text."""
 
 NORMALISER = ("shift", "scale")
 
 MOST = 100_000
-"""No size of a model is larger."""
+"""No size of a model is larger than this."""
 
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:

@@ -80,7 +80,7 @@ PREDICTING = {
     "global_step": COUNT,
     "state_dict": TENSORS,
 }
-"""Dotted path → what stands there, in any checkpoint that is used."""
+"""This table maps dotted paths to the kinds of their values, for every checkpoint that is used."""
 
 CONTINUING = {
     **PREDICTING,
@@ -92,7 +92,7 @@ CONTINUING = {
     "unfinished": Kind("nothing, or what an unfinished epoch has seen", _is_unfinished),
     "rng.cpu": Kind("the state of torch's generator", _is_generator_state),
 }
-"""The same where a run continues from it."""
+"""This table is the same for a checkpoint from which a run continues."""
 
 
 @dataclass(frozen=True)

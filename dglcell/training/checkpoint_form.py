@@ -21,7 +21,7 @@ from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.task import StrainTask
 
 LOSS = "loss."
-"""What names of a loss's buffers begin with."""
+"""The names of a loss's buffers begin with this text."""
 
 
 def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer, callbacks: Sequence[Callback]) -> None:

@@ -21,7 +21,7 @@ from dglcell.training.signals import StopSignals
 log = logging.getLogger("dglcell")
 
 MORE_EPOCHS = 8
-"""How many times as many epochs the control has. Two rounds of messages make an epoch of ``hetero_cell`` about twenty
+"""The control has so many times as many epochs.  Two rounds of messages make an epoch of ``hetero_cell`` about twenty
 times as long, so that the control is given less time than the model, and it is seldom better for more.
 """
 

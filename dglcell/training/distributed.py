@@ -169,14 +169,14 @@ def is_gone(error: BaseException) -> bool:
 
 
 PARENT = "DGLCELL_PARENT"
-"""Variable with the id of the process that started this one."""
+"""This variable has the id of the process that started this one."""
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0
-"""How long a process may take to find out by itself that another is gone, and to end, before it is ended."""
+"""A process has this time to notice by itself that another is gone, and to end, before it is ended."""
 
 STOP_SECONDS = 60.0
-"""How long the others may take to end after the first has finished its training."""
+"""The other processes have this time to end after the first has finished its training."""
 
 
 @contextmanager

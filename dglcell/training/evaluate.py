@@ -53,16 +53,16 @@ log = logging.getLogger("dglcell")
 
 
 WRITTEN_STRAINS = 2**16
-"""How many are written together."""
+"""So many strains are written together."""
 
 SEPARATORS = frozenset(';,"')
-"""What no name of a gene may hold in the column ``names``."""
+"""No name of a gene may contain this in the column ``names``."""
 
 WITHOUT_MESSAGES = "without messages"
-"""The same model with no round of messages, as tables name it (``dglcell.training.control``)."""
+"""Tables give this name to the same model with no round of messages (``dglcell.training.control``)."""
 
 CONTROL = "-without-messages"
-"""What the name of its experiment ends in."""
+"""The name of the control's experiment ends in this text."""
 
 
 @torch.inference_mode()
@@ -193,7 +193,7 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
 
 @dataclass(frozen=True)
 class NullResults:
-    """The metrics of the null models.
+    """This holds the metrics of the null models.
 
     Attributes:
         rows: rows of the table.
@@ -318,7 +318,7 @@ def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The predictions and metrics of a trained model.
+    """An evaluation holds the predictions and metrics of a trained model.
 
     Attributes:
         rows: rows of the table, for the model and null models.

@@ -220,10 +220,10 @@ def quieten() -> None:
 Data = TypeVar("Data", bound=StrainDataModule)
 
 SOLVED_TOGETHER = 2048
-"""Strains whose flux balance is solved before training: few large problems take less time than many small ones."""
+"""Flux balance is solved for so many strains before training: few large problems are faster than many small ones."""
 
 TIMED_BATCHES = 4
-"""Batches that are repeated while forms of layers are timed."""
+"""So many batches are repeated while forms of layers are timed."""
 
 
 def make_task(

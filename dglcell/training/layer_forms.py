@@ -29,17 +29,17 @@ from dglcell.perturbation.execution import compiler_works
 log = logging.getLogger("dglcell")
 
 WORTH_COMPILING = 150.0
-"""Seconds of a run's steps from which other forms than the plain one are timed: compiling takes half a minute."""
+"""Other forms than the plain one are timed if a run's steps take so many seconds: compiling takes half a minute."""
 
 FASTER = 0.9
 """Another form than the plain one is taken where its steps take at most this part of the time: compiled layers are also
 compiled anew for other numbers of rows, which a few timed steps do not show."""
 
 ROUNDS = 3
-"""Timed steps of each form; the forms take turns."""
+"""So many steps of each form are timed; the forms take turns."""
 
 WARM_UP = 3
-"""Steps of each form before: they compile, for several numbers of rows."""
+"""So many steps of each form come before: they compile, for several numbers of rows."""
 
 
 @dataclass(frozen=True)

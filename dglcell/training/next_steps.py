@@ -25,16 +25,16 @@ WIDTH, INDENT = 80, 10
 MOST_PHENOTYPES = 3
 
 STEPS_PER_EPOCH = 20
-"""Of small tables, as `dglcell init` has them; half as many are few."""
+"""Small tables, like that of `dglcell init`, have so many steps; half as many are few."""
 
 NEARLY = 0.9
-"""Correlation from which on a null model of single effects says how the labels come about."""
+"""From this correlation on, a null model of single effects explains the labels."""
 
 TOLD = {
     "multiplicative": "products of single effects",
     "additive ridge": "sums of single effects",
 }
-"""Null model → what labels are where it is right."""
+"""Each null model maps to a description of the labels if it is right."""
 
 
 def what_next(run: RunFiles) -> str:

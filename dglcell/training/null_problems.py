@@ -77,7 +77,7 @@ def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser)
 
 
 NEWTON_STEPS, PRIOR = 25, 1.0
-"""Of a logistic regression: steps, and how many strains its prior counts as."""
+"""These are the number of steps of a logistic regression, and the number of strains that its prior counts as."""
 
 
 def log_odds(

@@ -37,7 +37,7 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a run reads.
+    """This is everything that a run reads.
 
     Attributes:
         cell: the cell graph.
@@ -100,7 +100,7 @@ class Prepared:
 
 
 FEWEST_STRAINS, FEWEST_GENES = 30, 30
-"""Of a validation part by which an epoch is chosen: with 30, a correlation of 0.5 is known to about 0.14."""
+"""A validation part needs so many to choose an epoch: with 30, a correlation of 0.5 is known to about 0.14."""
 
 
 def _deleted(dataset: Strains, strains: Tensor) -> Tensor:

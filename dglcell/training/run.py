@@ -39,7 +39,7 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class RunResult:
-    """The files and metrics of a run.
+    """A result holds the files and metrics of a run.
 
     Attributes:
         directory: the run directory with its files.
@@ -52,7 +52,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Beside:
-    """The callbacks and loggers that a caller in Python adds to a training.
+    """This holds the callbacks and loggers that a caller in Python adds to a training.
 
     Attributes:
         callbacks: callbacks of Lightning, called beside those of the package.

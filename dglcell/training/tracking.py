@@ -1,4 +1,4 @@
-"""Weights & Biases, as a view of the run; the JSONL record is written in any case."""
+"""Show the run in Weights & Biases; the JSONL record is written in any case."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from dglcell.training.signals import is_rank_zero
 
 log = logging.getLogger("dglcell")
 
-# Files that W&B wrote offline: which there are, which are complete, and which were uploaded.
+# Files that W&B wrote offline: find them, and tell which are complete and which were uploaded.
 #
 # A run that was continued has several, one for each time it was started, all under one run id.
 
 
 COMPLETE = "complete"
-"""Lies beside a file to which nothing will be added."""
+"""A file of this name lies beside a file to which nothing will be added."""
 
 
 @dataclass(frozen=True)
 class OfflineFile:
-    """One of them.
+    """An offline file is a file that W&B wrote offline.
 
     Attributes:
-        path: of the ``.wandb`` file.
+        path: path of the ``.wandb`` file.
         ended: whether the training that wrote it has ended, as far as its run directory tells.
     """
 
@@ -57,29 +57,29 @@ class OfflineFile:
 
     @property
     def run(self) -> Path:
-        """The run directory."""
+        """Return the run directory."""
         return self.path.parents[2]
 
     @property
     def marker(self) -> Path:
-        """What W&B leaves beside a file that it has uploaded."""
+        """Return the path of the file that W&B leaves beside a file that it has uploaded."""
         return self.path.with_name(f"{self.path.name}.synced")
 
     def is_uploaded(self) -> bool:
-        """Whether W&B has all of it."""
+        """Return whether W&B has uploaded the whole file."""
         return self.marker.exists() and self.marker.stat().st_mtime_ns >= self.path.stat().st_mtime_ns
 
 
 def mark_complete(folder: Path) -> None:
-    """Say that nothing will be added to the file in ``folder``."""
+    """Record that nothing will be added to the file in ``folder``."""
     (folder / COMPLETE).touch()
 
 
 def find_offline_files(folder: Path) -> list[OfflineFile]:
-    """The files of a run, or of all runs below a folder; those of one run from the oldest on.
+    """Find the files of a run, or of all runs below a folder; the files of one run are in order, the oldest first.
 
     Raises:
-        DataError: the folder is not there.
+        DataError: the folder does not exist.
     """
     if not folder.is_dir():
         raise DataError(
@@ -91,11 +91,14 @@ def find_offline_files(folder: Path) -> list[OfflineFile]:
 
 
 def _of_run(paths: Sequence[Path]) -> list[OfflineFile]:
-    """A file without an end, which a killed process leaves, is no more written to when the next one has been begun."""
+    """Return the files of a run.
+
+    A file without an end, left by a killed process, counts as ended if a newer file exists.
+    """
     return [OfflineFile(path, path != paths[-1] or (path.parent / COMPLETE).exists()) for path in paths]
 
 
-# What is in such a file: a log of LevelDB's, blocks of 32 KiB with pieces of records, which are protobuf messages.
+# Such a file is a log of LevelDB: blocks of 32 KiB with pieces of records, which are protobuf messages.
 #
 # A piece is its checksum, length, kind (1: whole, 2: first, 3: middle, 4: last) and bytes
 # (https://github.com/google/leveldb/blob/main/doc/log_format.md).
@@ -106,9 +109,9 @@ PIECE = struct.Struct("<IHB")
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """The records of a file, as far as it is whole: a killed process may leave a torn end."""
+    """Yield the records of a file as far as it is whole, because a killed process may leave a torn end."""
     content = path.read_bytes()
-    position, pieces = PIECE.size, b""  # behind the header of W&B's own, which is as long
+    position, pieces = PIECE.size, b""  # after W&B's own header, which has the same length
     while position + PIECE.size <= len(content):
         left = BLOCK - position % BLOCK
         if left < PIECE.size:
@@ -128,7 +131,7 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def logged_steps(path: Path) -> Iterator[int]:
-    """The steps of the rows that a file holds."""
+    """Return the steps of the rows that a file holds."""
     from wandb.proto import wandb_internal_pb2
 
     for content in read_records(path):
@@ -148,22 +151,22 @@ KILLED = 255
 
 
 class StepLogger(WandbLogger):
-    """Logs under the optimiser's step, each row once.
+    """This logger logs each row once, under the optimiser's step.
 
-    W&B would number the rows of every file from 0, and a continued run, which is several files, would go back. It would
-    also keep every row open until the next one comes.
+    W&B would number the rows of every file from 0, so that the numbers of a continued run, which has several files,
+    would start again. It would also keep every row open until the next one comes.
     """
 
     known: set[int]
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """A row of the history, unless W&B has one of that step."""
+        """Add a row to the history, unless W&B has a row of that step."""
         if step is None or (step >= self.experiment.starting_step and step not in self.known):
             self.experiment.log(dict(metrics), step=step, commit=True)
 
     def catch_up(self, directory: RunDirectory) -> None:
-        """Log the epochs of the record that W&B does not have: a killed process may not have come to that."""
+        """Log the epochs of the record that W&B does not have, because a process may be killed before it logs them."""
         for row in EpochLog(directory.metrics, 0).read():
             metrics = {name: math.nan if value is None else value for name, value in row.items() if name != "step"}
             self.log_metrics(metrics, row["step"] - 1)
@@ -171,7 +174,7 @@ class StepLogger(WandbLogger):
 
 
 def run_id(file: Path) -> str:
-    """The id of the W&B run that ``file`` keeps; a new one where there is none, or no whole one."""
+    """Return the id of the W&B run that ``file`` keeps, or a new id if the file is missing or damaged."""
     kept = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else None
     if kept is not None and RUN_ID.fullmatch(kept):
         return kept
@@ -200,14 +203,14 @@ def _start_run(wandb: ModuleType, config: Config, directory: RunDirectory, own_i
 
 @contextmanager
 def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
-    """A W&B logger, or None where it is disabled; its run is finished at the end, so that its file is complete.
+    """Provide a W&B logger, or None where it is disabled; its run is finished at the end, so that its file is complete.
 
     The run id is kept in the run directory, so that a continued run stays the same run. Rank 0 alone logs.
 
     W&B shows a run that ends with 0 as finished, one that was marked before it ends with anything else as preempted,
     and any other as failed (https://docs.wandb.ai/models/sweeps/signal-handling-sweep-runs). A run that a signal has
-    stopped is to be continued: marked, with the exit code that shells give to the signal. One that its user has stopped
-    with Ctrl-C is killed.
+    stopped is to be continued, so it is marked and ends with the exit code that shells give to the signal. A run that
+    its user has stopped with Ctrl-C is shown as killed.
 
     Epochs of the record that W&B does not have are logged at the beginning.
 
@@ -261,12 +264,12 @@ PATIENCE = {"WANDB_X_GRAPHQL_RETRY_MAX": "3", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SE
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be uploaded.
+    """A plan holds the files that are to be uploaded.
 
     Attributes:
-        files: those of a run in their order.
+        files: the files to upload; those of one run are in order.
         uploaded: number of files that W&B has already.
-        training: runs whose last file has no end: they train, or were killed.
+        training: runs whose last file has no end, because they train or were killed.
     """
 
     files: list[OfflineFile]
@@ -275,14 +278,14 @@ class Plan:
 
 
 def plan_sync(folders: Sequence[Path], *, force: bool = False) -> Plan:
-    """Look for files.
+    """Look for files that are to be uploaded.
 
     Args:
         folders: run directories, or folders of them.
-        force: also take the files of runs that may still be training.
+        force: whether to take the files of runs that may still be training as well.
 
     Raises:
-        DataError: a folder is not there, or has no such file.
+        DataError: a folder does not exist, or has no such file.
     """
     found: dict[Path, OfflineFile] = {}
     for folder in folders:
@@ -298,7 +301,7 @@ def plan_sync(folders: Sequence[Path], *, force: bool = False) -> Plan:
 
 
 def upload(files: Sequence[OfflineFile]) -> None:
-    """Let W&B upload files under the run ids they were written with; it says what it does on stderr.
+    """Let W&B upload files under the run ids they were written with; W&B reports its progress on stderr.
 
     Raises:
         MissingDependencyError: wandb is not installed.
@@ -314,7 +317,7 @@ def upload(files: Sequence[OfflineFile]) -> None:
     environment = {**PATIENCE, **os.environ, "WANDB_DIR": str(files[0].run)}
     command = [sys.executable, "-m", "wandb", "sync", *(str(file.path) for file in files)]
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
-    # It exits with 0 also where it could not upload.
+    # W&B exits with 0 even if it could not upload.
     missing = [file.path.parent for file in files if not file.marker.exists()]
     if missing:
         raise SyncError(

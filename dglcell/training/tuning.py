@@ -1,4 +1,4 @@
-"""A search for the best values of some keys of an experiment, judged on the validation part alone."""
+"""Search for the best values of some keys of an experiment, judged on the validation part alone."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from dglcell.training.signals import StopSignals
 log = logging.getLogger("dglcell")
 
 BARE = ("plot=false", "null_models=false")
-"""What a trial does without."""
+"""These settings are switched off in a trial."""
 
 TRIALS, TABLE, BEST = "trials.json", "trials.csv", "best.yaml"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from ``low`` to ``high``, both included; whole numbers where both are.
+    """An interval has the numbers from ``low`` to ``high``, both included; they are whole numbers if both ends are.
 
     Attributes:
-        low: the smallest.
-        high: the largest.
-        log: whether orders of magnitude are drawn evenly.
+        low: the smallest number.
+        high: the largest number.
+        log: whether values are drawn evenly on a logarithmic scale.
     """
 
     low: float
@@ -63,19 +63,19 @@ class Interval:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the numbers are whole."""
+        """Return whether the numbers are whole."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
 Space = Mapping[str, Interval | list[Any]]
-"""Dotted key → numbers, or a list of values, among which a search chooses."""
+"""A space maps each dotted key to an interval or a list of values, among which a search chooses."""
 
 
 def read_space(path: Path) -> dict[str, Interval | list[Any]]:
-    """The keys to search for, from a YAML file: dotted key → list of values, or ``{low: …, high: …, log: true}``.
+    """Read the keys to search for from YAML: dotted key → list of values, or ``{low: …, high: …, log: true}``.
 
     Raises:
-        ConfigError: the file is missing or not YAML, or a key has neither of them.
+        ConfigError: the file is missing or not YAML, or a key has neither of these forms.
     """
     content = OmegaConf.to_container(read_yaml(path))
     assert isinstance(content, dict)
@@ -102,13 +102,13 @@ def _choices(value: Any, where: str) -> Interval | list[Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """Values that are tried; the training is unfinished as long as it has neither a score nor an error.
+    """A trial tries some values; its training is unfinished as long as it has neither a score nor an error.
 
     Attributes:
-        number: of the first trial with these values, from 1. Later ones are the same training, and go on in its folder.
+        number: number of the first trial with these values, from 1. Later trials with them continue in its folder.
         values: dotted key → value.
-        score: on the validation part.
-        error: why the training failed.
+        score: score on the validation part.
+        error: reason why the training failed.
     """
 
     number: int
@@ -118,23 +118,23 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of the trial's folder."""
         return f"trial-{self.number}"
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is still to be trained."""
+        """Return whether the trial is still to be trained."""
         return self.score is None and self.error is None
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search that can be stopped and given again, by several processes at once.
+    """A search can be stopped and started again, and several processes can take part in it at once.
 
     Attributes:
-        experiment: its YAML file.
-        overrides: of every trial, ``dotted.key=value``.
-        space: what is searched.
+        experiment: YAML file of the experiment.
+        overrides: overrides of every trial, ``dotted.key=value``.
+        space: the keys and values that are searched.
         base: the experiment with its overrides.
     """
 
@@ -148,7 +148,7 @@ class Search:
         """Check all values, each by itself, before anything is trained.
 
         Raises:
-            ConfigError: a key or value is not one of the experiment's, there is no validation part, or several
+            ConfigError: a key or value does not fit the experiment, there is no validation part, or several
                 devices train.
         """
         base = load_config(experiment, overrides)
@@ -169,16 +169,16 @@ class Search:
 
     @property
     def name(self) -> str:
-        """Of the folder, and first part of the names of its trials."""
+        """Return the name of the folder, with which the names of its trials begin."""
         return f"{self.base.experiment.name}-tuning"
 
     @property
     def folder(self) -> Path:
-        """Where everything of the search is."""
+        """Return the folder of all files of the search."""
         return Path(self.base.paths.runs) / self.name
 
     def run(self, trials: int, command: str, report: Callable[[str], None] = print) -> Path:
-        """Train until ``trials`` trials are finished, those of earlier calls among them.
+        """Train until ``trials`` trials are finished, including those of earlier calls.
 
         Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial whose
         process was stopped or killed is continued by the next call. One whose training fails is left out. The outcome
@@ -186,18 +186,18 @@ class Search:
 
         Args:
             trials: number of finished trials in the end.
-            command: recorded in what is written.
-            report: is told of every trial.
+            command: command that is recorded in the files.
+            report: receives a message about every trial.
 
         Returns:
-            the experiment with the best values, a YAML file.
+            the YAML file of the experiment with the best values.
 
         Raises:
-            ConfigError: the folder is of another experiment or space.
+            ConfigError: the folder belongs to another experiment or space.
             DataError: the record of trials is damaged.
             DglcellError: the first trial fails, or most trials do.
             MissingDependencyError: optuna is not installed.
-            OwnerError: another process trains in the folder of a trial without searching.
+            OwnerError: another process that is not part of the search trains in the folder of a trial.
             StoppedError: a signal came.
         """
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
@@ -224,9 +224,9 @@ class Search:
         return self.folder / BEST
 
     def _take(self, wanted: int, optuna: Any) -> tuple[Trial, Lease] | None:
-        """The first unfinished trial that no other process trains, or else a new one; None where enough are finished.
+        """Take the first unfinished trial that no other process trains, or else a new one; None if enough are finished.
 
-        Where other processes train all that are missing, it waits for one of them.
+        If other processes train all missing trials, it waits for one of them.
         """
         while True:
             with only_writer(self.folder):
@@ -247,9 +247,9 @@ class Search:
                 pass
 
     def _finish(self, trial: Trial, lease: Lease, **outcome: Any) -> list[Trial]:
-        """Record how a trial ended; all trials."""
+        """Record how a trial ended, and return all trials."""
         with only_writer(self.folder):
-            # Killed before it is recorded, the trial is free, and only its score is computed again.
+            # If the process is killed before the record, the trial is free again and only its score is computed again.
             lease.release()
             trials = [replace(one, **outcome) if one == trial else one for one in self._read()]
             self._write(trials)
@@ -258,11 +258,11 @@ class Search:
         return trials
 
     def _lease(self, trial: Trial) -> Lease:
-        """The right to train it."""
+        """Return the lease for training a trial."""
         return Lease(self.folder / f".{trial.name}.owner.json", self.folder / trial.name)
 
     def _propose(self, trials: Sequence[Trial], optuna: Any) -> Trial:
-        """The next trial: its values follow from the seed, the number of trials, and those that are finished."""
+        """Propose the next trial: its values follow from the seed, the number of trials, and the finished trials."""
         distributions = {key: _distribution(choices, optuna) for key, choices in self.space.items()}
         sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(trials))
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -275,7 +275,7 @@ class Search:
         return Trial(next((trial.number for trial in trials if trial.values == values), len(trials) + 1), values)
 
     def _read(self) -> list[Trial]:
-        """All trials, in the order in which they were proposed."""
+        """Read all trials, in the order in which they were proposed."""
         path = self.folder / TRIALS
         if not path.exists():
             return []
@@ -301,11 +301,14 @@ class Search:
 
     @cached_property
     def _sha256(self) -> str:
-        """Of what all trials have in common, without secrets."""
+        """Return the SHA-256 of the settings that all trials share, without secrets."""
         return canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])
 
     def _train(self, trial: Trial, command: str, signals: StopSignals) -> float:
-        """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""
+        """Train, and return the mean over phenotypes of the model score on the validation part.
+
+        The score is the metric by which models are compared; higher is better.
+        """
         given = [override(key, value) for key, value in trial.values.items()]
         name = f"experiment.name={self.name}/{trial.name}"
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
@@ -317,7 +320,7 @@ class Search:
         return score
 
     def _write_results(self, trials: Sequence[Trial]) -> None:
-        """The table of all finished trials, the best first, and the experiment with the best values."""
+        """Write the table of all finished trials, the best first, and the experiment with the best values."""
         finished = _finished(trials)
         with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -327,9 +330,9 @@ class Search:
         best = finished[0]
         given = [*self.overrides, *(override(key, best.values[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
-        # Variables of a job may be secrets; no training depends on them.
+        # Variables of a job may be secrets, and no training depends on them.
         content.get("slurm", {}).pop("environment", None)
-        # What the experiment is expected to reach holds for its own values.
+        # The scores that the experiment is expected to reach hold only for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
         about = f"# The best of {count(len(finished), 'trial')}: {best.score:.4f} on the validation part.\n"
@@ -337,7 +340,7 @@ class Search:
             partial.write_text(about + text, encoding="utf-8")
 
     def _extended(self) -> str:
-        """The experiment as a file in the folder extends it."""
+        """Return the path of the experiment as a file in the folder extends it."""
         path = self.experiment.resolve()
         if path.is_relative_to(PACKAGED.resolve()):
             return path.relative_to(PACKAGED.resolve()).as_posix()
@@ -345,12 +348,12 @@ class Search:
 
 
 def override(key: str, value: Any) -> str:
-    """``key=value`` as on the command line."""
+    """Return ``key=value`` as on the command line."""
     return f"{key}={json.dumps(value)}"
 
 
 def _finished(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials with a score, the best first."""
+    """Return the trials with a score, the best first."""
     return sorted((trial for trial in trials if trial.score is not None), key=lambda trial: -(trial.score or 0.0))
 
 
@@ -363,5 +366,5 @@ def _distribution(choices: Interval | list[Any], optuna: Any) -> Any:
 
 
 def _shown(values: Mapping[str, Any]) -> str:
-    """The values in a line."""
+    """Return the values in one line."""
     return " ".join(f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in values.items())

@@ -1,4 +1,4 @@
-"""Predictions by a null model in place of a run's own model: the best on the validation part, or one by name."""
+"""Predict with a null model in place of a run's own model: the best on the validation part, or one by name."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from dglcell.training.prepare import Prepared, prepare_run
 log = logging.getLogger("dglcell")
 
 MODEL, BEST = "model", "best"
-"""What predicts: the run's own model, or the best on the validation part of it and the null models."""
+"""These words choose the run's own model, or the best on the validation part among it and the null models."""
 
 NAMES = (*NULL_MODELS, MEAN_OF_TWO)
-"""Null models that can be fitted again."""
+"""These null models can be fitted again."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run's own model and its best null model on the validation part.
+    """A comparison is of a run's own model and its best null model on the validation part.
 
     Attributes:
-        phenotype: that is predicted.
-        metric: by which they are compared; more is better.
-        model: name of the run's own.
-        own: what it reaches.
+        phenotype: the phenotype that is predicted.
+        metric: the metric by which they are compared; more is better.
+        model: name of the run's own model.
+        own: value of the metric for the run's own model.
         null_model: name of the best null model.
-        value: what that reaches.
-        n: measured strains of the validation part.
+        value: value of the metric for the best null model.
+        n: number of measured strains of the validation part.
     """
 
     phenotype: str
@@ -60,7 +60,10 @@ class Comparison:
 
     @property
     def is_beaten(self) -> bool:
-        """Whether the null model is better; a model whose score is undefined is beaten by any that has one."""
+        """Return whether the null model is better.
+
+        A model whose score is undefined is beaten by any that has a score.
+        """
         return self.value > self.own or not math.isfinite(self.own)
 
     def __str__(self) -> str:
@@ -70,9 +73,9 @@ class Comparison:
 
 
 def compare(rows: Iterable[ResultRow]) -> dict[str, Comparison]:
-    """Phenotype → the comparison, where the validation part was evaluated and a null model has a score there.
+    """Return phenotype → comparison, where the validation part was evaluated and a null model has a score there.
 
-    The test part has no say: what is chosen by it cannot be judged by it.
+    The test part is not used, because a choice that is made by it cannot be judged by it.
     """
     validation = [row for row in rows if row.part == "validation"]
     found = {}
@@ -93,10 +96,10 @@ def compare(rows: Iterable[ResultRow]) -> dict[str, Comparison]:
 
 
 def null_model_name(given: str) -> str:
-    """The name of a null model however it is written: ``kernel-ridge`` is ``kernel ridge``.
+    """Return the name of a null model however it is written: ``kernel-ridge`` is ``kernel ridge``.
 
     Raises:
-        ConfigError: none has this name.
+        ConfigError: no null model has this name.
     """
     name = " ".join(given.replace("-", " ").replace("_", " ").lower().split())
     known = {name.replace("-", " "): name for name in NAMES}
@@ -108,14 +111,16 @@ def null_model_name(given: str) -> str:
 
 
 def predicting_with(wanted: str, trained: Trained, run: Path) -> Trained:
-    """The same with what predicts each phenotype: its own model, the best on the validation part, or a null model.
+    """Return the trained model with its choice for each phenotype.
+
+    The choice is the run's own model, the best on the validation part, or a null model.
 
     A null model is fitted again to the training part of the run. It does not depend on the strains to predict.
 
     Args:
         wanted: ``MODEL``, ``BEST`` or the name of a null model.
-        trained: of the run.
-        run: its directory.
+        trained: trained model of the run.
+        run: directory of the run.
 
     Raises:
         CheckpointError: the run is not finished, or a null model is to be fitted to a store that is gone.
@@ -135,7 +140,7 @@ def predicting_with(wanted: str, trained: Trained, run: Path) -> Trained:
 
 
 def _best(phenotype: str, found: Comparison | None, own: str, run: Path) -> str:
-    """The name of what predicts a phenotype best; the log says why."""
+    """Return the name of the model that predicts a phenotype best, and log the reason."""
     if found is None:
         log.info("%s: '%s' predicts %s: no null model was evaluated on a validation part", run, own, phenotype)
         return own
@@ -147,7 +152,7 @@ def _best(phenotype: str, found: Comparison | None, own: str, run: Path) -> str:
 
 
 def _fit(phenotypes: Sequence[str], names: dict[str, str], trained: Trained, run: Path) -> dict[str, NullModel]:
-    """Phenotype → its null model, fitted to the training part of a run."""
+    """Return phenotype → its null model, fitted to the training part of a run."""
     prepared = _prepare(trained, run, listing(sorted({f"'{names[phenotype]}'" for phenotype in phenotypes})))
     fitted = {}
     for phenotype in phenotypes:
@@ -162,7 +167,7 @@ def _fit(phenotypes: Sequence[str], names: dict[str, str], trained: Trained, run
 
 
 def _prepare(trained: Trained, run: Path, which: str) -> Prepared:
-    """What a run was trained on."""
+    """Prepare the data that a run was trained on."""
     remedy = "leave out `--with`, so that the model of the run predicts; or "
     if RunDirectory(run).card.is_file():
         raise CheckpointError(
