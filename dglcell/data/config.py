@@ -1,4 +1,4 @@
-"""What an experiment says about its split, and about strains that are read as they are needed."""
+"""Define the configuration of an experiment's split and of strains that are read as they are needed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SubsetConfig:
 
 @dataclass
 class SplitConfig:
-    """How strains are divided into training, validation and test."""
+    """Configure how strains are divided into training, validation and test."""
 
     kind: Kind = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
@@ -101,11 +101,11 @@ class SplitConfig:
 
     @property
     def trains_on_all(self) -> bool:
-        """Whether every strain trains, so that there is neither a validation nor a test part."""
+        """Return whether every strain trains, so that there is neither a validation nor a test part."""
         return self.kind == NONE
 
     def validate(self, key: str = "split") -> None:
-        """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
+        """Raise ConfigError if a value is unknown or out of range, or if two values contradict each other."""
         check_values(self, key)
         self._validate_folds(key)
         self._validate_kind(key)

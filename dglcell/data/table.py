@@ -1,4 +1,4 @@
-"""Tables of strains: which of their columns name deleted genes, and what their labels ask for."""
+"""Read tables of strains: find which of their columns name deleted genes, and what their labels ask for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[int]:
-    """Positions of the gene columns, in order.
+    """Return the positions of the gene columns, in order.
 
     Args:
         header: column names.
@@ -46,7 +46,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
 
 
 def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str]]:
-    """The deleted genes of each row of a DataFrame; empty cells delete nothing.
+    """Return the deleted genes of each row of a DataFrame; empty cells delete nothing.
 
     Args:
         frame: a row per strain.
@@ -68,7 +68,7 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
 
 
 def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The deleted genes of each strain, as lists.
+    """Return the deleted genes of each strain, as lists.
 
     Raises:
         GenotypeError: a strain is a text.
