@@ -37,13 +37,13 @@ KINDS = {
     "file": "the parts come from a file, and what the test part shows depends on how the file was made",
     "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
 }
-"""Name of a kind → what its test part can show, and what it cannot."""
+"""The text of each kind says what its test part can show, and what it cannot."""
 
 NONE = "none"
-"""The kind whose strains all train."""
+"""In a split of this kind all strains train."""
 
 EVALUATED = ("validation", "test")
-"""The parts that a model is evaluated on, where the split has them."""
+"""A model is evaluated on these parts, where the split has them."""
 
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
@@ -148,4 +148,4 @@ class SplitConfig:
 
 
 NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
-"""Of labels; see ``dglcell.data.transform.Normaliser``."""
+"""Labels can be normalised in these ways; ``dglcell.data.transform.Normaliser`` explains them."""

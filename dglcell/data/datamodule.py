@@ -51,10 +51,10 @@ class StrainDataModule(pl.LightningDataModule):
         parts: part name (``train``, ``validation``, ``test``) → [n] int64 strain numbers.
         batch_size: B in training, per rank.
         eval_batch_size: B in evaluation, per rank.
-        seed: of the training order.
+        seed: seed of the training order.
 
     Attributes:
-        first_batch: of the first epoch, where a run continues in the middle of one.
+        first_batch: the batch that the first epoch begins with, where a run continues in the middle of one.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class StrainDataModule(pl.LightningDataModule):
             sampler=batches,
             batch_size=None,
             pin_memory=torch.cuda.is_available(),
-            # Of its own: it would draw from torch's, and a run that continues would draw once more.
+            # The loader has its own generator: else it would draw from torch's, and once more when a run continues.
             generator=torch.Generator(),
         )
 

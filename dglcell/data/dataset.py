@@ -100,13 +100,13 @@ class EpochBatches(Sampler[Tensor]):
         strains: [n] int64 strain numbers of the part, on the host.
         batch_size: B on this rank.
         shuffle: whether the order changes by epoch.
-        seed: of the order.
-        rank: of this process.
+        seed: seed of the order.
+        rank: rank of this process.
         world_size: number of processes.
 
     Attributes:
-        epoch: that the next pass belongs to.
-        first: batch that the next pass begins with; the passes after it are whole.
+        epoch: the epoch that the next pass belongs to.
+        first: the batch that the next pass begins with; the passes after it are whole.
     """
 
     def __init__(

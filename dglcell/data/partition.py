@@ -30,7 +30,7 @@ class Bins:
     """Describe what strains are dealt into: three parts, or equal folds that take turns at being parts.
 
     Attributes:
-        shares: of the strains, one for each bin; they sum to 1.
+        shares: shares of the strains, one for each bin; they sum to 1.
         parts: the part that each bin is.
     """
 
@@ -107,8 +107,8 @@ def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> P
 
     Args:
         table: the strains.
-        bins: what they are dealt into.
-        seed: of the shuffle.
+        bins: the bins that the strains are dealt into.
+        seed: seed of the shuffle.
         by_deletions: meet the shares among the strains of each number of deletions.
     """
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
@@ -121,7 +121,7 @@ def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletio
     Args:
         table: the strains.
         bins: training and validation alone, for the strains with few deletions.
-        seed: of the shuffle.
+        seed: seed of the shuffle.
         most: deletions of a training or validation strain.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
         all_train: strains with at most so many deletions are not divided, but all training; 0 for none.
@@ -158,8 +158,8 @@ def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: boo
 
     Args:
         table: the strains.
-        bins: what the strains with a pair are dealt into, as nearly as whole pairs allow.
-        seed: of the shuffle.
+        bins: the bins that strains with a pair are dealt into, as nearly as whole pairs allow.
+        seed: seed of the shuffle.
         by_deletions: meet the shares among pairs of double mutants alone, among those of triples, and so
             on. A few large query pairs of a trigenic screen would else all go to training.
     """
@@ -191,7 +191,7 @@ def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
 
     Args:
         order: [S] key of each strain; equal for a group.
-        shares: of the strains in each bin.
+        shares: shares of the strains in each bin.
     """
     _, group, sizes = np.unique(order, return_inverse=True, return_counts=True)
     # A group larger than the smallest bin would overfill it, so these go first, into training.
@@ -246,8 +246,8 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
 
     Args:
         table: the strains.
-        bins: what they are dealt into.
-        seed: of the shuffle.
+        bins: the bins that the strains are dealt into.
+        seed: seed of the shuffle.
     """
     order = shuffled(gene_set_keys(table), seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)
@@ -287,7 +287,7 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
     Args:
         sizes: [M] groups of each stratum.
         keys: [K, M] which keys a stratum has.
-        shares: [n] of the bins.
+        shares: [n] shares of the bins.
     """
     exact = sizes[:, None] * np.array(shares)
     quotas = np.floor(exact + 1e-9).astype(np.int64)
@@ -392,8 +392,8 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
     Args:
         table: the strains.
         bins: training and validation alone, for the strains without a test gene.
-        seed: of the draw and of the shuffle.
-        test_genes: how many.
+        seed: seed of the draw and of the shuffle.
+        test_genes: number of test genes.
         rule: ``any`` or ``all``.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
 

@@ -218,7 +218,7 @@ OVERLAPS = (
     "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
     "genes all occur in training; pair: strains whose query pair does"
 )
-"""What the columns of a split's table mean."""
+"""This text explains the columns of a split's table."""
 
 
 def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None = None) -> str:
@@ -227,8 +227,8 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
     A line counts the part's strains by number of deletions and says how much of them training has seen.
 
     Args:
-        split: of the strains of ``table``.
-        table: as read from the store.
+        split: a split of the strains of ``table``.
+        table: the strains as read from the store.
         used: [S] whether a strain is trained and evaluated on; others, whose genes or labels are lacking, count as
             unused. All where None.
     """

@@ -194,7 +194,7 @@ def subset_parts(
         parts: [S] the whole split.
         table: the strains.
         size: strains to keep in all parts together.
-        seed: of the choice.
+        seed: seed of the choice.
         genes: [N] keep only strains that delete one of these, where given.
         take: ``singles_first``: within a part, strains with at most one deletion are taken first, then the others
             evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
@@ -261,8 +261,8 @@ class Split:
 
     Attributes:
         part: [S] 0 training, 1 validation, 2 test, 255 unused.
-        kind: how it was made.
-        seed: of the shuffle.
+        kind: kind of split.
+        seed: seed of the shuffle.
         parameters: everything else that shaped it.
         store_sha256: the store it divides.
     """
@@ -358,7 +358,7 @@ def make_split(
     """Divide the strains of a store, or read the split that ``config.path`` names.
 
     Args:
-        config: how.
+        config: the configuration of the split.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
         raw: folder of raw files, where the gene list of a subset may lie.

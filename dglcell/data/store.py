@@ -63,12 +63,12 @@ class StoreMeta:
         values: number of strains in each value of a column.
         deletions: targets of all strains together.
         names: the gene vocabulary, sorted.
-        vocabulary_sha256: its hash.
+        vocabulary_sha256: hash of the vocabulary.
         units: phenotype → unit.
         provenance: where the strains came from.
         command: the command that built the store.
         created: date and time of the build, UTC.
-        version: of the package that built it.
+        version: version of the package that built it.
         schema: version of the file format.
     """
 
@@ -160,7 +160,7 @@ def _damaged(where: str) -> DataError:
 
 DATA_FILE = "data.mdb"
 HASH_FILE = "data.mdb.sha256"
-"""Holds the hash of all bytes of the file, those that no record needs included."""
+"""This file holds the hash of all bytes of the LMDB file, including those that no record needs."""
 
 _open: WeakValueDictionary[tuple[int, int], lmdb.Environment] = WeakValueDictionary()
 _owner = [os.getpid()]

@@ -35,13 +35,13 @@ from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 VALUE_STRAINS = 2**18
-"""Strains of one value of a column; what is checked, and what is in memory, at a time."""
+"""One value of a column has so many strains; as many are checked, and are in memory, at a time."""
 
 MOST_TARGETS = 255
-"""Of a strain: their number is a byte."""
+"""A strain has at most so many targets, because their number is stored in a byte."""
 
 TRANSACTION_BYTES = 2**25
-"""What one write transaction takes before it is committed, so that a build needs little memory."""
+"""A write transaction is committed after so many bytes, so that a build needs little memory."""
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.
 
@@ -300,7 +300,7 @@ def _stored_columns(head: Strains) -> list[Column]:
 
 
 SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
-"""Kind of a column that belongs to a phenotype → what messages call it."""
+"""Messages use these words for the kinds of columns that belong to a phenotype."""
 
 
 def _refuse_to_replace(path: Path) -> None:
@@ -324,7 +324,7 @@ class GrowingFile:
 
     Args:
         directory: where it is written.
-        target: what it will be called, for messages.
+        target: the path that it will have, for messages.
 
     Raises:
         DataError: on writing, where there is no room.

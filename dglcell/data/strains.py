@@ -36,13 +36,13 @@ MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Kinds of columns that a store keeps, in its order; float32, and NaN where nothing was measured."""
 
 PREFIXES = {P_VALUE: "p"}
-"""Of names of columns in annotated data, where it is not the kind."""
+"""Prefixes of names of columns in annotated data, where the prefix is not the kind."""
 
 PIECE = 2**20
 """Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
 
 COUNTS, TARGETS = ("counts",), ("genes",)
-"""How hashes and stores call what is no column: numbers of targets, and targets."""
+"""Hashes and stores give these names to what is no column: numbers of targets, and targets."""
 
 
 class Column(NamedTuple):
@@ -101,7 +101,7 @@ def check_names(what: str, names: tuple[str, ...]) -> None:
     """Refuse names that a reader cannot see or tell apart.
 
     Args:
-        what: they name.
+        what: a word for what they name.
 
     Raises:
         DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
@@ -512,8 +512,8 @@ class ContentHash:
     """Compute a sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
 
     Args:
-        vocabulary: that targets are indices of.
-        columns: of the strains, in any order.
+        vocabulary: the names that targets are indices of.
+        columns: columns of the strains, in any order.
         units: phenotype → unit.
     """
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 GENES = "genes"
-"""A column of all deleted genes, separated by ``;``."""
+"""The column of this name holds all deleted genes, separated by ``;``."""
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
-"""A column of one deleted gene."""
+"""A column with such a name holds one deleted gene."""
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[int]:
@@ -25,7 +25,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
 
     Args:
         header: column names.
-        where: the table is, for the message.
+        where: the place of the table, for the message.
 
     Raises:
         GenotypeError: there is none, or both forms are used.

@@ -103,7 +103,7 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return the shift and scale of one phenotype.
 
     Args:
-        name: of the phenotype.
+        name: name of the phenotype.
         values: [n] float64, its training labels.
         kind: a key of ``STATISTICS``.
     """
