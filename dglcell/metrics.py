@@ -1,4 +1,4 @@
-"""Metrics of predictions: numbers, classes, and the table that compares models."""
+"""Compute metrics of predictions for numbers and classes, and format the table that compares models."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _r2(error: NDArray[np.float64], target: NDArray[np.float64]) -> float:
 
 
 def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Predictions and targets of the strains that have a target, in float64.
+    """Return predictions and targets of the strains that have a target, in float64.
 
     Raises:
         DataError: the shapes differ or are not one-dimensional.
@@ -85,12 +85,12 @@ def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np
 
 
 def is_constant(x: NDArray[np.float64]) -> bool:
-    """Whether all values are equal up to rounding; true for fewer than two values."""
+    """Return whether all values are equal up to rounding; true for fewer than two values."""
     return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Pearson correlation of two arrays without missing values; NaN where either is constant."""
+    """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
     if is_constant(x) or is_constant(y):
         return math.nan
     # Scaling first keeps the sums of squares of very small or very large values in range.
@@ -100,13 +100,13 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """The same metrics with None in place of NaN and infinities, which JSON does not have."""
+    """Return the same metrics with None in place of NaN and infinities, which JSON does not have."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """Metrics of one model on one part of a split, for one phenotype.
+    """Hold the metrics of one model on one part of a split, for one phenotype.
 
     Attributes:
         model: name shown, e.g. ``additive ridge``.
@@ -115,7 +115,7 @@ class ResultRow:
         metrics: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1
             also those of :func:`~dglcell.metrics.classification_metrics`.
         is_null: whether it is a null model.
-        kind: of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``.
+        kind: kind of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``.
     """
 
     model: str
@@ -163,7 +163,7 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
 
 
 def average_precision(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    """Mean over the positives of the precision among all strains that score at least as high; NaN without positives.
+    """Average over the positives the precision among all strains that score at least as high; NaN without positives.
 
     Strains of equal score are found together, so that their order does not matter. It is the area under the
     precision–recall curve as a step function, Σ (recall_k − recall_{k−1}) precision_k.
@@ -175,14 +175,17 @@ def average_precision(score: NDArray[np.float64], positive: NDArray[np.bool_]) -
 
 
 def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1 on; equal values have their mean rank. Without scipy.stats, which is a second to import."""
+    """Return ranks from 1 on; equal values have their mean rank.
+
+    This does without scipy.stats, which takes a second to import.
+    """
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
     return ranks
 
 
 def auroc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    """Chance that a positive scores higher than a negative, ties counted half; NaN without both.
+    """Return the chance that a positive scores higher than a negative, ties counted half; NaN without both.
 
     Mann and Whitney 1947: from the sum of the positives' ranks, equal scores having their mean rank.
     """
@@ -195,7 +198,7 @@ def auroc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
 
 
 def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
-    """Harmonic mean of precision and recall where predictions from ``threshold`` on count as 1.
+    """Return the harmonic mean of precision and recall where predictions from ``threshold`` on count as 1.
 
     NaN without a label 1 or a threshold, or if a prediction is not finite. Arguments as of `best_threshold`.
     """
@@ -207,7 +210,7 @@ def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
 
 
 def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
-    """The prediction from which on F1 is highest, the highest of several; NaN without a label 1.
+    """Return the prediction from which on F1 is highest, the highest of several; NaN without a label 1.
 
     Args:
         prediction: [S] scores.
@@ -224,7 +227,7 @@ def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
 def ranked(
     score: NDArray[np.float64], positive: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct scores from the highest down; positives, and all strains, that score at least as high."""
+    """Return the distinct scores from the highest down, and how many positives and strains score at least as high."""
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
     return score[order][last], np.cumsum(positive[order], dtype=np.int64)[last], last + 1
@@ -239,12 +242,12 @@ def rows_of(
     *,
     is_null: bool = False,
 ) -> list[ResultRow]:
-    """Metrics of a model for one phenotype, a row per part.
+    """Compute the metrics of a model for one phenotype, a row per part.
 
     Args:
         model: name shown.
         phenotype: label column.
-        kind: of its labels. Classes are told apart at the threshold that is best on the validation part.
+        kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
         is_null: whether it is a null model.
@@ -270,11 +273,13 @@ def row_of(
     *,
     is_null: bool = False,
 ) -> ResultRow:
-    """Metrics of a model on strains outside its split. Labels 0 and 1 are classes, which no threshold tells apart here.
+    """Compute the metrics of a model on strains outside its split.
+
+    Labels 0 and 1 are classes, which no threshold tells apart here.
 
     Args:
         model: name shown.
-        phenotype: that the model predicts.
+        phenotype: the phenotype that the model predicts.
         part: name shown.
         predicted: [S] predictions.
         measured: [S] labels.
@@ -319,7 +324,7 @@ NO_TEST_PART = (
 
 
 def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
-    """Positions of the best rows of each block (phenotype and part) by ``metric``.
+    """Return the positions of the best rows of each block (phenotype and part) by ``metric``.
 
     An undefined value never wins, and a block with a single row has no best.
     """
@@ -338,7 +343,7 @@ def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
 
 
 def beaten(rows: Sequence[ResultRow]) -> list[str]:
-    """A sentence for each model and phenotype whose test part a null model predicts better by some measure."""
+    """Return a sentence for each model and phenotype whose test part a null model predicts better by some measure."""
     test = [row for row in rows if row.part == "test"]
     sentences = []
     for own in (row for row in test if not row.is_null):
@@ -357,7 +362,7 @@ def beaten(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tuple[str, str]:
-    """The best null model by one measure, and both values; empty texts where the model is as good."""
+    """Return the best null model by one measure, and both values; empty texts where the model is as good."""
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     scores = {row.model: sign * row.metrics.get(metric, math.nan) for row in nulls}
     best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
@@ -372,7 +377,7 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Sentences on the null models that do not apply, one for each reason.
+    """Return sentences on the null models that do not apply, one for each reason.
 
     Args:
         left_out: phenotype → null model → reason.
@@ -391,7 +396,7 @@ def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, width: int | None = None) -> str:
-    """The comparison: blocks of phenotype and part, a line a model, ``*`` at the best of each column.
+    """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
 
     Phenotypes of numbers and of classes have a table each, with the columns of their kind. A sentence below says where
     a null model is better than the model. Without rows, a sentence says that there is no test part.
@@ -413,7 +418,7 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
     """Say whether the model's result on the test part, for its first phenotype, is the expected one.
 
     Args:
-        rows: of the table.
+        rows: rows of the table.
         metric: as in ``results.json``.
         value, tolerance: the result has to be within ``tolerance`` of ``value``.
     """
@@ -460,7 +465,7 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
 
 
 def format_metric(metric: str, value: float) -> str:
-    """One value as the tables show it; errors with four digits, correlations with three decimals."""
+    """Format one value as the tables show it; errors have four digits, correlations three decimals."""
     if not math.isfinite(value):
         return UNDEFINED
     if metric == "n":

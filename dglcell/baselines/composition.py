@@ -1,4 +1,4 @@
-"""Null models of fitness-like phenotypes: effects multiply, or the worst subset decides."""
+"""Fit null models of fitness-like phenotypes: effects multiply, or the worst subset decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NEGATIVE = 0.01
 
 
 def not_fitness_like(y: NDArray[np.floating]) -> str | None:
-    """Why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
+    """Say why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
     measured = y[~np.isnan(y)]
     if (negative := (measured < 0).mean()) > MOST_NEGATIVE:
         share = f"{negative:.1%} of the labels are negative (at most {MOST_NEGATIVE:.0%})"
@@ -28,7 +28,7 @@ def not_fitness_like(y: NDArray[np.floating]) -> str | None:
 
 
 def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
-    """The median label of the strains with the fewest deletions, or of all where that is not positive."""
+    """Return the median label of the strains with the fewest deletions, or of all where that is not positive."""
     fewest = float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]))
     return fewest if fewest > 0 else float(np.median(labels))
 
@@ -42,7 +42,9 @@ STEP = 1e-4
 
 @dataclass
 class Multiplicative:
-    """y = wild type · product of the effects of the deleted genes, as a genetic interaction is defined against.
+    """Predict y = wild type · product of the effects of the deleted genes.
+
+    A genetic interaction is defined as the deviation from this product.
 
     A gene's effect is the label of its single deletion, relative to the wild type, where that is measured. Effects of
     other genes are estimated by least squares from the strains that delete them, gene by gene with the others held.
@@ -86,14 +88,14 @@ class Multiplicative:
                 break
 
     def _others(self, strains: Strains, owner: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[P] for each deleted gene of each strain the product of the effects of the strain's other genes."""
+        """Return for each deleted gene of each strain the product of the effects of the strain's other genes, [P]."""
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
         lost = (strains.design @ zero)[owner] - zero[strains.targets]
         return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.targets]))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
@@ -107,7 +109,7 @@ LARGEST_SUBSET = 3
 
 @dataclass
 class SmallestSubset:
-    """y = the smallest label of the measured subsets of a strain's deletions, of up to three genes each.
+    """Predict y = the smallest label of the measured subsets of a strain's deletions, of up to three genes each.
 
     A subset is a training strain that deletes some of the strain's genes, and not all of them. A strain without any has
     the mean of the training strains with as many deletions, or of all where there is none.
@@ -133,7 +135,7 @@ class SmallestSubset:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         prediction = np.empty(len(strains))
         for rows, genes in strains.by_number():
             number = genes.shape[1]
@@ -145,7 +147,7 @@ class SmallestSubset:
         return prediction
 
     def _measured(self, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The label of each gene set; infinite where it is not measured."""
+        """Return the label of each gene set; it is infinite where the set is not measured."""
         if len(self.keys) == 0:
             return np.full(len(keys), np.inf)
         position = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
@@ -153,6 +155,6 @@ class SmallestSubset:
 
 
 def _keys(genes: NDArray[np.integer], num_genes: int) -> NDArray[np.uint64]:
-    """[n] a number for each row's gene set: a sum of 64 random bits for each gene."""
+    """Return a key for each row's gene set, [n]: the sum of 64 random bits for each gene."""
     bits = np.random.default_rng(0).integers(2**64, size=num_genes, dtype=np.uint64)
     return bits[genes].sum(axis=1, dtype=np.uint64)

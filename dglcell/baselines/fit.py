@@ -1,4 +1,4 @@
-"""The null models that apply to a split, each fitted to the training part and chosen on the validation part."""
+"""Fit the null models that apply to a split to the training part, and choose them on the validation part."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MEAN_OF_TWO = "mean of the best two"
 
 @dataclass(frozen=True)
 class Problem:
-    """One phenotype of the strains of a split.
+    """Hold one phenotype of the strains of a split.
 
     Attributes:
         train: training strains.
@@ -56,7 +56,7 @@ class Problem:
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
         similarity: gives that of all genes to those of the training part; called if it is needed.
-        most_deletions: of any strain that is to be predicted.
+        most_deletions: most deletions of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
     """
 
@@ -69,7 +69,7 @@ class Problem:
     reactions: Reactions | None = None
 
     def labelled(self) -> Problem:
-        """Without training strains that have no label.
+        """Return the problem without training strains that have no label.
 
         Raises:
             DataError: none has one.
@@ -78,7 +78,10 @@ class Problem:
         return replace(self, train=train, y_train=y_train)
 
     def with_validation(self) -> Problem:
-        """The same, or with a fold of the training part in place of a validation part where nothing is measured."""
+        """Return the problem with a validation part.
+
+        Where nothing is measured in the validation part, a fold of the training part takes its place.
+        """
         count = len(self.y_train)
         if count < 2 or not np.isnan(self.y_validation).all():
             return self
@@ -93,7 +96,7 @@ class Problem:
         )
 
     def error(self, model: NullModel) -> float:
-        """Mean squared error on the validation part; NaN where nothing is measured there."""
+        """Return the mean squared error on the validation part; NaN where nothing is measured there."""
         measured = ~np.isnan(self.y_validation)
         if not measured.any():
             return float("nan")
@@ -101,15 +104,15 @@ class Problem:
 
 
 class NullModel(Protocol):
-    """A predictor of one phenotype from the deleted genes."""
+    """Predict one phenotype from the deleted genes."""
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Null models of one form.
+    """Group null models of one form.
 
     Attributes:
         fitted: yields them, fitted to the training part, with different hyperparameters.
@@ -186,12 +189,12 @@ NULL_MODELS = {
         lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, 1),
     ),
 }
-"""Name → the family of which the validation part chooses one."""
+"""Families by name; the validation part chooses one null model of each."""
 
 
 @dataclass(frozen=True)
 class MeanOfTwo:
-    """The mean of two null models' predictions.
+    """Predict the mean of two null models' predictions.
 
     Attributes:
         names: keys of ``NULL_MODELS``.
@@ -202,19 +205,19 @@ class MeanOfTwo:
     models: tuple[NullModel, NullModel] = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         return (self.models[0].predict(strains) + self.models[1].predict(strains)) / 2
 
 
 def in_words(name: str, model: Any) -> str:
-    """A null model, and what was chosen and learned of it, for a line of text."""
+    """Describe a null model, and what was chosen and learned for it, in a line of text."""
     shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}
     said = [" and ".join(of) if isinstance(of, tuple) else f"{key} {of:.4g}" for key, of in shown.items()]
     return f"{name} ({', '.join(said)})" if said else name
 
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:
-    """The null models that do not apply to a split: name → reason."""
+    """Return the null models that do not apply to a split: name → reason."""
     problem = problem.labelled()
     reasons = {name: family.why_not(problem) for name, family in NULL_MODELS.items()}
     return {name: reason for name, reason in reasons.items() if reason}
@@ -247,7 +250,7 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
 
 
 def best_of(family: Family, problem: Problem) -> tuple[float, NullModel]:
-    """The least mean squared error on the validation part, or on the fold that stands for it, and its model.
+    """Return the least mean squared error on the validation part, or on the fold that stands for it, and its model.
 
     Args:
         family: applies to the problem.

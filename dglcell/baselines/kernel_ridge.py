@@ -1,4 +1,4 @@
-"""Null model for strains of two or more deletions: ridge regression with a kernel between pairs of genes."""
+"""Fit a null model for strains of two or more deletions: ridge regression with a kernel between pairs of genes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_OPERATIONS = 2e12
 
 @dataclass(frozen=True)
 class PairMatrix:
-    """The pairs of genes of some strains, as entries of an [R, G] matrix.
+    """Hold the pairs of genes of some strains, as entries of an [R, G] matrix.
 
     The gene with more partners gives the row, so that where a few queries are crossed with an array R is the number of
     the queries.
@@ -59,7 +59,7 @@ class PairMatrix:
 
     @classmethod
     def of(cls, strains: Strains, genes: NDArray[np.int64]) -> PairMatrix:
-        """The pairs of ``strains``; their genes are among ``genes``, [G], ascending."""
+        """Return the pairs of ``strains``; their genes are among ``genes``, [G], ascending."""
         owner, first, second = strains.pairs()
         first, second = np.searchsorted(genes, first), np.searchsorted(genes, second)
         partners = np.bincount(np.concatenate([first, second]), minlength=len(genes))
@@ -72,7 +72,7 @@ class PairMatrix:
         return self.design.shape[0]
 
     def matrix(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        """[R, G] the sum of the ``values``, [S], of the strains that have a pair."""
+        """Return the sum of the ``values``, [S], of the strains that have a pair, [R, G]."""
         shape = (len(self.rows), self.design.shape[1])
         places = self.row * shape[1] + self.column
         return np.bincount(places, values[self.owner], shape[0] * shape[1]).astype(np.float32).reshape(shape)
@@ -80,7 +80,7 @@ class PairMatrix:
 
 @dataclass(frozen=True)
 class PairKernel:
-    """Covariance of strains: each pair of deleted genes has an effect, and each gene has one.
+    """Compute the covariance of strains: each pair of deleted genes has an effect, and each gene has one.
 
     With a kernel K between genes, the effects of the pairs ab and cd covary by (K_ac K_bd + K_ad K_bc) / 2, those of
     the genes a and c by ``ADDITIVE`` · K_ac. What a strain shows is the sum over its pairs and genes. The covariance of
@@ -97,7 +97,7 @@ class PairKernel:
     train: PairMatrix
 
     def times(self, values: NDArray[np.float64], to: PairMatrix, genes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[S] the covariance of the strains ``to``, whose genes are ``genes``, with the training strains, times values.
+        """Multiply the covariance of the strains ``to`` and the training strains with ``values``; the result is [S].
 
         Args:
             values: [S] of the training strains.
@@ -118,14 +118,14 @@ class PairKernel:
 
 @dataclass(frozen=True)
 class KernelRidge:
-    """y = mean + what the training strains say by their covariance; the mean of a Gaussian process.
+    """Predict y = mean + what the training strains say by their covariance; this is the mean of a Gaussian process.
 
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
         penalty: variance of the noise.
-        kernel: between strains.
-        coefficients: [S] of the training strains.
-        mean: of the training labels.
+        kernel: kernel between strains.
+        coefficients: [S] coefficients of the training strains.
+        mean: mean of the training labels.
         spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
             spread as all pairs do.
     """
@@ -138,17 +138,17 @@ class KernelRidge:
     spread: float = 0.0  # of models that were packed before there was a choice
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels, for any genes of the cell graph."""
+        """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
         genes = np.unique(strains.targets).astype(np.int64)
         return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
     def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Effects of all genes [N], and vectors [N, R] with weights [R] whose products are effects of pairs.
+        """Return effects of all genes [N], and vectors [N, R] with weights [R] whose products are effects of pairs.
 
         The matrix of all pairs' effects has at most min(2 · queries, G) eigenvalues that are not zero.
 
         Args:
-            rank: how many of the largest ones to keep, in absolute value; R may be less.
+            rank: number of eigenvalues to keep, the largest in absolute value; R may be less.
         """
         matrix, train = self.kernel.matrix, self.kernel.train
         left = matrix[:, train.rows]
@@ -162,11 +162,11 @@ class KernelRidge:
 
 
 def why_not(strains: Strains, fits: int) -> str | None:
-    """Why kernel ridge is not fitted to these strains; None if it is.
+    """Say why kernel ridge is not fitted to these strains; None if it is.
 
     Args:
-        strains: of the training part.
-        fits: how often.
+        strains: strains of the training part.
+        fits: number of fits.
     """
     most = int(strains.num_deletions.max())
     if most < 2:
@@ -191,7 +191,7 @@ def fit_kernel_ridge(
     penalties: Sequence[float],
     spreads: Sequence[float] = (0.0,),
 ) -> list[KernelRidge]:
-    """One model for each penalty and spread; missing labels (NaN) are ignored.
+    """Yield one model for each penalty and spread; missing labels (NaN) are ignored.
 
     Spreads of genes without training strains do not concern the fit.
 
@@ -225,7 +225,7 @@ def _gene_kernel(
     residual: NDArray[np.float64],
     profiles: float,
 ) -> NDArray[np.float32]:
-    """[N, G] similarity in networks and of profiles, and what is a gene's own."""
+    """Return the kernel between genes, [N, G]: similarity in networks and of profiles, and each gene's own part."""
     kernel, genes = similarity.matrix.copy(), similarity.genes
     if profiles:
         # Cosines do not depend on the units, but squares of them may leave the range of float32.
@@ -244,7 +244,8 @@ def _gene_kernel(
 def _scaled(
     kernel: NDArray[np.float32], similarity: GeneSimilarity, scale: NDArray[np.float64], spread: float
 ) -> NDArray[np.float32]:
-    """[N, G] K: the kernel, and how far the pairs of each gene spread, which is ``scale`` for training genes.
+    """Return K, [N, G]: the kernel, scaled by how far the pairs of each gene spread, which is ``scale`` for training
+    genes.
 
     With ``spread`` the logarithms of other genes' scales are the mean of a Gaussian process.
     """
@@ -259,7 +260,7 @@ def _scaled(
 
 
 def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[G] spread of the labels of each gene's pairs, relative to that of all pairs."""
+    """Return the spread of the labels of each gene's pairs, relative to that of all pairs, [G]."""
     genes = np.concatenate([train.rows[train.row], train.column])
     both = np.tile(squares[train.owner], 2)
     size, usual = train.design.shape[1], float(both.mean()) if len(both) else 0.0
@@ -272,7 +273,10 @@ def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float
 def _lanczos(
     kernel: PairKernel, right: NDArray[np.float64], penalty: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Orthonormal basis [m, S] of the Krylov space, the tridiagonal [m, m] matrix in it, and the size of ``right``."""
+    """Return a basis of the Krylov space, a matrix, and a number.
+
+    They are its orthonormal basis [m, S], the tridiagonal [m, m] matrix in it, and the size of ``right``.
+    """
     size = float(np.linalg.norm(right))
     if size == 0:
         return np.zeros((1, len(right))), np.zeros((1, 1)), size

@@ -1,4 +1,4 @@
-"""Null model for pairs: genes have interaction profiles of low rank."""
+"""Fit a null model for pairs: genes have interaction profiles of low rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK = 1 << 18
 
 @dataclass
 class LowRankProfiles:
-    """y_ab = additive ridge + Z_ab, with Z a symmetric gene × gene matrix of low rank.
+    """Predict y_ab = additive ridge + Z_ab, with Z a symmetric gene × gene matrix of low rank.
 
     Z is found by soft-impute: unmeasured entries are filled from the current Z, and the eigenvalues of the
     filled matrix are shrunk towards zero by a threshold (Mazumder, Hastie and Tibshirani 2010, JMLR 11:2287).
@@ -58,7 +58,7 @@ class LowRankProfiles:
 
     @staticmethod
     def why_not(strains: Strains) -> str | None:
-        """Why the model cannot be fitted to these strains; None if it can."""
+        """Say why the model cannot be fitted to these strains; None if it can."""
         if (strains.num_deletions == 2).all():
             return None
         found = ", ".join(str(n) for n in np.unique(strains.num_deletions))
@@ -106,16 +106,16 @@ class LowRankProfiles:
                 break
 
     def _filled(self, unexplained: sparse.csr_matrix, basis: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The filled matrix times ``basis``: what Z leaves of the measured entries, plus Z."""
+        """Multiply the filled matrix with ``basis``; it is what Z leaves of the measured entries, plus Z."""
         return unexplained @ basis + self.vectors @ (self.values[:, None] * (self.vectors.T @ basis))
 
     def _times_old(self, vectors: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A small matrix with the Frobenius norm of the new Z minus the old one, in the new basis."""
+        """Return a small matrix with the Frobenius norm of the new Z minus the old one, in the new basis."""
         overlap = vectors.T @ self.vectors
         return np.diag(values) - (overlap * self.values) @ overlap.T
 
     def _profile_part(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Z at the pairs (low, high)."""
+        """Return Z at the pairs (low, high)."""
         kept = self.values != 0
         vectors = self.vectors[:, kept]
         scaled = vectors * self.values[kept]
@@ -126,7 +126,7 @@ class LowRankProfiles:
         return result
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels; for strains that are not pairs the additive part."""
+        """Return predictions in the units of the labels, [S]; the additive part where strains are not pairs."""
         prediction = self.additive.predict(strains)
         pairs = np.flatnonzero(strains.num_deletions == 2)
         prediction[pairs] += self._profile_part(*strains.first_two(pairs))
@@ -137,18 +137,18 @@ class LowRankProfiles:
 
 
 ALPHA = 1000.0
-"""Penalty of the additive effects of what the kernel ridge leaves: it has had its own."""
+"""Penalty of the additive effects of what the kernel ridge leaves; the kernel ridge has already fitted its own."""
 
 
 @dataclass(frozen=True)
 class RidgeAndLowRank:
-    """Kernel ridge on networks alone, and soft-impute of what it leaves.
+    """Fit kernel ridge on networks alone, and soft-impute of what it leaves.
 
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 
     Attributes:
-        penalty: of the kernel ridge.
-        shrinkage: of the low-rank profiles.
+        penalty: penalty of the kernel ridge.
+        shrinkage: shrinkage of the low-rank profiles.
         ridge, low_rank: both, fitted.
     """
 
@@ -158,16 +158,17 @@ class RidgeAndLowRank:
     low_rank: LowRankProfiles = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(strains) + self.low_rank.predict(strains)
 
     @property
     def mean(self) -> float:
-        """The value of a strain without effects."""
+        """Return the value of a strain without effects."""
         return self.ridge.mean + self.low_rank.additive.intercept
 
     def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Effects of genes, and vectors with weights whose products are effects of pairs; see ``KernelRidge.factors``.
+        """Return effects of genes, and vectors with weights whose products are effects of pairs, as
+        ``KernelRidge.factors`` does.
 
         Those of the low-rank profiles are all kept, and come last.
         """
@@ -187,7 +188,7 @@ def fit_ridge_and_low_rank(
     penalties: Sequence[float],
     shrinkages: Sequence[float],
 ) -> Iterator[RidgeAndLowRank]:
-    """One model for each penalty and shrinkage; missing labels (NaN) are ignored."""
+    """Yield one model for each penalty and shrinkage; missing labels (NaN) are ignored."""
     strains, labels = labelled(strains, y)
     for ridge in fit_kernel_ridge(strains, labels, similarity, 0.0, penalties):
         left = labels - ridge.predict(strains)
@@ -200,6 +201,6 @@ def fit_ridge_and_low_rank(
 def _symmetric(
     low: NDArray[np.int64], high: NDArray[np.int64], values: NDArray[np.float64], size: int
 ) -> sparse.csr_matrix:
-    """[size, size] symmetric matrix with ``values`` at (low, high) and (high, low)."""
+    """Return a symmetric matrix, [size, size], with ``values`` at (low, high) and (high, low)."""
     rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
     return sparse.csr_matrix((np.concatenate([values, values]), (rows, columns)), shape=(size, size))

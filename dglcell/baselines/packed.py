@@ -1,4 +1,4 @@
-"""The null models that share a model's predictions: the best two of each phenotype, as bytes in a checkpoint."""
+"""Hold the null models that share a model's predictions: the best two of each phenotype, as bytes in a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("dglcell")
 
 FOLDS = 5
 FEW = 100
-"""Validation strains: of fewer, held-out folds of the training part say as well which null models are best."""
+"""With fewer validation strains, held-out folds of the training part also say which null models are best."""
 
 CLASSES: dict[str, type] = {
     kind.__name__: kind
@@ -47,17 +47,19 @@ CLASSES: dict[str, type] = {
         UntrainedBound,
     )
 }
-"""What bytes may hold; everything in it is made of numbers, texts and arrays."""
+"""The bytes may hold these classes; everything in them is made of numbers, texts and arrays."""
 
 LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
 """Null models that say little beside the others."""
 
 
-# Which null models predict best.
+# The choice of the null models that predict best.
 
 
 def fit_best_two(problem: Problem) -> NullModel:
-    """The mean of the two null models with the least error, fitted to the training part; one where only one applies.
+    """Return the mean of the two null models with the least error, fitted to the training part.
+
+    Where only one null model applies, it is returned alone.
 
     The error is that on the validation part. Where that is small, the training part is predicted as well, fold by fold,
     each time by null models that were fitted to its other folds.
@@ -89,7 +91,7 @@ def fit_best_two(problem: Problem) -> NullModel:
 
 
 def _folds(problem: Problem) -> list[Problem]:
-    """Problems whose training parts lack a fold, which is their validation part."""
+    """Return problems whose training parts lack a fold, which is their validation part."""
     order = np.random.default_rng(0).permutation(len(problem.y_train))
     found = []
     for held_out in map(np.sort, np.array_split(order, FOLDS)):
@@ -111,7 +113,7 @@ def _folds(problem: Problem) -> list[Problem]:
 
 @dataclass(frozen=True)
 class PackedNulls:
-    """A null model for each phenotype, which strains are given to as integers.
+    """Hold a null model for each phenotype; they are given strains as integers.
 
     Attributes:
         models: T of them.
@@ -123,19 +125,19 @@ class PackedNulls:
 
     @classmethod
     def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str]) -> Self:
-        """Choose and fit those of all phenotypes; see ``fit_best_two``."""
+        """Choose and fit a null model for each phenotype with ``fit_best_two``."""
         models = [fit_best_two(problem) for problem in problems]
         for phenotype, model in zip(phenotypes, models, strict=True):
             log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
         return cls(models, problems[0].train.names)
 
     def __call__(self, genes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[S, T] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S, T]."""
         strains = Strains(self.genes, genes, offsets)
         return np.stack([model.predict(strains) for model in self.models], axis=1)
 
     def pack(self) -> bytes:
-        """All that is needed beside the cell graph, without code."""
+        """Return bytes with all that is needed besides the cell graph, without code."""
         arrays: list[NDArray[Any]] = []
         text = json.dumps([_plain(model, arrays) for model in self.models])
         file = io.BytesIO()
@@ -144,7 +146,7 @@ class PackedNulls:
 
     @classmethod
     def unpack(cls, packed: bytes, cell: CellGraph) -> Self:
-        """The inverse of ``pack``.
+        """Restore null models from the bytes of ``pack``.
 
         Raises:
             ValueError: the bytes are no null models.
@@ -161,7 +163,7 @@ class PackedNulls:
 
 
 def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
-    """A value as JSON has it; arrays are put into ``arrays``, and their place stands for them."""
+    """Convert a value to what JSON can hold; arrays are appended to ``arrays``, and their index stands for them."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {"array": len(arrays) - 1}
@@ -180,7 +182,7 @@ def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
 
 
 def _restored(value: Any, arrays: Sequence[NDArray[Any]], reactions: Reactions | None) -> Any:
-    """The inverse of ``_plain``."""
+    """Restore a value from the result of ``_plain``."""
     if not isinstance(value, dict):
         return value
     if "array" in value:

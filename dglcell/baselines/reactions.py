@@ -1,4 +1,7 @@
-"""Null models of the reactions that strains lose: what a strain's own graph says without messages or training on it."""
+"""Fit null models of the reactions that strains lose.
+
+They show what a strain's own graph says without messages or training on it.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION
 from dglcell.graph.steady_state import SteadyState
 
 MOST_COMPARED = 2**24
-"""Pairs of strains that are compared at a time."""
+"""At most so many pairs of strains are compared at a time."""
 
 MOST_KNOWN = 4
-"""Sets of strains whose blocked reactions are kept."""
+"""The blocked reactions of so many sets of strains are kept."""
 
 
 class Reactions:
-    """The reactions of a cell graph, and which of them a strain loses.
+    """Find the reactions of a cell graph, and which of them a strain loses.
 
     A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are. Where the cell
     graph says so, reactions that carry no flux once others are lost are lost, too.
@@ -51,7 +54,7 @@ class Reactions:
         self._metabolites = _incidence(reaction_of[converts.src], converts.dst, shape)
 
     def lost_nodes(self, strains: Strains) -> sparse.csr_array:
-        """[S, nodes] 1 where a strain loses a reaction node."""
+        """Return a matrix that is 1 where a strain loses a reaction node, [S, nodes]."""
         lost = self._by_rules(strains)
         if self._steady_state is not None:
             lost = sparse.csr_array(lost + self._blocked(lost, self._steady_state))
@@ -59,7 +62,9 @@ class Reactions:
         return lost
 
     def of_bounds(self, strains: Strains) -> sparse.csr_array:
-        """[S, nodes] 1 where a strain loses what bounds its growth, as ``MeasuredStrains`` has it."""
+        """Return a matrix that is 1 where a strain loses what bounds its growth, [S, nodes], as ``MeasuredStrains`` has
+        it.
+        """
         lost = self._by_rules(strains)
         return lost if self._steady_state is None else self._blocked(lost, self._steady_state)
 
@@ -69,7 +74,10 @@ class Reactions:
         return sparse.csr_array(lost)
 
     def _blocked(self, lost: sparse.csr_array, steady_state: SteadyState) -> sparse.csr_array:
-        """[S, nodes] 1 where a node could carry flux and cannot; remembered for a few sets of strains."""
+        """Return a matrix that is 1 where a node could carry flux and no longer can, [S, nodes].
+
+        It is remembered for a few sets of strains.
+        """
         key = lost.indices.tobytes() + lost.indptr.tobytes()
         if key not in self._known:
             parts = [sparse.csr_array((0, lost.shape[1]), dtype=np.float32)]
@@ -81,14 +89,14 @@ class Reactions:
         return self._known[key]
 
     def lost(self, strains: Strains) -> sparse.csr_array:
-        """[S, R] 1 where a strain loses a whole reaction."""
+        """Return a matrix that is 1 where a strain loses a whole reaction, [S, R]."""
         counts = sparse.csr_array(self.lost_nodes(strains) @ self._belongs)
         counts.data = (counts.data == self.nodes_of[counts.indices]).astype(np.float32)
         counts.eliminate_zeros()
         return counts
 
     def beside_genes(self, strains: Strains) -> Strains:
-        """The strains as sets of deleted genes and lost reactions; reactions are numbered after the genes."""
+        """Return the strains as sets of deleted genes and lost reactions; reactions are numbered after the genes."""
         both = sparse.csr_array(sparse.hstack([strains.design, self.lost(strains)]))
         both.sort_indices()
         names = (*strains.names, *map(str, range(both.shape[1] - len(strains.names))))
@@ -96,7 +104,7 @@ class Reactions:
 
     @cached_property
     def neighbourhood(self) -> sparse.csr_array:
-        """[R, M] unit vectors: the metabolites of each reaction, rarer ones weighing more.
+        """Return unit vectors of the metabolites of each reaction, [R, M]; rarer metabolites weigh more.
 
         A metabolite of d reactions has the weight 1/√d, so that what takes part in everything (water, ATP) says little.
         """
@@ -107,7 +115,7 @@ class Reactions:
 
 
 def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    """1 at every pair of a row and a column, however often it is given."""
+    """Return a matrix with 1 at every given pair of a row and a column, even if it is given several times."""
     matrix = sparse.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
     matrix.data[:] = 1
     return matrix
@@ -121,7 +129,8 @@ WILD_TYPE = 1.0
 
 @dataclass
 class UntrainedBound:
-    """y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at most 1.
+    """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
+    most 1.
 
     This is the bound that the link ``minimum`` puts on a model (``dglcell.nn.measured``), without the model. A strain
     of which no part was measured has the wild type's value.
@@ -146,7 +155,7 @@ class UntrainedBound:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
         bound = np.full(len(strains), WILD_TYPE)
         for rows in _blocks(len(strains), len(self.sets)):
@@ -160,7 +169,7 @@ class UntrainedBound:
 
 @dataclass
 class ReactionRidge:
-    """Additive ridge on deleted genes and lost reactions.
+    """Fit additive ridge on deleted genes and lost reactions.
 
     Attributes:
         alpha: penalty; see ``AdditiveRidge``.
@@ -176,7 +185,7 @@ class ReactionRidge:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(self.reactions.beside_genes(strains))
 
 
@@ -189,7 +198,7 @@ SMALLEST = 1e-6
 
 @dataclass(frozen=True)
 class LostSetKernel:
-    """How alike the lost reactions of two strains are: Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩).
+    """Compute how alike the lost reactions of two strains are: Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩).
 
     In the inner product two reactions count by the metabolites that they share. Two strains that lose nothing are
     alike.
@@ -202,14 +211,14 @@ class LostSetKernel:
     reactions: Reactions = field(repr=False)
 
     def features(self, strains: Strains) -> sparse.csr_array:
-        """[S, F] vectors whose inner products are taken."""
+        """Return the vectors whose inner products are taken, [S, F]."""
         lost = self.reactions.lost(strains)
         near = lost @ self.reactions.neighbourhood
         return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
 
     @staticmethod
     def between(a_SF: sparse.csr_array, b_MF: sparse.csr_array) -> NDArray[np.float64]:
-        """[S, M] the kernel of two sets of vectors."""
+        """Return the kernel of two sets of vectors, [S, M]."""
         products = (a_SF @ b_MF.T).toarray().astype(np.float64)
         lengths = [np.asarray(x.multiply(x).sum(axis=1), np.float64) for x in (a_SF, b_MF)]
         union = lengths[0][:, None] + lengths[1] - products
@@ -218,18 +227,18 @@ class LostSetKernel:
 
 @dataclass(frozen=True)
 class ReactionKernelRidge:
-    """Ridge regression with a kernel between sets of lost reactions.
+    """Fit ridge regression with a kernel between sets of lost reactions.
 
     With more than 2,000 different strains in training, the regression is confined to the span of 2,000 of them. They
     are drawn at random, and always the same ones are drawn (Williams and Seeger 2001, *Using the Nyström method*).
 
     Attributes:
-        own_share: see ``LostSetKernel``.
+        own_share: the attribute ``own`` of the ``LostSetKernel``.
         penalty: variance of the noise.
-        kernel: with this share.
+        kernel: the kernel with this share.
         landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M].
-        mean: of the training labels.
+        coefficients: [M] coefficients of these strains.
+        mean: mean of the training labels.
     """
 
     own_share: float
@@ -240,7 +249,7 @@ class ReactionKernelRidge:
     mean: float = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         vectors = self.kernel.features(strains)
         found = np.empty(len(strains))
         for rows in _blocks(len(strains), len(self.coefficients)):
@@ -251,7 +260,7 @@ class ReactionKernelRidge:
 def fit_reaction_kernels(
     strains: Strains, y: NDArray[np.floating], kernel: LostSetKernel, penalties: Sequence[float]
 ) -> Iterator[ReactionKernelRidge]:
-    """One model for each penalty; missing labels (NaN) are ignored."""
+    """Yield one model for each penalty; missing labels (NaN) are ignored."""
     strains, labels = labelled(strains, y)
     vectors, mean = kernel.features(strains), float(labels.mean())
     different = _different_rows(vectors)
@@ -270,20 +279,20 @@ def fit_reaction_kernels(
 
 
 def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
-    """The first of each set of rows that are equal, as far as a random projection to two numbers tells."""
+    """Return the first of each set of rows that are equal, as far as a random projection to two numbers tells."""
     axes = np.random.default_rng(0).normal(size=(vectors.shape[1], 2))
     _, first = np.unique(np.round(vectors @ axes, 5), axis=0, return_index=True)
     return np.sort(first)
 
 
 def _blocks(size: int, others: int) -> Iterator[slice]:
-    """Slices of ``size`` strains that are compared with ``others`` together."""
+    """Yield slices of ``size`` strains that are compared with ``others`` together."""
     rows = max(1, MOST_COMPARED // max(others, 1))
     for start in range(0, size, rows):
         yield slice(start, start + rows)
 
 
-# Where they apply.
+# Where these null models apply.
 
 
 MOST_CELLS = 2**28
@@ -292,7 +301,7 @@ MOST_OPERATIONS = 2e12
 
 
 def why_no_reactions(strains: Strains, reactions: Reactions | None) -> str | None:
-    """Why no null model reads lost reactions here; None if it can."""
+    """Say why no null model reads lost reactions here; None if one can."""
     if reactions is None:
         return "needs a cell graph with reactions"
     if not reactions.lost_nodes(strains).nnz:
@@ -301,7 +310,7 @@ def why_no_reactions(strains: Strains, reactions: Reactions | None) -> str | Non
 
 
 def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions | None) -> str | None:
-    """Why there is no untrained bound; None if there is."""
+    """Say why there is no untrained bound; None if there is one."""
     reason = why_no_reactions(strains, reactions) or not_fitness_like(y)
     if reason or reactions is None:
         return reason
@@ -310,12 +319,12 @@ def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions
 
 
 def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> str | None:
-    """Why there is no kernel ridge on lost reactions; None if there is.
+    """Say why there is no kernel ridge on lost reactions; None if there is one.
 
     Args:
-        strains: of the training part.
-        reactions: of the cell graph.
-        fits: how often it is fitted.
+        strains: strains of the training part.
+        reactions: reactions of the cell graph.
+        fits: number of fits.
     """
     reason = why_no_reactions(strains, reactions)
     if reason or reactions is None:

@@ -1,4 +1,4 @@
-"""How alike genes are in the networks of a cell graph."""
+"""Compute how alike genes are in the networks of a cell graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AXES = 512
 
 @dataclass(frozen=True)
 class GeneSimilarity:
-    """A kernel between all genes of the cell graph and those that training strains delete.
+    """Hold a kernel between all genes of the cell graph and those that training strains delete.
 
     Attributes:
         genes: [G] gene indices of the cell graph, ascending.
@@ -36,7 +36,7 @@ class GeneSimilarity:
 
 
 def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilarity:
-    """Sum over the networks of squared cosines of random-walk profiles.
+    """Sum the squared cosines of random-walk profiles over the networks.
 
     The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
     taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`,
@@ -63,7 +63,7 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 
 
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:
-    """Symmetric [N, N] adjacency, without self-loops, of every network between genes."""
+    """Return the symmetric [N, N] adjacency, without self-loops, of every network between genes."""
     size = len(cell.genes)
     between = [r for r in cell.relations if r[0] == r[2] == GENE and r != gene_relation(SIMILAR)]
     ends = [(cell.edges(relation).src, cell.edges(relation).dst) for relation in between]
@@ -85,7 +85,7 @@ def _simple(network: sparse.csr_array) -> sparse.csr_array:
 
 
 def _profiles(network: sparse.csr_array, columns: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[Any]]:
-    """A function from genes to unit vectors of their profiles, 0 for a gene without neighbours."""
+    """Return a function from genes to unit vectors of their profiles, 0 for a gene without neighbours."""
     degree = np.maximum(network.sum(axis=1), 1).astype(np.float32)
     walk = sparse.csr_array(network / degree[:, None])
     estimated = None if len(columns) <= MOST_EXACT else _projected_ends(walk)
@@ -99,7 +99,7 @@ def _profiles(network: sparse.csr_array, columns: NDArray[np.int64]) -> Callable
 
 
 def _ends(walk: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """[G, N] where walks from some genes end."""
+    """Return where walks from some genes end, [G, N]."""
     ends = walk[rows].toarray()
     profile = ends.copy()
     for _ in range(STEPS - 1):
@@ -109,7 +109,10 @@ def _ends(walk: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32
 
 
 def _projected_ends(walk: sparse.csr_array) -> NDArray[np.float32]:
-    """[N, D] where walks from all genes end, on random axes, which keep cosines to about 1/√D (Achlioptas 2003)."""
+    """Return where walks from all genes end, [N, D], on random axes.
+
+    These keep cosines to about 1/√D (Achlioptas 2003).
+    """
     bits = np.random.default_rng(0).integers(2, size=(walk.shape[0], AXES), dtype=np.int8)
     ends = walk @ (2 * bits - 1).astype(np.float32)
     profile = ends.copy()

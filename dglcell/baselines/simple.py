@@ -1,4 +1,4 @@
-"""Null models of single genes and of query pairs: training mean, additive ridge, query-pair mean."""
+"""Fit null models of single genes and of query pairs: training mean, additive ridge, query-pair mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dglcell.errors import ConfigError, DataError
 
 
 def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
-    """The strains whose label is not NaN, with their labels in float64.
+    """Return the strains whose label is not NaN, with their labels in float64.
 
     Raises:
         DataError: the lengths differ, or no strain has a label.
@@ -38,7 +38,7 @@ def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArra
 
 @dataclass
 class TrainingMean:
-    """y = mean of the training labels."""
+    """Predict y = mean of the training labels."""
 
     mean: float = field(default=0.0, init=False)
 
@@ -48,7 +48,7 @@ class TrainingMean:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         return np.full(len(strains), self.mean)
 
 
@@ -61,7 +61,8 @@ MAX_ITERATIONS = 2000
 
 @dataclass
 class AdditiveRidge:
-    """y = intercept + sum of the effects of the deleted genes; ridge regression, intercept not penalised.
+    """Predict y = intercept + sum of the effects of the deleted genes, by ridge regression with an intercept not
+    penalised.
 
     A gene that no training strain deletes has effect 0.
 
@@ -100,7 +101,7 @@ class AdditiveRidge:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         return self.intercept + strains.design @ self.effects
 
 
@@ -109,7 +110,7 @@ class AdditiveRidge:
 
 @dataclass
 class QueryPairMean:
-    """y = mean label of the strain's query pair, shrunk to the training mean.
+    """Predict y = mean label of the strain's query pair, shrunk to the training mean.
 
     The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
     with fewer deletions, or with a query pair not seen in training, gets the training mean.
@@ -139,7 +140,7 @@ class QueryPairMean:
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions in the units of the labels, [S]."""
         prediction = np.full(len(strains), self.mean)
         if len(self.keys) == 0:
             return prediction
@@ -151,7 +152,7 @@ class QueryPairMean:
 
 
 def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The strains with a query pair, and one integer for each pair."""
+    """Return the strains with a query pair, and one integer for each pair."""
     rows = np.flatnonzero(strains.num_deletions >= 2)
     low, high = strains.first_two(rows)
     return rows, low * len(strains.names) + high

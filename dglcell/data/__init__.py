@@ -1,1 +1,1 @@
-"""Strains: sources, stores, data sets, splits and batches."""
+"""Hold strains from source to batch: sources, stores, data sets, splits and batches."""

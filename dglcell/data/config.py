@@ -1,4 +1,4 @@
-"""What an experiment says about its split, and about strains that are read as they are needed."""
+"""Define the configuration of an experiment's split and of strains that are read as they are needed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ KINDS = {
     "file": "the parts come from a file, and what the test part shows depends on how the file was made",
     "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
 }
-"""Name of a kind → what its test part can show, and what it cannot."""
+"""The text of each kind says what its test part can show, and what it cannot."""
 
 NONE = "none"
-"""The kind whose strains all train."""
+"""In a split of this kind all strains train."""
 
 EVALUATED = ("validation", "test")
-"""The parts that a model is evaluated on, where the split has them."""
+"""A model is evaluated on these parts, where the split has them."""
 
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
@@ -83,7 +83,7 @@ class SubsetConfig:
 
 @dataclass
 class SplitConfig:
-    """How strains are divided into training, validation and test."""
+    """Configure how strains are divided into training, validation and test."""
 
     kind: Kind = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
@@ -101,11 +101,11 @@ class SplitConfig:
 
     @property
     def trains_on_all(self) -> bool:
-        """Whether every strain trains, so that there is neither a validation nor a test part."""
+        """Return whether every strain trains, so that there is neither a validation nor a test part."""
         return self.kind == NONE
 
     def validate(self, key: str = "split") -> None:
-        """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
+        """Raise ConfigError if a value is unknown or out of range, or if two values contradict each other."""
         check_values(self, key)
         self._validate_folds(key)
         self._validate_kind(key)
@@ -148,4 +148,4 @@ class SplitConfig:
 
 
 NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
-"""Of labels; see ``dglcell.data.transform.Normaliser``."""
+"""Labels can be normalised in these ways; ``dglcell.data.transform.Normaliser`` explains them."""

@@ -1,4 +1,4 @@
-"""Feeds strain numbers to the trainer; batches are gathered on the device from the resident data set."""
+"""Feed strain numbers to the trainer; batches are gathered on the device from the resident data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from dglcell.data.strains import Strains
 
 
 class StrainNumbers(NamedTuple):
-    """What a loader yields: strain numbers on the host and how many genes they delete in total.
+    """A loader yields this tuple: strain numbers on the host, and how many genes they delete in total.
+
+    It is a tuple because loaders pin the tensors of tuples and Lightning converts them.
 
     A tuple, because loaders pin and Lightning converts the tensors of tuples.
 
@@ -30,7 +32,7 @@ class StrainNumbers(NamedTuple):
 
 
 class _Numbers(Dataset[StrainNumbers]):
-    """Maps a batch of ``EpochBatches`` to its strains, deletions and fillers."""
+    """Map a batch of ``EpochBatches`` to its strains, deletions and fillers."""
 
     def __init__(self, offsets: Tensor) -> None:
         self.counts = offsets.diff()
@@ -42,17 +44,17 @@ class _Numbers(Dataset[StrainNumbers]):
 
 
 class StrainDataModule(pl.LightningDataModule):
-    """The parts of a split as loaders of strain numbers.
+    """Offer the parts of a split as loaders of strain numbers.
 
     Args:
         dataset: all strains, on the host; moved to the device of a rank once.
         parts: part name (``train``, ``validation``, ``test``) → [n] int64 strain numbers.
         batch_size: B in training, per rank.
         eval_batch_size: B in evaluation, per rank.
-        seed: of the training order.
+        seed: seed of the training order.
 
     Attributes:
-        first_batch: of the first epoch, where a run continues in the middle of one.
+        first_batch: the batch that the first epoch begins with, where a run continues in the middle of one.
     """
 
     def __init__(
@@ -66,19 +68,19 @@ class StrainDataModule(pl.LightningDataModule):
         self._numbers = _Numbers(dataset.offsets)
 
     def train_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Shuffled batches of the training part."""
+        """Return shuffled batches of the training part."""
         return self.loader("train", shuffle=True)
 
     def val_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Batches of the validation part, in order."""
+        """Return batches of the validation part, in order."""
         return self.loader("validation", shuffle=False)
 
     def test_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Batches of the test part, in order."""
+        """Return batches of the test part, in order."""
         return self.loader("test", shuffle=False)
 
     def loader(self, part: str, *, shuffle: bool) -> DataLoader[StrainNumbers]:
-        """A loader over one part, for this rank."""
+        """Return a loader over one part, for this rank."""
         batches = EpochBatches(
             self.parts[part],
             self.batch_size if shuffle else self.eval_batch_size,
@@ -94,12 +96,12 @@ class StrainDataModule(pl.LightningDataModule):
             sampler=batches,
             batch_size=None,
             pin_memory=torch.cuda.is_available(),
-            # Of its own: it would draw from torch's, and a run that continues would draw once more.
+            # The loader has its own generator: else it would draw from torch's, and once more when a run continues.
             generator=torch.Generator(),
         )
 
     def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> Strains:
-        """Copy a few kilobytes of strain numbers, and take the strains on the device.
+        """Copy a few kilobytes of strain numbers to the device and gather the strains there.
 
         Fillers have no labels: so they count for nothing in losses, gradients and metrics.
         """
@@ -113,5 +115,8 @@ class StrainDataModule(pl.LightningDataModule):
 
 
 def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:
-    """How many entries a batch's genes have: on a GPU as many as B strains can delete, so that shapes do not change."""
+    """Return how many entries a batch's genes have.
+
+    On a GPU it is as many as B strains can delete, so that shapes do not change.
+    """
     return genes if device.type == "cpu" else strains * max_deletions

@@ -1,4 +1,4 @@
-"""The strains of a run: those of its store that its cell graph and its phenotypes can use, and their batches."""
+"""Select the strains of a store that a cell graph and the phenotypes of a run can use, and batch them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("dglcell")
 def strains_of_cell(
     strains: Strains, vocabulary: Vocabulary, phenotypes: list[str] | None = None, unknown: str = "refuse"
 ) -> Strains:
-    """Map strains onto a cell graph's genes, checking them once and for all.
+    """Map strains onto a cell graph's genes and check them once.
 
     Args:
         strains: as read from a store.
@@ -64,7 +64,7 @@ def strains_of_cell(
 
 
 def check_phenotypes(strains: Strains, phenotypes: list[str] | None) -> list[str]:
-    """The phenotypes to predict, all that are there where None.
+    """Return the phenotypes to predict: all that the strains have where None is given.
 
     Raises:
         DataError: one is not there, or has no label at all.
@@ -89,7 +89,7 @@ def check_phenotypes(strains: Strains, phenotypes: list[str] | None) -> list[str
 
 
 class EpochBatches(Sampler[Tensor]):
-    """Batches of strain numbers, shuffled anew every epoch.
+    """Yield batches of strain numbers, shuffled anew every epoch.
 
     Every rank gets the same number of batches. In training also as many strains: where they do not divide evenly, the
     first ones of the epoch's order come again as fillers, which are to count for nothing; filler i is written as
@@ -100,13 +100,13 @@ class EpochBatches(Sampler[Tensor]):
         strains: [n] int64 strain numbers of the part, on the host.
         batch_size: B on this rank.
         shuffle: whether the order changes by epoch.
-        seed: of the order.
-        rank: of this process.
+        seed: seed of the order.
+        rank: rank of this process.
         world_size: number of processes.
 
     Attributes:
-        epoch: that the next pass belongs to.
-        first: batch that the next pass begins with; the passes after it are whole.
+        epoch: the epoch that the next pass belongs to.
+        first: the batch that the next pass begins with; the passes after it are whole.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class EpochBatches(Sampler[Tensor]):
         self.first = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; Lightning calls this."""
+        """Choose the order of an epoch; Lightning calls this method."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""How strains are divided into parts: at random, by query pair, or by genes."""
+"""Divide strains into parts: at random, by query pair, or by genes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Bins:
-    """What strains are dealt into: three parts, or equal folds that take turns at being parts.
+    """Describe what strains are dealt into: three parts, or equal folds that take turns at being parts.
 
     Attributes:
-        shares: of the strains, one for each bin; they sum to 1.
+        shares: shares of the strains, one for each bin; they sum to 1.
         parts: the part that each bin is.
     """
 
@@ -39,35 +39,40 @@ class Bins:
 
     @classmethod
     def of_fractions(cls, fractions: Sequence[float]) -> Bins:
-        """Training, validation and test with these shares."""
+        """Make bins for training, validation and test with these shares."""
         return cls(tuple(fractions), (TRAIN, VALIDATION, TEST))
 
     @classmethod
     def of_training(cls, fractions: Sequence[float]) -> Bins:
-        """Training and validation alone, in the proportion of these shares of all three parts."""
+        """Make bins for training and validation alone, in the proportion of their shares in all three parts."""
         both = fractions[TRAIN] + fractions[VALIDATION]
         return cls((fractions[TRAIN] / both, fractions[VALIDATION] / both), (TRAIN, VALIDATION))
 
     @classmethod
     def of_folds(cls, folds: int, fold: int) -> Bins:
-        """Equal folds: ``fold`` is test, the next one (after the last, the first) validation, the others training."""
+        """Make equal folds: ``fold`` is test, the next one (after the last, the first) is validation, the others are
+        training.
+        """
         parts = [TRAIN] * folds
         parts[fold], parts[(fold + 1) % folds] = TEST, VALIDATION
         return cls((1 / folds,) * folds, tuple(parts))
 
     def parts_of(self, bins: NDArray[np.int64]) -> Parts:
-        """[S] the part of each strain's bin."""
+        """Return the part of each strain's bin, [S]."""
         return np.array(self.parts, np.uint8)[bins]
 
 
 def gene_keys(names: Sequence[str]) -> Keys:
-    """[N] 64 bits of the sha256 of each name."""
+    """Return a key for each name: 64 bits of its sha256, [N]."""
     digests = b"".join(hashlib.sha256(name.encode()).digest()[:8] for name in names)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
 def shuffled(keys: Keys, seed: int) -> Keys:
-    """Keys whose order is random in ``seed``; different keys stay different (splitmix64, Steele et al. 2014)."""
+    """Return keys whose order is random in ``seed``.
+
+    Different keys stay different (splitmix64, Steele et al. 2014).
+    """
     mixed = keys ^ np.frombuffer(hashlib.sha256(str(seed).encode()).digest()[:8], dtype="<u8")[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -75,7 +80,7 @@ def shuffled(keys: Keys, seed: int) -> Keys:
 
 
 def gene_set_keys(table: Strains) -> Keys:
-    """[S] a key of each strain's gene set, whatever the order of its genes.
+    """Return a key of each strain's gene set, [S], that does not depend on the order of its genes.
 
     A sum of hashes modulo 2^64: equal sets have equal keys; different ones collide with a chance of about
     1e-5 in 20 million strains, and would then share a part.
@@ -86,7 +91,7 @@ def gene_set_keys(table: Strains) -> Keys:
 
 
 def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
-    """The strains with a query pair, ascending, and a key of each one's pair.
+    """Return the strains with a query pair, ascending, and a key of each one's pair.
 
     The query pair is the first two genes of a strain, in either order: tables list the genes of the query strain
     first and the array gene last, so that of the three pairs of a trigenic strain only the one that was built into
@@ -102,8 +107,8 @@ def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> P
 
     Args:
         table: the strains.
-        bins: what they are dealt into.
-        seed: of the shuffle.
+        bins: the bins that the strains are dealt into.
+        seed: seed of the shuffle.
         by_deletions: meet the shares among the strains of each number of deletions.
     """
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
@@ -111,12 +116,12 @@ def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> P
 
 
 def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:
-    """Strains with more than ``most`` deletions are test; the others are divided at random, as by `random_parts`.
+    """Put strains with more than ``most`` deletions into test, and divide the others at random, as `random_parts` does.
 
     Args:
         table: the strains.
         bins: training and validation alone, for the strains with few deletions.
-        seed: of the shuffle.
+        seed: seed of the shuffle.
         most: deletions of a training or validation strain.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
         all_train: strains with at most so many deletions are not divided, but all training; 0 for none.
@@ -153,8 +158,8 @@ def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: boo
 
     Args:
         table: the strains.
-        bins: what the strains with a pair are dealt into, as nearly as whole pairs allow.
-        seed: of the shuffle.
+        bins: the bins that strains with a pair are dealt into, as nearly as whole pairs allow.
+        seed: seed of the shuffle.
         by_deletions: meet the shares among pairs of double mutants alone, among those of triples, and so
             on. A few large query pairs of a trigenic screen would else all go to training.
     """
@@ -170,7 +175,7 @@ def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: boo
 
 
 def fill_levels(order: Keys, level: NDArray[np.int64], shares: Sequence[float]) -> NDArray[np.int64]:
-    """`fill` among the strains of each level on their own."""
+    """Apply `fill` separately to the strains of each level."""
     bins = np.empty(len(order), np.int64)
     for value in np.unique(level):
         chosen = level == value
@@ -179,13 +184,14 @@ def fill_levels(order: Keys, level: NDArray[np.int64], shares: Sequence[float]) 
 
 
 def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
-    """[S] the bin of each strain: bins are filled one after the other with whole groups, in the order of their keys.
+    """Return the bin of each strain, [S]; bins are filled one after the other with whole groups, in the order of their
+    keys.
 
     Each bin gets a group if there are as many groups as bins.
 
     Args:
         order: [S] key of each strain; equal for a group.
-        shares: of the strains in each bin.
+        shares: shares of the strains in each bin.
     """
     _, group, sizes = np.unique(order, return_inverse=True, return_counts=True)
     # A group larger than the smallest bin would overfill it, so these go first, into training.
@@ -200,7 +206,7 @@ def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
 
 
 def _no_bin_empty(filled: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
-    """The ascending bin numbers with the fewest changes that let them take every value from 0 on."""
+    """Change as few of the ascending bin numbers as possible so that they take every value from 0 on."""
     position = np.arange(len(filled))
     filled = np.append(filled[:-1], bins - 1)
     # No step is larger than one, first seen from the end, then from the beginning.
@@ -210,7 +216,7 @@ def _no_bin_empty(filled: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
 
 
 def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
-    """[S] the key of each strain's query pair, made equal for pairs that occur with the same gene set."""
+    """Return the key of each strain's query pair, [S], made equal for pairs that occur with the same gene set."""
     keys, pair = np.unique(pairs, return_inverse=True)
     by_set = np.argsort(sets, kind="stable")
     left, right = pair[by_set[:-1]], pair[by_set[1:]]
@@ -228,7 +234,7 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
 
 
 def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
-    """Divide at random, in the shares of ``bins`` among strains of each number of deletions and with each phenotype.
+    """Divide at random so that the shares of ``bins`` hold for each number of deletions and for each phenotype.
 
     Strains with the same number of deletions and the same measured phenotypes form a stratum, which is divided as
     its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to
@@ -240,8 +246,8 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
 
     Args:
         table: the strains.
-        bins: what they are dealt into.
-        seed: of the shuffle.
+        bins: the bins that the strains are dealt into.
+        seed: seed of the shuffle.
     """
     order = shuffled(gene_set_keys(table), seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)
@@ -257,7 +263,7 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
 def _strata(
     table: Strains, first: NDArray[np.int64], group: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which keys a stratum has, [K, M], and the stratum of each group.
+    """Return which keys each stratum has, [K, M], and the stratum of each group.
 
     A key is a number of deletions or a phenotype.
     """
@@ -276,12 +282,12 @@ def _strata(
 
 
 def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[float]) -> NDArray[np.int64]:
-    """[M, n] groups of each stratum in each bin.
+    """Return how many groups of each stratum go into each bin, [M, n].
 
     Args:
         sizes: [M] groups of each stratum.
         keys: [K, M] which keys a stratum has.
-        shares: [n] of the bins.
+        shares: [n] shares of the bins.
     """
     exact = sizes[:, None] * np.array(shares)
     quotas = np.floor(exact + 1e-9).astype(np.int64)
@@ -339,7 +345,8 @@ def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, r
 
 
 def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str) -> Parts:
-    """Divide the genes into folds of equal size, and the strains by their genes; what `gene_disjoint_parts` promises.
+    """Divide the genes into folds of equal size, and the strains by their genes, with the promises of
+    `gene_disjoint_parts`.
 
     The genes of ``fold`` are test genes, those of the next fold validation genes, the others training genes.
 
@@ -369,7 +376,7 @@ def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str)
 
 
 def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, rule: str, by_deletions: bool) -> Parts:
-    """The gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
+    """Make the gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
 
     ``test_genes`` of the genes that some strain deletes are drawn, each as likely as any other.
 
@@ -385,8 +392,8 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
     Args:
         table: the strains.
         bins: training and validation alone, for the strains without a test gene.
-        seed: of the draw and of the shuffle.
-        test_genes: how many.
+        seed: seed of the draw and of the shuffle.
+        test_genes: number of test genes.
         rule: ``any`` or ``all``.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
 
@@ -411,7 +418,7 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
 
 
 def _ranks(table: Strains, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """[N] place of each gene in the shuffle; those of ``late`` after the others.
+    """Return the place of each gene in the shuffle, [N]; the genes of ``late`` come after the others.
 
     Genes that occur nowhere come last, where they cannot use up a part.
     """
@@ -423,13 +430,13 @@ def _ranks(table: Strains, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int
 
 
 def _perturbed(table: Strains) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """[S] the strains with deletions, and where the genes of each of these begin."""
+    """Return the strains with deletions, [S], and where the genes of each of them begin."""
     perturbed = table.num_deletions > 0
     return perturbed, table.offsets[:-1][perturbed]
 
 
 def _home_genes(table: Strains, seed: int) -> NDArray[np.int32]:
-    """One gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
+    """Return one gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
     strain = np.repeat(np.arange(len(table)), table.num_deletions)
     order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
     # Sorted by strain, the genes of each begin where they did.
@@ -437,5 +444,5 @@ def _home_genes(table: Strains, seed: int) -> NDArray[np.int32]:
 
 
 def _nearest(reached: NDArray[np.int64], target: float) -> int:
-    """How many genes to take so that the strains they reach come nearest to ``target``."""
+    """Return how many genes to take so that the number of strains they reach comes nearest to ``target``."""
     return int(np.argmin(np.abs(np.concatenate([[0], reached]) - target)))

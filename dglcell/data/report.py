@@ -1,4 +1,4 @@
-"""Stores and splits as text for a terminal."""
+"""Describe stores and splits as text for a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FREQUENT_GENES = 5
 
 @dataclass(frozen=True)
 class LabelStats:
-    """One phenotype over all strains, in its own unit; NaN where nothing was measured.
+    """Summarise one phenotype over all strains, in its own unit; numbers are NaN where nothing was measured.
 
     Attributes:
         name: the phenotype.
@@ -64,7 +64,7 @@ class LabelStats:
 
 @dataclass(frozen=True)
 class TableStats:
-    """Counts over a strain table.
+    """Hold counts over a strain table.
 
     Attributes:
         strains: number of strains.
@@ -86,7 +86,7 @@ class TableStats:
 
 
 def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
-    """Number of deletions → how many strains have it, ascending."""
+    """Return how many strains have each number of deletions, in ascending order."""
     numbers, strains = np.unique(num_deletions, return_counts=True)
     return dict(zip(numbers.tolist(), strains.tolist(), strict=True))
 
@@ -147,7 +147,7 @@ TEXT_WIDTH = 80
 
 
 def describe_store(store: Store) -> str:
-    """What a store holds and where it came from, from its description alone."""
+    """Describe what a store holds and where it came from, from its metadata alone."""
     meta, source = store.meta, store.meta.provenance
     unit = {name: f" [{meta.units[name]}]" if meta.units.get(name) else "" for name in meta.phenotypes}
     entries = [
@@ -179,12 +179,12 @@ def describe_store(store: Store) -> str:
 
 
 def format_stats(store: Store) -> str:
-    """`describe_store` and the counts over all strains of the store."""
+    """Format `describe_store` and the counts over all strains of the store."""
     return describe_store(store) + "\n\n" + format_table_stats(table_stats(store.read()))
 
 
 def format_table_stats(stats: TableStats) -> str:
-    """Labels, numbers of deletions and genes of a strain table."""
+    """Format the labels, numbers of deletions and genes of a strain table."""
     names = [label.name + (f" [{label.unit}]" if label.unit else "") for label in stats.labels]
     counts = [(f"{label.measured:,}", f"{label.missing:,}") for label in stats.labels]
     moments = [(_number(label.mean), _number(label.sd), _bars(label.histogram)) for label in stats.labels]
@@ -218,15 +218,17 @@ OVERLAPS = (
     "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
     "genes all occur in training; pair: strains whose query pair does"
 )
-"""What the columns of a split's table mean."""
+"""This text explains the columns of a split's table."""
 
 
 def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None = None) -> str:
-    """A line for each part: strains by number of deletions, and how much of it training has seen; what it can show.
+    """Describe each part of a split in a line, and say what the split can show.
+
+    A line counts the part's strains by number of deletions and says how much of them training has seen.
 
     Args:
-        split: of the strains of ``table``.
-        table: as read from the store.
+        split: a split of the strains of ``table``.
+        table: the strains as read from the store.
         used: [S] whether a strain is trained and evaluated on; others, whose genes or labels are lacking, count as
             unused. All where None.
     """
@@ -265,7 +267,7 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
 
 
 def _settings(parameters: Mapping[str, Any]) -> list[str]:
-    """Parameters in words, those of a section too; without those that are not set."""
+    """Put parameters, including those of a section, into words; those that are not set are left out."""
     said = []
     for key, value in parameters.items():
         if isinstance(value, Mapping):
@@ -276,7 +278,10 @@ def _settings(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """[S] strains whose genes all occur in training, those whose query pair does; each among which strains."""
+    """Return which strains have only genes that occur in training, and which have a query pair that does, [S].
+
+    Each comes with the strains among which it was asked.
+    """
     train = split.part == TRAIN
     strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
     new = ~np.isin(np.arange(len(table.names)), table.targets[train[strain_of_gene]])
@@ -292,7 +297,7 @@ def _share(flags: NDArray[np.bool_]) -> str:
 
 
 def format_listings(listings: Iterable[StoreListing]) -> str:
-    """A line for each store; one that does not open gives its reason."""
+    """Format a line for each store; the line of a store that does not open gives the reason."""
     rows = []
     for listing in listings:
         if listing.store is None:
@@ -323,7 +328,7 @@ STATES = {
 
 
 def format_sources(sources: Iterable[SourceInfo]) -> str:
-    """A row for each source, then what its columns mean and the publications."""
+    """Format a row for each source, then what its columns mean and the publications."""
     sources = list(sources)
     rows = [
         (
@@ -364,7 +369,9 @@ def _table(
     width: int = 1000,
     wrapped: Sequence[int] = (),
 ) -> str:
-    """Aligned columns, right except those in ``left``; those in ``wrapped`` give way where ``width`` is too small."""
+    """Align columns to the right, except those in ``left``; those in ``wrapped`` are narrowed where ``width`` is too
+    small.
+    """
     table = Table(box=None, pad_edge=False)
     for i, title in enumerate(header):
         table.add_column(title, justify="left" if i in left else "right", no_wrap=i not in wrapped)
@@ -376,7 +383,7 @@ def _table(
 
 
 def _entries(entries: Iterable[tuple[str, str]]) -> str:
-    """Labelled lines, wrapped; entries without a text are left out."""
+    """Wrap labelled lines, and leave out entries without a text."""
     indent = " " * (LABEL_WIDTH + 1)
     return "\n".join(
         textwrap.fill(
@@ -397,7 +404,7 @@ def _number(value: float) -> str:
 
 
 def _bars(histogram: Sequence[int]) -> str:
-    """A histogram in one line; an empty bin is blank."""
+    """Draw a histogram in one line; an empty bin is blank."""
     most = max(histogram, default=0)
     return "".join(BARS[-(-count * len(BARS) // most) - 1] if count else " " for count in histogram)
 

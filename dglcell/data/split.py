@@ -1,4 +1,6 @@
-"""Splits: which strains train, which choose the model, which test it; a file with a hash."""
+"""Divide strains into those that train, those that choose the model and those that test it, and save the split with a
+hash.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ EXPECTED = '{"train": [0, 1, …], "val": […], "test": […]}'
 
 
 def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
-    """The parts of a JSON file such as torchcell's ``index_seed_42.json``.
+    """Read the parts from a JSON file such as torchcell's ``index_seed_42.json``.
 
     A number is that of a strain in the store, counted from 0. The file fits a store only if its strains stand in the
     order of the data set that the file was written for; of that a file without names is no proof.
@@ -105,7 +107,7 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
 
 
 def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int64]:
-    """The strain numbers under one of ``names``."""
+    """Return the strain numbers under one of ``names``."""
     found = [name for name in names if isinstance(content, dict) and name in content]
     if len(found) != 1:
         raise DataError(
@@ -129,7 +131,7 @@ def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int
 def subset_genes(
     subset: SubsetConfig, table: Strains, raw: str | None = None, cell: CellGraph | None = None
 ) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
-    """[N] which genes are listed (None without a list), and the record of it.
+    """Return which genes are listed, [N] (None without a list), and the record of the list.
 
     The metabolic genes are those of the cell graph's GPR rules.
 
@@ -163,7 +165,7 @@ def subset_genes(
 
 
 def metabolic_genes(cell: CellGraph | None) -> frozenset[str]:
-    """Names of the genes that catalyse a reaction of the cell graph.
+    """Return the names of the genes that catalyse a reaction of the cell graph.
 
     Raises:
         DataError: there are none.
@@ -192,7 +194,7 @@ def subset_parts(
         parts: [S] the whole split.
         table: the strains.
         size: strains to keep in all parts together.
-        seed: of the choice.
+        seed: seed of the choice.
         genes: [N] keep only strains that delete one of these, where given.
         take: ``singles_first``: within a part, strains with at most one deletion are taken first, then the others
             evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
@@ -224,7 +226,7 @@ def subset_parts(
 
 
 def _deletes_any(table: Strains, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[S] whether a strain deletes one of ``genes``."""
+    """Return which strains delete one of ``genes``, [S]."""
     hits = np.concatenate([[0], np.cumsum(genes[table.targets])])
     return hits[table.offsets[1:]] > hits[table.offsets[:-1]]
 
@@ -238,7 +240,7 @@ def _proportional(sizes: Sequence[int], total: int) -> list[int]:
 
 
 def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
-    """(number of deletions, strains to take with it): at most one deletion first, then evenly over the rest."""
+    """Return pairs (number of deletions, strains to take): at most one deletion first, then evenly over the rest."""
     numbers, available = np.unique(deletions, return_counts=True)
     takes = []
     few = numbers <= 1
@@ -255,12 +257,12 @@ def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which part each strain of a store belongs to.
+    """A split says which part each strain of a store belongs to.
 
     Attributes:
         part: [S] 0 training, 1 validation, 2 test, 255 unused.
-        kind: how it was made.
-        seed: of the shuffle.
+        kind: kind of split.
+        seed: seed of the shuffle.
         parameters: everything else that shaped it.
         store_sha256: the store it divides.
     """
@@ -273,18 +275,18 @@ class Split:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Strains in each part, and those unused."""
+        """Return the number of strains in each part, and of those unused."""
         found = {name: int((self.part == part).sum()) for part, name in enumerate(PARTS)}
         return {**found, "unused": int((self.part == UNUSED).sum())}
 
     @property
     def filled(self) -> tuple[str, ...]:
-        """The parts that have to hold strains: the training part alone where every strain trains."""
+        """Return the parts that have to hold strains: the training part alone where every strain trains."""
         return PARTS[:1] if self.kind == NONE else PARTS
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Everything but the parts, for a record."""
+        """Return everything but the parts, for a record."""
         return {
             "kind": self.kind,
             "seed": self.seed,
@@ -295,11 +297,11 @@ class Split:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the parts and of `meta`."""
+        """Return a hash of the parts and of `meta`."""
         return canonical_hash({**self.meta, "part": hashlib.sha256(self.part.tobytes()).hexdigest()})
 
     def indices(self, part: str) -> NDArray[np.int64]:
-        """The strains of ``train``, ``validation`` or ``test``, ascending.
+        """Return the strains of ``train``, ``validation`` or ``test``, ascending.
 
         Raises:
             DataError: there is no such part.
@@ -356,7 +358,7 @@ def make_split(
     """Divide the strains of a store, or read the split that ``config.path`` names.
 
     Args:
-        config: how.
+        config: the configuration of the split.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
         raw: folder of raw files, where the gene list of a subset may lie.
@@ -384,7 +386,7 @@ def make_split(
 
 
 def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
-    """The parts, and what else than kind and seed shaped them."""
+    """Divide the strains, and return the parts with everything but kind and seed that shaped them."""
     if config.kind == NONE:
         return every_strain_trains(len(table)), {}
     fractions, seed = list(config.fractions), config.seed
@@ -416,12 +418,12 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
 
 
 def every_strain_trains(strains: int) -> Parts:
-    """[S] the training part, for every strain."""
+    """Put every strain into the training part, [S]."""
     return np.full(strains, TRAIN, np.uint8)
 
 
 def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: str) -> Split:
-    """A split that a run saved, or strain numbers in a JSON file."""
+    """Read a split that a run saved, or strain numbers in a JSON file."""
     if path.suffix != ".json":
         split = Split.load(path, store_sha256)
         if split.kind == NONE:
@@ -441,7 +443,7 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
 
 
 def refuse_empty_parts(split: Split) -> None:
-    """Raises DataError where a part has no strain that should have one."""
+    """Raise DataError where a part has no strain that should have one."""
     empty = [name for name in split.filled if not split.counts[name]]
     if empty:
         raise DataError(

@@ -1,4 +1,4 @@
-"""The strain store: an LMDB directory with the columns of strains as they are, and one ``meta`` record."""
+"""Read the strain store: an LMDB directory with the columns of strains unchanged, and one ``meta`` record."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ META_KEY = b"meta"
 
 
 def value_key(value: int, column: int) -> bytes:
-    """LMDB key of the ``value``-th value of a column."""
+    """Return the LMDB key of the ``value``-th value of a column."""
     return struct.pack(">IH", value, column)
 
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """Everything about a store but its columns.
+    """Describe everything in a store but its columns.
 
     Attributes:
         columns: what each column is, and the sha256 of its bytes: numbers of targets, targets, phenotypes, and what
@@ -63,12 +63,12 @@ class StoreMeta:
         values: number of strains in each value of a column.
         deletions: targets of all strains together.
         names: the gene vocabulary, sorted.
-        vocabulary_sha256: its hash.
+        vocabulary_sha256: hash of the vocabulary.
         units: phenotype → unit.
         provenance: where the strains came from.
         command: the command that built the store.
         created: date and time of the build, UTC.
-        version: of the package that built it.
+        version: version of the package that built it.
         schema: version of the file format.
     """
 
@@ -86,31 +86,31 @@ class StoreMeta:
 
     @property
     def strains(self) -> int:
-        """Number of strains."""
+        """Return the number of strains."""
         return sum(self.values)
 
     @property
     def sha256(self) -> str:
-        """Hash of columns, vocabulary and units, whatever the size of values and the date."""
+        """Return a hash of columns, vocabulary and units, which does not depend on the size of values or the date."""
         return content_hash(self.vocabulary_sha256, self.units, self.columns)
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
-        """Names of the columns of a kind."""
+        """Return the names of the columns of a kind."""
         return tuple(label[1] for label, _ in self.columns if label[0] == kind and label not in (COUNTS, TARGETS))
 
     @property
     def phenotypes(self) -> tuple[str, ...]:
-        """Names of the phenotypes, in order."""
+        """Return the names of the phenotypes, in order."""
         return self.of_kind(PHENOTYPE)
 
     def to_bytes(self) -> bytes:
-        """The record: JSON that ends with a hash of itself."""
+        """Return the record as JSON that ends with a hash of itself."""
         content = json.loads(json.dumps(asdict(self)))
         return json.dumps({**content, "meta_sha256": canonical_hash(content)}, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, record: bytes, where: str) -> StoreMeta:
-        """Read the record back.
+        """Read the record from its bytes.
 
         Args:
             record: as written by `to_bytes`.
@@ -160,14 +160,14 @@ def _damaged(where: str) -> DataError:
 
 DATA_FILE = "data.mdb"
 HASH_FILE = "data.mdb.sha256"
-"""Holds the hash of all bytes of the file, those that no record needs included."""
+"""This file holds the hash of all bytes of the LMDB file, including those that no record needs."""
 
 _open: WeakValueDictionary[tuple[int, int], lmdb.Environment] = WeakValueDictionary()
 _owner = [os.getpid()]
 
 
 def open_environment(path: Path) -> lmdb.Environment:
-    """The environment of the store directory ``path``, shared with every other holder in this process.
+    """Open the store directory ``path``; everyone in this process who holds it shares one environment.
 
     It is closed when the last holder lets go of it.
 
@@ -205,7 +205,7 @@ def open_environment(path: Path) -> lmdb.Environment:
 
 
 def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
-    """Size and identity (device, inode) of the data file of a store directory."""
+    """Return the size and identity (device, inode) of the data file of a store directory."""
     file = path / DATA_FILE
     if not file.is_file():
         missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
@@ -219,7 +219,7 @@ def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
 
 
 class Store:
-    """A store opened for reading.
+    """Hold a store that was opened for reading.
 
     Cheap to make, to pickle and to carry over a fork: the file is open only while it is read.
 
@@ -242,16 +242,16 @@ class Store:
 
     @property
     def sha256(self) -> str:
-        """Hash of the content, that of the strains."""
+        """Return the hash of the content, which is also that of the strains."""
         return self.meta.sha256
 
     @property
     def file_size(self) -> int:
-        """Bytes on disk."""
+        """Return the number of bytes on disk."""
         return (self.path / DATA_FILE).stat().st_size
 
     def read(self, phenotypes: Sequence[str] | None = None) -> Strains:
-        """All strains, each column of which is checked by its hash.
+        """Read all strains, and check each column by its hash.
 
         Args:
             phenotypes: the phenotypes wanted, all where None. Strains that miss them all stay in, as NaN.
@@ -290,7 +290,7 @@ class Store:
         self.read()
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
-        """One column, copied from its values."""
+        """Return one column, copied from its values."""
         meta, digest, at = self.meta, hashlib.sha256(), 0
         label, sha256 = meta.columns[number]
         name = " of ".join(label)
@@ -342,7 +342,7 @@ class Store:
         )
 
     def _wanted(self, phenotypes: Sequence[str] | None) -> list[tuple[str, ...]]:
-        """The columns of some phenotypes, in their order, by kind."""
+        """Return the columns of some phenotypes, in their order, by kind."""
         wanted = self.meta.phenotypes if phenotypes is None else phenotypes
         unknown = [name for name in wanted if name not in self.meta.phenotypes]
         if unknown or not wanted:
@@ -357,7 +357,7 @@ class Store:
 
 
 def verify_store(path: Path) -> tuple[Store, bool]:
-    """Open a store whose every byte is what was written, as far as can be told.
+    """Open a store and verify, as far as can be told, that its every byte is what was written.
 
     The hash of the whole file comes first: LMDB trusts what it reads. Stores that were built before it was recorded are
     verified by their content alone, which leaves bytes that no record uses.
@@ -388,7 +388,7 @@ def verify_store(path: Path) -> tuple[Store, bool]:
 
 @dataclass(frozen=True)
 class StoreListing:
-    """One store found in a folder.
+    """Describe one store that was found in a folder.
 
     Attributes:
         path: its directory.
@@ -402,7 +402,7 @@ class StoreListing:
 
 
 def list_stores(root: str | Path) -> list[StoreListing]:
-    """The stores under ``root``, by path; a directory counts as one if it holds an LMDB file.
+    """List the stores under ``root``, by path; a directory counts as one if it holds an LMDB file.
 
     Raises:
         DataError: ``root`` is not a directory.

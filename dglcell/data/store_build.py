@@ -1,4 +1,4 @@
-"""Building a store: every strain is checked once, and columns grow as strains come in."""
+"""Build a store: every strain is checked once, and columns grow as strains come in."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 VALUE_STRAINS = 2**18
-"""Strains of one value of a column; what is checked, and what is in memory, at a time."""
+"""One value of a column has so many strains; as many are checked, and are in memory, at a time."""
 
 MOST_TARGETS = 255
-"""Of a strain: their number is a byte."""
+"""A strain has at most so many targets, because their number is stored in a byte."""
 
 TRANSACTION_BYTES = 2**25
-"""What one write transaction takes before it is committed, so that a build needs little memory."""
+"""A write transaction is committed after so many bytes, so that a build needs little memory."""
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.
 
@@ -80,7 +80,7 @@ def _check_genotypes(
 
 
 def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, NDArray[np.float32]]:
-    """The columns as they are stored, in their order."""
+    """Return the columns as they are stored, in their order."""
     if set(strains.columns) != set(columns):
         raise DataError(
             "the label columns differ from those of the store",
@@ -128,7 +128,7 @@ def _check_labels(columns: Mapping[Column, NDArray[np.float32]], rows_before: in
 
 
 class StoreWriter:
-    """Writes a store from strains that come in pieces, in bounded memory.
+    """Write a store from strains that come in pieces, in bounded memory.
 
     Used as a context manager. The store appears at ``path`` when the ``with`` block ends without an
     exception; until then, and if the process is killed, what was there before stays.
@@ -192,7 +192,7 @@ class StoreWriter:
                 self._write()
 
     def _checked(self, strains: Strains) -> Strains:
-        """The strains as they are stored."""
+        """Return the strains as they are stored."""
         targets = translated(strains.targets, self._vocabulary.indices(strains.names))
         if (targets < 0).any():
             missing = strains.names[strains.targets[int(np.argmax(targets < 0))]]
@@ -208,7 +208,7 @@ class StoreWriter:
         )
 
     def _write(self) -> None:
-        """Make one value of each column of what is pending."""
+        """Write the pending strains as one value of each column."""
         strains = Strains.concat(self._pending)
         self._pending.clear()
         counts = strains.num_deletions.astype(np.uint8)
@@ -243,7 +243,7 @@ class StoreWriter:
 
 
 def _record_hash(directory: Path, kind: type[BaseException] | None, *_: object) -> None:
-    """Once the file is complete and closed."""
+    """Record the hash of the file once it is complete and closed."""
     if kind is None:
         (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
 
@@ -281,7 +281,7 @@ def _no_strains() -> DataError:
 
 
 def _stored_columns(head: Strains) -> list[Column]:
-    """The columns of a store, in order.
+    """Return the columns of a store, in order.
 
     Raises:
         DataError: there is no phenotype, or a column belongs to none.
@@ -300,11 +300,11 @@ def _stored_columns(head: Strains) -> list[Column]:
 
 
 SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
-"""Kind of a column that belongs to a phenotype → what messages call it."""
+"""Messages use these words for the kinds of columns that belong to a phenotype."""
 
 
 def _refuse_to_replace(path: Path) -> None:
-    """Replacing a directory removes it with all it holds, so it has to be a store and nothing else."""
+    """Refuse to replace anything but a store, because replacing a directory removes everything in it."""
     if not path.exists():
         return
     others = ["a file"]
@@ -320,11 +320,11 @@ def _refuse_to_replace(path: Path) -> None:
 
 
 class GrowingFile:
-    """An LMDB file written in the order of its keys, no longer than its content needs.
+    """Write an LMDB file in the order of its keys, no longer than its content needs.
 
     Args:
         directory: where it is written.
-        target: what it will be called, for messages.
+        target: the path that it will have, for messages.
 
     Raises:
         DataError: on writing, where there is no room.
@@ -352,7 +352,7 @@ class GrowingFile:
             self._environment.close()
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Add a record whose key is greater than all before."""
+        """Add a record whose key is greater than all keys before it."""
         with self._writing():
             if self._transaction is None or len(value) > self._room:
                 self._begin(len(value))

@@ -1,4 +1,4 @@
-"""The record of strains: targets, and columns, the same from a source to a model's batch."""
+"""Define the record of strains: targets and columns, the same from a source to a model's batch."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Kinds of columns that a store keeps, in its order; float32, and NaN where nothing was measured."""
 
 PREFIXES = {P_VALUE: "p"}
-"""Of names of columns in annotated data, where it is not the kind."""
+"""Prefixes of names of columns in annotated data, where the prefix is not the kind."""
 
 PIECE = 2**20
 """Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
 
 COUNTS, TARGETS = ("counts",), ("genes",)
-"""How hashes and stores call what is no column: numbers of targets, and targets."""
+"""Hashes and stores give these names to what is no column: numbers of targets, and targets."""
 
 
 class Column(NamedTuple):
-    """What a column of strains is.
+    """Identify a column of strains.
 
     Attributes:
         kind: one of ``MEASURED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
@@ -59,7 +59,7 @@ class Column(NamedTuple):
 
 
 def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
-    """Columns by kind and name, in the order of a store.
+    """Return columns by kind and name, in the order of a store.
 
     Args:
         kinds: kind → name → [S] values.
@@ -69,7 +69,7 @@ def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where data came from.
+    """Record where data came from.
 
     Attributes:
         source: short name of the source, e.g. ``collins2007``.
@@ -101,7 +101,7 @@ def check_names(what: str, names: tuple[str, ...]) -> None:
     """Refuse names that a reader cannot see or tell apart.
 
     Args:
-        what: they name.
+        what: a word for what they name.
 
     Raises:
         DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
@@ -118,7 +118,7 @@ def check_names(what: str, names: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Strains:
-    """S strains: what each one changes, and what is known of it.
+    """Hold S strains: what each one changes, and what is known of it.
 
     Targets of a strain keep the order of the source: query genes first, array gene last. Arrays are numpy's; `to`
     gives the same record in tensors.
@@ -172,13 +172,13 @@ class Strains:
 
     @classmethod
     def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]]) -> Self:
-        """Strains as lists of targets, without columns."""
+        """Make strains from lists of targets, without columns."""
         targets = np.fromiter(chain.from_iterable(strains), np.int32)
         return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64))
 
     @classmethod
     def from_matrix(cls, names: tuple[str, ...], genes_SK: NDArray[np.int32], **of: Any) -> Self:
-        """Strains as rows of targets, −1 where there is none; ``of`` are other fields."""
+        """Make strains from rows of targets, −1 where there is none; ``of`` are other fields."""
         present = genes_SK >= 0
         offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
         return cls(names, genes_SK[present], offsets, **of)
@@ -192,7 +192,7 @@ class Strains:
         phenotypes: Mapping[str, ArrayLike] | None = None,
         units: Mapping[str, str] | None = None,
     ) -> Self:
-        """Strains as lists of gene names.
+        """Make strains from lists of gene names.
 
         >>> from dglcell import Strains
         >>> strains = Strains.from_names([["b0008", "b2464"], ["b0727"]], phenotypes={"fitness": [0.1, 0.9]})
@@ -233,7 +233,7 @@ class Strains:
         phenotypes: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> Self:
-        """Strains as rows of a DataFrame.
+        """Make strains from the rows of a DataFrame.
 
         >>> import pandas as pd
         >>> from dglcell import Strains
@@ -263,7 +263,7 @@ class Strains:
         return len(self.offsets) - 1
 
     def with_(self, **changed: Any) -> Self:
-        """The record with other fields, which fit together and are not checked again."""
+        """Return the record with other fields, which fit together and are not checked again."""
         made = object.__new__(type(self))
         made.__dict__.update({part.name: getattr(self, part.name) for part in fields(self)} | changed)
         return made
@@ -271,22 +271,22 @@ class Strains:
     # Columns.
 
     def of_kind(self, kind: str) -> dict[str, Array]:
-        """Name → [S] values of the columns of a kind."""
+        """Return the columns of a kind: name → [S] values."""
         return {column.name: values for column, values in self.columns.items() if column.kind == kind}
 
     @property
     def phenotypes(self) -> dict[str, Array]:
-        """Phenotype → [S] float32; NaN where it was not measured."""
+        """Return the phenotypes: name → [S] float32, NaN where it was not measured."""
         return self.of_kind(PHENOTYPE)
 
     @property
     def rows(self) -> Array:
-        """[S] int64 numbers of the strains in their store."""
+        """Return the numbers of the strains in their store, [S] int64."""
         return self.columns[Column(ROW)]
 
     @cached_property
     def labels(self) -> Array:
-        """[S, T] the phenotypes side by side."""
+        """Return the phenotypes side by side, [S, T]."""
         columns = list(self.phenotypes.values())
         if len(columns) == 1:  # is a matrix as it is
             return columns[0][:, None]
@@ -298,7 +298,7 @@ class Strains:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """What each phenotype asks for: classification if all its labels are 0 or 1, else regression."""
+        """Return what each phenotype asks for: classification if all its labels are 0 or 1, else regression."""
         columns = self.phenotypes.values()
         binary = [bool(((values == 0) | (values == 1) | (values != values)).all()) for values in columns]
         return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
@@ -307,43 +307,46 @@ class Strains:
 
     @property
     def genotypes(self) -> list[list[str]]:
-        """The names of the deleted genes of each strain."""
+        """Return the names of the deleted genes of each strain."""
         genes = np.array(self.names, dtype=object)[self.targets]
         return [part.tolist() for part in np.split(genes, self.offsets[1:-1])] if len(self) else []
 
     @property
     def num_deletions(self) -> Array:
-        """[S] number of deleted genes of each strain."""
+        """Return the number of deleted genes of each strain, [S]."""
         return self.offsets[1:] - self.offsets[:-1]
 
     @cached_property
     def max_deletions(self) -> int:
-        """Most deletions of any strain, 0 without strains; of a batch an upper bound, known without waiting."""
+        """Return the most deletions of any strain, 0 without strains.
+
+        For a batch it is an upper bound, known without waiting for the device.
+        """
         parts = [self.offsets[i : i + PIECE + 1] for i in range(0, len(self), PIECE)]
         return max((int((ends[1:] - ends[:-1]).max()) for ends in parts), default=0)
 
     @cached_property
     def design(self) -> sparse.csr_matrix:
-        """[S, N] sparse matrix, 1 where the strain deletes the gene."""
+        """Return a sparse matrix, [S, N], that is 1 where the strain deletes the gene."""
         from scipy import sparse
 
         values, shape = np.ones(len(self.targets)), (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 
     def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
+        """Return the first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
         start = self.offsets[rows]
         a, b = self.targets[start].astype(np.int64), self.targets[start + 1].astype(np.int64)
         return np.minimum(a, b), np.maximum(a, b)
 
     def by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """For each number of deletions k the strains with it, and their genes, [n, k]."""
+        """Yield for each number of deletions k the strains with it and their genes, [n, k]."""
         for number in np.unique(self.num_deletions):
             rows = np.flatnonzero(self.num_deletions == number)
             yield rows, self.targets[self.offsets[rows][:, None] + np.arange(number)].astype(np.int64)
 
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Every pair of genes of every strain: the strains, and the two genes."""
+        """Return every pair of genes of every strain: the strains, and the two genes."""
         found = [
             (rows, genes[:, i], genes[:, j])
             for rows, genes in self.by_number()
@@ -355,7 +358,7 @@ class Strains:
 
     @cached_property
     def perturbations(self) -> GenotypeBatch:
-        """What the strains do to a cell graph, as integers, of a record in tensors."""
+        """Return what the strains do to a cell graph, as integers; the record has to be in tensors."""
         from dglcell.perturbation.genotype import GenotypeBatch
 
         return GenotypeBatch(self.targets.long(), self.offsets, self.max_deletions)
@@ -363,7 +366,7 @@ class Strains:
     # Other strains of the same form.
 
     def slice(self, start: int, stop: int) -> Self:
-        """Strains ``start`` to ``stop``, without copying."""
+        """Return strains ``start`` to ``stop``, without copying."""
         first, last = self.offsets[start], self.offsets[stop]
         return self.with_(
             targets=self.targets[first:last],
@@ -372,7 +375,7 @@ class Strains:
         )
 
     def take(self, rows: Array, size: int | None = None) -> Self:
-        """The strains at ``rows``, in that order; of tensors without synchronisation where ``size`` is given.
+        """Return the strains at ``rows``, in that order; with ``size``, tensors are gathered without synchronisation.
 
         Args:
             rows: [B] integers, on the same device.
@@ -407,7 +410,10 @@ class Strains:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """The strains of ``parts``, one part after the other, genes matched by name; NaN where one lacks a column."""
+        """Join the strains of ``parts``, one part after the other, with genes matched by name.
+
+        Values are NaN where a part lacks a column.
+        """
         names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
         place = {name: number for number, name in enumerate(names)}
         targets = [translated(part.targets, np.array([place[name] for name in part.names])) for part in parts]
@@ -427,39 +433,41 @@ class Strains:
         )
 
     def map(self, function: Callable[[Array], Array]) -> Self:
-        """The record with ``function`` of each array, which keeps its length."""
+        """Return the record with ``function`` applied to each array; it must keep the array's length."""
         columns = {column: function(values) for column, values in self.columns.items()}
         made = self.with_(targets=function(self.targets), offsets=function(self.offsets), columns=columns)
         made.__dict__["max_deletions"] = self.max_deletions
         return made
 
     def to(self, device: torch.device | str) -> Self:
-        """The record in tensors on ``device``."""
+        """Return the record in tensors on ``device``."""
         import torch
 
         return self.map(lambda values: torch.as_tensor(values).to(device))
 
     def numpy(self) -> Self:
-        """The record in arrays, of tensors on the host without copying."""
+        """Return the record in arrays; tensors on the host are not copied."""
         return self.map(np.asarray)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Return the device of the tensors."""
         return self.targets.device
 
     # Hashes and other forms.
 
     @property
     def sha256(self) -> str:
-        """Hash of the content, which the store of these strains has, too: equal whatever the order of ``names``."""
+        """Return the hash of the content, equal to that of these strains' store and independent of the order of
+        ``names``.
+        """
         vocabulary = Vocabulary.of(self.names)
         content = ContentHash(vocabulary, self.columns, self.units)
         content.update(self.num_deletions, translated(self.targets, vocabulary.indices(self.names)), self.columns)
         return content.hexdigest()
 
     def to_anndata(self) -> anndata.AnnData:
-        """The strains as annotated data, for Scanpy and other packages that read them.
+        """Return the strains as annotated data, for Scanpy and other packages that read them.
 
         Returns:
             A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene. ``obs``
@@ -485,7 +493,7 @@ class Strains:
 
 
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
-    """``mapping[targets]``, −1 where there is none; the same array where all keep their indices."""
+    """Return ``mapping[targets]``, −1 where there is none; it is the same array where all keep their indices."""
     if np.array_equal(mapping, np.arange(len(mapping))):
         return targets
     # numpy makes all indices int64 first, so a piece at a time.
@@ -496,16 +504,16 @@ def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDAr
 
 
 def target_dtype(names: int) -> np.dtype:
-    """Smallest of uint16 and uint32 that holds an index of so many names."""
+    """Return the smaller of uint16 and uint32 that holds an index of so many names."""
     return np.dtype("<u2" if names < 2**16 else "<u4")
 
 
 class ContentHash:
-    """A sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
+    """Compute a sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
 
     Args:
-        vocabulary: that targets are indices of.
-        columns: of the strains, in any order.
+        vocabulary: the names that targets are indices of.
+        columns: columns of the strains, in any order.
         units: phenotype → unit.
     """
 
@@ -530,14 +538,14 @@ class ContentHash:
             digest.update(np.ascontiguousarray(values))
 
     def columns(self) -> list[tuple[tuple[str, ...], str]]:
-        """The hash of each column so far."""
+        """Return the hash of each column so far."""
         return [(label, digest.hexdigest()) for label, digest in self._hashes.items()]
 
     def hexdigest(self) -> str:
-        """The hash of everything so far."""
+        """Return the hash of everything so far."""
         return content_hash(self._vocabulary, self._units, self.columns())
 
 
 def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tuple[tuple[str, ...], str]]) -> str:
-    """The hash of strains by those of their vocabulary and their columns."""
+    """Compute the hash of strains from those of their vocabulary and their columns."""
     return canonical_hash({"vocabulary": vocabulary, "units": units, "columns": columns})

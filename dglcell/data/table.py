@@ -1,4 +1,4 @@
-"""Tables of strains: which of their columns name deleted genes, and what their labels ask for."""
+"""Read tables of strains: find which of their columns name deleted genes, and what their labels ask for."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 GENES = "genes"
-"""A column of all deleted genes, separated by ``;``."""
+"""The column of this name holds all deleted genes, separated by ``;``."""
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
-"""A column of one deleted gene."""
+"""A column with such a name holds one deleted gene."""
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[int]:
-    """Positions of the gene columns, in order.
+    """Return the positions of the gene columns, in order.
 
     Args:
         header: column names.
-        where: the table is, for the message.
+        where: the place of the table, for the message.
 
     Raises:
         GenotypeError: there is none, or both forms are used.
@@ -46,7 +46,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
 
 
 def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str]]:
-    """The deleted genes of each row of a DataFrame; empty cells delete nothing.
+    """Return the deleted genes of each row of a DataFrame; empty cells delete nothing.
 
     Args:
         frame: a row per strain.
@@ -68,7 +68,7 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
 
 
 def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The deleted genes of each strain, as lists.
+    """Return the deleted genes of each strain, as lists.
 
     Raises:
         GenotypeError: a strain is a text.

@@ -1,4 +1,4 @@
-"""Label normalisation with statistics of the training part only."""
+"""Normalise labels with statistics of the training part only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
 
 
 class Normaliser(nn.Module):
-    """Normalised units of phenotypes; statistics are buffers and travel with checkpoints.
+    """Convert phenotypes to normalised units; statistics are buffers and travel with checkpoints.
 
     ========  ======================  =====================
     kind      shift                   scale
@@ -74,7 +74,7 @@ class Normaliser(nn.Module):
 
     @classmethod
     def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...], kind: str = "standard") -> Normaliser:
-        """Statistics of the training labels, NaN left out.
+        """Compute statistics of the training labels, with NaN left out.
 
         Raises:
             DataError: a phenotype has no training label, a single value, a spread that single precision cannot hold,
@@ -87,23 +87,23 @@ class Normaliser(nn.Module):
         return cls(kind, torch.stack(shifts), torch.stack(scales))
 
     def normalise(self, labels: Tensor) -> Tensor:
-        """Original → normalised units; [..., T]."""
+        """Convert original to normalised units, [..., T]."""
         return (labels - self.shift) / self.scale
 
     def expect(self, outputs: Tensor) -> Tensor:
-        """What a model predicts → normalised units; [..., T]."""
+        """Convert what a model predicts to normalised units, [..., T]."""
         return outputs.sigmoid() if self.kind == "logistic" else outputs
 
     def restore(self, outputs: Tensor) -> Tensor:
-        """What a model predicts → original units; [..., T]."""
+        """Convert what a model predicts to original units, [..., T]."""
         return self.expect(outputs) * self.scale + self.shift
 
 
 def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Shift and scale of one phenotype.
+    """Return the shift and scale of one phenotype.
 
     Args:
-        name: of the phenotype.
+        name: name of the phenotype.
         values: [n] float64, its training labels.
         kind: a key of ``STATISTICS``.
     """
@@ -122,7 +122,7 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 
 
 def _check_labels(name: str, number: float, low: float, high: float, kind: str) -> None:
-    """Refuse training labels that cannot be normalised: so many, from ``low`` to ``high``."""
+    """Refuse training labels that cannot be normalised; the arguments give their number and their range."""
     if number == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
     if low == high:

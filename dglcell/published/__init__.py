@@ -1,1 +1,1 @@
-"""Files that others publish: how they are fetched, checked and made into tables."""
+"""Fetch files that others publish, check them and make tables of them."""

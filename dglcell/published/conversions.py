@@ -1,4 +1,4 @@
-"""From the files of public repositories to the tables that are read here."""
+"""Convert the files of public repositories to the tables that the package reads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MARKER = "YDL227C"
 
 
 def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
-    """The content of a table, made from the files it was published in.
+    """Return the content of a table, made from the files it was published in.
 
     Args:
         name: a key of `CONVERSIONS`.
         originals: the downloaded files.
-        arguments: of the conversion.
+        arguments: arguments of the conversion.
     """
     if name == "copy":
         return originals[0].read_bytes()
@@ -31,12 +31,12 @@ def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) 
 
 
 def r_table(originals: Sequence[Path], variable: str, integers: Sequence[str] = ()) -> pd.DataFrame:
-    """A data frame of R; the columns ``integers``, which R keeps as floats, as whole numbers."""
+    """Convert a data frame of R; the columns ``integers``, which R keeps as floats, become whole numbers."""
     return _read_r(originals[0])[variable].astype(dict.fromkeys(integers, int))
 
 
 def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], decimals: int) -> pd.DataFrame:
-    """The pairs above the diagonal of a symmetric R matrix that have a score, sorted as text."""
+    """List the pairs above the diagonal of a symmetric R matrix that have a score, sorted as text."""
     import pandas as pd
 
     matrix = _read_r(originals[0])[variable].to_pandas()
@@ -50,7 +50,7 @@ def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], de
 
 
 def text_rows(originals: Sequence[Path], columns: Mapping[str, int], label: str, labels: Sequence[str]) -> pd.DataFrame:
-    """Columns of tables without a header, separated by blanks; the column ``label`` says which table a row is of."""
+    """Read columns of tables without header, separated by blanks; the column ``label`` names the table of each row."""
     import pandas as pd
 
     frames = []
@@ -61,7 +61,10 @@ def text_rows(originals: Sequence[Path], columns: Mapping[str, int], label: str,
 
 
 def trigenic_scores(originals: Sequence[Path]) -> pd.DataFrame:
-    """Scored crosses of the trigenic protocol: trigenic ones, sorted, then their digenic controls as they come."""
+    """List scored crosses of the trigenic protocol.
+
+    Trigenic ones come first, sorted, then their digenic controls in their own order.
+    """
     import pandas as pd
 
     frame = pd.read_csv(originals[0], sep="\t")
@@ -78,7 +81,7 @@ def trigenic_scores(originals: Sequence[Path]) -> pd.DataFrame:
 
 
 def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
-    """The cells of a matrix that are not 0, row by row: the name above the column, then the one beside the row."""
+    """List the cells of a matrix that are not 0, row by row: the name above the column, then the one beside the row."""
     import pandas as pd
 
     matrix = pd.read_csv(originals[0], sep="\t", index_col=0)
@@ -87,7 +90,7 @@ def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFr
 
 
 def gml_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
-    """Edges of a graph in GML. The first word of a node's label is its systematic name."""
+    """List the edges of a graph in GML. The first word of a node's label is its systematic name."""
     import pandas as pd
 
     text = originals[0].read_text(encoding="utf-8")
@@ -97,7 +100,7 @@ def gml_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame
 
 
 def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.DataFrame:
-    """A table of pairs for each channel, of genes numbered from 1, as one table with a column for each.
+    """Join a table of pairs for each channel, of genes numbered from 1, into one table with a column for each.
 
     The first of ``originals`` names the genes, in a dictionary of names to numbers from 0. Scores become whole
     thousandths; every pair stands in both orders, and is kept in that of its numbers.
@@ -116,7 +119,7 @@ def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.
 
 
 def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd.DataFrame:
-    """A table of weighted pairs for each channel, of genes numbered from 1, one below the other.
+    """Stack the tables of weighted pairs of all channels, of genes numbered from 1, one below the other.
 
     The first of ``originals`` lists the genes, one in a line.
     """
@@ -151,4 +154,4 @@ CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
         numbered_relations,
     )
 }
-"""What a recipe can name, besides ``copy``: name → from files to a table."""
+"""A recipe can name these conversions, besides ``copy``: name → function from files to a table."""

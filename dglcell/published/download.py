@@ -1,4 +1,4 @@
-"""Downloads over the network: from secure addresses, with errors that say what to do instead."""
+"""Download files over the network, from secure addresses, with errors that say what to do instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITS = (1.0, 5.0)
 
 
 def check_address(url: str, insecure: bool) -> None:
-    """Refuse an address from which anyone on the way could send another file, and those that are no address.
+    """Refuse an address from which anyone on the way could send another file, and text that is not an address.
 
     Args:
         url: https, or http.
@@ -48,14 +48,14 @@ def check_address(url: str, insecure: bool) -> None:
 
 
 def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool) -> None:
-    """Write to ``partial`` what is at an address. A transfer that breaks off is begun again, a few times.
+    """Download the content of an address to ``partial``. A transfer that breaks off is begun again, a few times.
 
     Args:
         url: the address.
         partial: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
         target: where the file is going to be, for messages.
-        name: what it is called, for messages.
-        insecure: see `check_address`.
+        name: the file's name, for messages.
+        insecure: take plain http from other machines as well, as in `check_address`.
 
     Raises:
         DataError: the address is not secure, or does not give a file.
@@ -90,6 +90,6 @@ def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool
 
 
 def _check_redirect(insecure: bool, response: Response, **_: object) -> None:
-    """An address may lead to another one."""
+    """Check an address to which another one redirects."""
     if response.is_redirect:
         check_address(urljoin(response.url, response.headers["Location"]), insecure)

@@ -1,4 +1,4 @@
-"""A file that others publish: where it lies, where it can be had, and whether it is the right one.
+"""Locate a file that others publish, say where it can be downloaded, and check that it is the right one.
 
 Nothing but a complete file with the right size and hash ever appears under its name, whether a connection breaks or the
 process is killed.
@@ -35,22 +35,22 @@ from dglcell.published.download import download
 log = logging.getLogger(__name__)
 
 ARCHIVES = "archives"
-"""Folder inside the raw folder for archives of which one file is used."""
+"""Archives of which one file is used are kept in this folder inside the raw folder."""
 
 DECLARED, FIRST_USE, UNCHECKED = "declared", "first use", "nothing to compare with"
-"""How it is known that a file is the right one: by its declared hash, by that of its first download, or not at all."""
+"""A file is known to be right by its declared hash, by the hash of its first download, or not at all."""
 
 RECORD_SUFFIX = ".fetched.json"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a table is made from files of public repositories.
+    """Describe how a table is made from files of public repositories.
 
     Attributes:
         convert: name of the conversion; see `dglcell.published.conversions`.
         originals: files that it is made from; each of a fixed version, with its hash.
-        arguments: of the conversion.
+        arguments: arguments of the conversion.
     """
 
     convert: str
@@ -60,11 +60,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Record:
-    """What is remembered of a download, in a JSON file beside it.
+    """Record a download, in a JSON file beside it.
 
     Attributes:
         url: where the file came from.
-        sha256: of its bytes.
+        sha256: hash of its bytes.
         size: in bytes.
         fetched: date and time, UTC.
         trust: `DECLARED` or `FIRST_USE`.
@@ -79,12 +79,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Found:
-    """A file that is here, and the right one as far as that can be known.
+    """Locate a file that is here, and that is the right one as far as that can be known.
 
     Attributes:
-        file: what it is.
+        file: the file's description.
         path: where it is.
-        sha256: of its bytes as published.
+        sha256: hash of its bytes as published.
         trust: `DECLARED`, `FIRST_USE` or `UNCHECKED`.
         downloaded: whether it was not here before.
     """
@@ -96,13 +96,13 @@ class Found:
     downloaded: bool = False
 
     def provenance(self) -> dict[str, Any]:
-        """Its hash and what that was compared with, as plain containers."""
+        """Return the file's hash and what that was compared with, as plain containers."""
         return {"sha256": self.sha256, "trust": self.trust}
 
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file as its publisher offers it.
+    """Describe a file as its publisher offers it.
 
     In the raw folder a copy packed with gzip, ``path`` with ``.gz`` at its end, is as good as the file: what is
     declared of the file is then compared with its content.
@@ -110,14 +110,14 @@ class PublishedFile:
     Attributes:
         path: absolute, or relative to the working or the raw folder; with ``/`` between folders.
         urls: where it can be downloaded, tried in this order; none where only a copy by hand will do.
-        sha256: of its bytes. None where the publisher states none: the hash of the first download is then recorded
+        sha256: hash of its bytes. None where the publisher states none: the hash of the first download is then recorded
             beside the file, and every later one has to agree with it (trust on first use).
         size: in bytes, where it is known.
         content: sha256 of what a gzip file holds that is packed here: a file with this content is right, whatever its
             bytes, which depend on the zlib that packed it.
         member: if the addresses lead to an archive (.zip, .tgz), the file in it.
-        archive_sha256: of that archive, where it is known.
-        made: how it is made from other files, if it is.
+        archive_sha256: hash of that archive, where it is known.
+        made: recipe by which it is made from other files, if it is.
         part: a part of it, put there by hand, which is used where it is there.
         copies: files that are used where it is not there.
         description: what it holds, in a sentence or two.
@@ -141,12 +141,12 @@ class PublishedFile:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Return the last part of the file's path."""
         return Path(self.path).name
 
     @property
     def downloads(self) -> tuple[PublishedFile, ...]:
-        """What is downloaded to have it: the file, its archive, those that it is made from, or nothing."""
+        """Return what is downloaded to have the file: the file, its archive, those that it is made from, or nothing."""
         if self.made is not None:
             return self.made.originals
         if self.member:
@@ -155,15 +155,15 @@ class PublishedFile:
 
     @property
     def addresses(self) -> list[str]:
-        """All that it can be downloaded from; nothing where only a copy by hand will do."""
+        """Return all addresses to download the file from; none where only a copy by hand will do."""
         return [url for file in (*self.downloads, *self.copies) for url in file.urls]
 
     def origin(self) -> dict[str, Any]:
-        """Who made it and where it is, as plain containers."""
+        """Return who made the file and where it is, as plain containers."""
         return {"citation": self.citation, "licence": self.licence, "url": self.urls[0] if self.urls else None}
 
     def is_here(self, raw: str | Path | None = None) -> bool:
-        """Whether it, a packed copy, or one of its other copies is there; its hash is not looked at.
+        """Return whether the file, a packed copy, or one of its other copies is there; its hash is not looked at.
 
         Args:
             raw: the raw folder; see `find_raw`.
@@ -171,7 +171,7 @@ class PublishedFile:
         return self._locate(raw) is not None
 
     def find(self, raw: str | Path | None = None) -> Found:
-        """Where it is, once its hash agrees with the one that is declared, or recorded of its download.
+        """Return where the file is, once its hash agrees with the one that is declared, or recorded of its download.
 
         Args:
             raw: the raw folder; see `find_raw`.
@@ -208,7 +208,7 @@ class PublishedFile:
         return self._compare(path, path, f"remove it{source}")
 
     def fetch(self, folder: str | Path, *, insecure: bool = False) -> Found:
-        """The file inside ``folder``, downloaded or made unless it or a copy is there; checked in either case.
+        """Put the file into ``folder``: download or make it unless it or a copy is there, and check it in either case.
 
         A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
         stays in `ARCHIVES`.
@@ -285,7 +285,7 @@ class PublishedFile:
         return self._keep(folder / self.path, lambda partial: partial.write_bytes(packed), None)
 
     def _keep(self, target: Path, write: Callable[[Path], object], url: str | None) -> Found:
-        """Put in place what ``write`` writes to a path, once it is the right file; a download is recorded."""
+        """Put the file that ``write`` writes in place, once it is the right one; a download is recorded."""
         with atomic_file(target) as partial:
             write(partial)
             do = f"download it again from {url}" if url else "correct the declared hash"
@@ -299,7 +299,7 @@ class PublishedFile:
         return replace(found, downloaded=True)
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
-        """Compare the bytes at ``at``, which are ``target`` or are going to be."""
+        """Compare the bytes at ``at``, which are ``target`` or will become it."""
         if self.sha256 is not None and target.name == f"{self.name}.gz":
             return Found(self, target, _check_content(at, target, self.sha256, do), DECLARED)
         sha256, size, record = sha256_file(at), at.stat().st_size, read_record(target)
@@ -333,7 +333,7 @@ class PublishedFile:
 
 
 def _check_content(at: Path, target: Path, expected: str, do: str) -> str:
-    """The sha256 of what a gzip file holds, once it is the expected one."""
+    """Return the sha256 of a gzip file's content, once it has been compared with the expected one."""
     try:
         with gzip.open(at) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -350,12 +350,12 @@ def _check_content(at: Path, target: Path, expected: str, do: str) -> str:
 
 
 def record_path(path: Path) -> Path:
-    """Where the record of the download at ``path`` is."""
+    """Return the path of the record of the download at ``path``."""
     return path.with_name(path.name + RECORD_SUFFIX)
 
 
 def read_record(path: Path) -> Record | None:
-    """The record of the download at ``path``; None where there is none, as for a file that was put there by hand.
+    """Read the record of the download at ``path``; None where there is none, as for a file that was put there by hand.
 
     Raises:
         DataError: it cannot be read.
@@ -375,7 +375,7 @@ def read_record(path: Path) -> Record | None:
 
 @contextmanager
 def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
-    """A file inside a zip or tar archive, whatever folder of the archive it is in.
+    """Open a file inside a zip or tar archive, whatever folder of the archive it is in.
 
     Raises:
         DataError: the archive is damaged, or does not hold one such file.
@@ -408,21 +408,21 @@ def _only(names: list[str], name: str, archive: Path) -> str:
 
 
 def download_size(files: Iterable[PublishedFile]) -> int:
-    """Bytes of files, each counted once; 0 where that of one is not known."""
+    """Return the bytes of files, each counted once; 0 where the size of one is not known."""
     sizes = {file.path: file.size for file in files}
     return 0 if None in sizes.values() else sum(size or 0 for size in sizes.values())
 
 
-# In words.
+# Descriptions of files in words.
 
 
 def format_found(found: Found) -> str:
-    """Where a file is, its hash, and what that was compared with."""
+    """Say where a file is, its hash, and what that was compared with."""
     how = "downloaded" if found.downloaded else "was here"
     return f"{found.path}  {found.path.stat().st_size:,} bytes, {how}\n    {format_hash(found.sha256, found.trust)}"
 
 
 def format_hash(sha256: str, trust: str, digits: int = 64) -> str:
-    """A hash and what it was compared with."""
+    """Format a hash and what it was compared with."""
     words = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
     return f"sha256 {sha256[:digits]} ({words.get(trust, trust)})"

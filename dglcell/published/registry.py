@@ -1,4 +1,4 @@
-"""All published files that are known by name; they are declared in ``files.yaml``."""
+"""Collect all published files that are known by name; they are declared in ``files.yaml``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import yaml
 from dglcell.published.file import PublishedFile, Recipe
 
 ORIGINALS = "originals"
-"""Folder inside the raw folder for what tables are made from."""
+"""Files from which tables are made are kept in this folder inside the raw folder."""
 
 
 def read_declarations(package: str, name: str) -> dict[str, Any]:
-    """The content of a YAML file inside a package."""
+    """Read a YAML file inside a package."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     content: dict[str, Any] = yaml.load(
         importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8"), Loader=loader
@@ -31,7 +31,7 @@ def _file(path: str, fields: dict[str, Any]) -> PublishedFile:
 
 
 def _original(url: str, sha256: str, size: int) -> PublishedFile:
-    """A file of a repository; its owner and name keep it apart from others."""
+    """Make a file of a repository; the repository's owner and name keep it apart from others."""
     _, _, _, owner, repository, *_, name = url.split("/")
     return PublishedFile(f"{ORIGINALS}/{owner}+{repository}/{name}", (url,), sha256, size)
 
@@ -44,4 +44,4 @@ def _files() -> dict[str, PublishedFile]:
 
 
 FILES = _files()
-"""Path in the raw folder → file."""
+"""Published files by their path in the raw folder."""

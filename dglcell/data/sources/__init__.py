@@ -1,4 +1,4 @@
-"""Data sources: where strains come from. Each is imported when it is used, so that none needs what another needs."""
+"""Load strains from data sources. Each source is imported when it is used, so that none needs what another needs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 COMPUTED = ("insilico", "csv", "union")
-"""Sources that are no laboratory screens."""
+"""These sources are not laboratory screens."""
 
 
 @dataclass
 class SourceConfig:
-    """Which source, and the options of each kind; those of the other kinds are not used.
+    """Choose a source and set the options of each kind; the options of the other kinds are not used.
 
     Attributes:
         name: ``insilico``, ``csv``, ``union``, the name of a laboratory screen, or ``MODULE:CLASS`` of your own.
@@ -81,13 +81,13 @@ class SourceConfig:
 
     @property
     def shaping(self) -> dict[str, Any]:
-        """The options in use, as plain containers, but for those that change no strain."""
+        """Return the options in use, as plain containers, without those that change no strain."""
         own = self.own()
         options = own.config if own else getattr(self, self.name, self.laboratory)
         return {name: value for name, value in asdict(options).items() if name != "processes"}
 
     def own(self) -> Source | None:
-        """The source, where it is a class of one's own.
+        """Make the source, where it is a class of the user's own.
 
         Raises:
             ConfigError: the class or an option is wrong.
@@ -137,7 +137,9 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
 
 
 def _load_own(source: Source, config: SourceConfig, raw: str | None) -> Strains:
-    """The strains of a class of one's own, with the name and options of the source and hashes of its files."""
+    """Load the strains of a user's own class; their provenance gets the source's name and options and hashes of its
+    files.
+    """
     table = source.load(raw)
     files = {path.name: sha256_file(path) for path in _files_of(source, raw)}
     provenance = replace(table.provenance, source=config.name, parameters=config.shaping)
@@ -145,12 +147,12 @@ def _load_own(source: Source, config: SourceConfig, raw: str | None) -> Strains:
 
 
 def _files_of(source: Source, raw: str | None) -> list[Path]:
-    """The file of its class, and those that it reads."""
+    """Return the file of the source's class, and the files that it reads."""
     return [Path(inspect.getfile(type(source))), *source.files(raw)]
 
 
 def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
-    """Files of a source that its user may edit, as far as they are here.
+    """Return the files of a source that its user may edit, as far as they are here.
 
     Published screens and models of the catalogue are checked against their sha256 when they are read, and shipped
     models come with cobra.
@@ -175,15 +177,15 @@ def _own_files(name: str, csv: CsvConfig, laboratory: LaboratoryConfig) -> list[
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A line of ``dglcell data list``.
+    """Hold a line of ``dglcell data list``.
 
     Attributes:
-        name: for ``SourceConfig.name``.
+        name: the value of ``SourceConfig.name``.
         organism: whose strains it holds.
         description: what it holds.
         citation: the publication.
         licence: as stated by the source.
-        size: how many rows or strains.
+        size: number of rows or strains.
         available: whether it can be loaded here and now.
         download: bytes to download, 0 where the size is not known; None where there is nothing to download.
     """
@@ -199,7 +201,7 @@ class SourceInfo:
 
 
 def list_sources(raw: str | None = None) -> list[SourceInfo]:
-    """All sources, and whether their files are there.
+    """List all sources, and say whether their files are there.
 
     Args:
         raw: folder of raw files; the environment variable ``DGLCELL_RAW`` where None.

@@ -1,4 +1,4 @@
-"""What an experiment says about where its strains come from."""
+"""Define the configuration of where an experiment's strains come from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Difference = Annotated[float, positive(do="use null for any")]
 
 @dataclass
 class ConflictConfig:
-    """Rows of the same genes that contradict each other, in phenotypes with p-values. They are always counted.
+    """Configure what happens to rows of the same genes that contradict each other, in phenotypes with p-values.
+
+    Such rows are always counted.
 
     Two rows contradict each other if both are significant and of opposite sign, or if they differ by more than
     ``difference``. The default is the distance between the cut-offs −0.08 and 0.08, at which Costanzo et al. (2016)
@@ -59,7 +61,7 @@ Decimal = Annotated[str, one_of(*DECIMALS)]
 
 @dataclass
 class CsvConfig:
-    """A table of strains, one per row, with a header; plain or gzipped.
+    """Configure a table of strains, one per row, with a header; it may be plain or gzipped.
 
     Attributes:
         path: the file; a relative path is also searched in the raw folder.
@@ -103,7 +105,7 @@ class CsvConfig:
         """Check the keys against each other.
 
         Args:
-            where: this section is, for the message.
+            where: the name of this section, for the message.
 
         Raises:
             ConfigError: a key is missing or wrong.
@@ -130,7 +132,7 @@ class CsvConfig:
 
 
 LONGEST_SOLVE = 1_000_000
-"""Seconds; GLPK counts milliseconds in 32 bits."""
+"""The longest time limit, in seconds: GLPK counts milliseconds in 32 bits."""
 
 
 def _is_amount(text: str) -> bool:
@@ -138,7 +140,7 @@ def _is_amount(text: str) -> bool:
 
 
 def less_than(limit: float) -> Check:
-    """Numbers must be smaller."""
+    """Require that numbers are smaller than this."""
     return must(lambda number: number < limit, "is too large", f"less than {limit}")
 
 
@@ -150,7 +152,7 @@ Amount = Annotated[
 
 @dataclass
 class InSilicoConfig:
-    """An in-silico screen.
+    """Configure an in-silico screen.
 
     Attributes:
         model: a model that cobra includes (``textbook``, ``iJO1366``) or a model file.
@@ -230,19 +232,19 @@ ALL, ANY = "all", "any"
 
 
 def check_arrays(key: str, arrays: list[str]) -> None:
-    """Refuse arrays that there are not."""
+    """Refuse arrays that do not exist."""
     stray = [array for array in arrays if array not in ARRAY_TYPES]
     if stray:
         raise ConfigError(f"`{key}` names unknown arrays", got=listing(stray), expected=f"among {listing(ARRAY_TYPES)}")
 
 
 EVERY_SCREEN = ("missing", "replicates", "conflicts", "keep_marker_locus", "p_below", "genes", "genes_required")
-"""Keys that apply whatever the file looks like."""
+"""These keys apply to every screen, whatever its file looks like."""
 
 
 @dataclass
 class LaboratoryConfig:
-    """Which rows of a laboratory screen are used, and how they become strains.
+    """Configure which rows of a laboratory screen are used, and how they become strains.
 
     A key is refused if the file of the screen has no data for it.
 
@@ -286,7 +288,7 @@ class LaboratoryConfig:
         Args:
             screen: its name.
             options: the keys that apply to it, besides ``EVERY_SCREEN``.
-            key: where this section is, for the message.
+            key: the name of this section, for the message.
 
         Raises:
             ConfigError: a key was set that does not apply.

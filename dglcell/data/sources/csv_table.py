@@ -1,4 +1,4 @@
-"""Strain tables from text files with a header, one row per strain."""
+"""Read strain tables from text files with a header, one row per strain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 
 MISSING = ("", "na", "n/a", "nan")
-"""Cells that always mean "not measured", in small or capital letters."""
+"""These cells always mean "not measured", in small or capital letters."""
 
 
 def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -43,7 +43,7 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
 
 
 def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a table of strains; arguments and errors of ``load_csv``."""
+    """Read the rows of a table of strains; arguments and errors are those of ``load_csv``."""
     config.validate()
     path = find_raw(config.path, raw)
     provenance = Provenance(
@@ -56,7 +56,7 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
 
 
 def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path | None]:
-    """The alias table of a configuration, and its file.
+    """Read the alias table of a configuration, and return it with its file.
 
     Raises:
         DataError: the file is not there.
@@ -120,7 +120,7 @@ def measure_rows(
 def _measured(
     rows: Rows, phenotypes: Mapping[str, Column], wrong: NDArray[np.bool_], config: CsvConfig, mistakes: Mistakes
 ) -> NDArray[np.bool_]:
-    """[rows] whether a row has at least one phenotype; it may lack one, or only ``wrong`` ones."""
+    """Return which rows have at least one phenotype, [rows]; a row may lack one, or have only ``wrong`` ones."""
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
     columns = list(config.phenotypes.values())
     if not (measured | wrong).any():
@@ -144,13 +144,13 @@ def _measured(
 def _numbers(
     rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig, mistakes: Mistakes
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-    """Columns of finite numbers, NaN where there is none; and [rows] whether a cell is wrong."""
+    """Return columns of finite numbers, NaN where there is none, and which rows have a wrong cell, [rows]."""
     numbers, wrong = {}, np.zeros(len(rows), dtype=bool)
     words = [repr(word) for word in dict.fromkeys(["", "NA", "N/A", "NaN", *config.na_values])]
     for name, column in columns.items():
         cells = rows.column(column, key)
         values, missing = read_numbers(cells, config.decimal, config.na_values)
-        # A number beyond float32 would become infinite in the table.
+        # A number beyond the range of float32 would become infinite in the table.
         bad = ~missing & ~(np.abs(values) <= np.finfo(np.float32).max)
         commas = config.decimal == "." and cells[bad].str.strip().str.fullmatch(r"[+-]?\d+,\d+").mean() > 0.5
         mistakes.add(
@@ -168,10 +168,10 @@ def _numbers(
 
 
 def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tuple[Column, NDArray[np.bool_]]:
-    """The numbers of a column of text.
+    """Read the numbers of a column of text.
 
     Args:
-        cells: of the column.
+        cells: the cells of the column.
         decimal: point or comma.
         na_values: cells that mean "not measured", beside those of ``MISSING``.
 
@@ -183,6 +183,6 @@ def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tu
     cells = cells.str.strip()
     missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
     if decimal == ",":
-        # A point would be a mark of thousands.
+        # A point would separate thousands, so such a cell is no number.
         cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
     return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing

@@ -1,4 +1,4 @@
-"""Everything that is wrong with one's own table of strains, found in one pass, and a copy without it."""
+"""Find everything that is wrong with a user's own table of strains in one pass, and write a copy without it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
 
 MOST_SHOWN = 200
-"""Faults that a message lists."""
+"""A message lists at most so many faults."""
 
 SHOWN_LINES = 8
-"""Lines that share a fault and are named."""
+"""A message names at most so many of the lines that share a fault."""
 
 SPREAD = 3.0
-"""Standard deviations, estimated by the median deviation, by which rows of the same genes may differ."""
+"""Rows of the same genes may differ by so many standard deviations, estimated by the median deviation."""
 
 NEARLY_ALL, FEW_BLANK = 0.95, 20
 """Where so large a part of the rows fill all columns of genes, and fewer rows than that do not, a blank is a fault."""
@@ -34,13 +34,13 @@ NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong in rows of a table.
+    """Describe something that is wrong in rows of a table.
 
     Attributes:
-        rows: by number, from 0.
-        what: is wrong; the end of a sentence that begins with the lines.
-        column: whose cells the copy without faults changes; the rows are left out of it where None.
-        cell: what the copy has there.
+        rows: the numbers of the rows, from 0.
+        what: the fault in words; it ends a sentence that begins with the lines.
+        column: the column whose cells the copy without faults changes; where None, the copy leaves the rows out.
+        cell: the text of these cells in the copy.
         word: a cell that may mean "not measured".
     """
 
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What the columns of a table hold.
+    """Say what the columns of a table hold.
 
     Attributes:
         genes: columns of genes.
@@ -71,7 +71,7 @@ class TableColumns:
 
 
 class FaultsError(DataError):
-    """A table has faults; the message lists them line by line, however many letters that takes."""
+    """Report that a table has faults; the message lists them line by line, however long it gets."""
 
     def __init__(self, rows: Rows, faults: Sequence[Fault], do: str) -> None:
         bad = len({row for fault in faults for row in fault.rows})
@@ -82,7 +82,7 @@ class FaultsError(DataError):
 
 
 def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
-    """A line for each fault."""
+    """Return a line for each fault."""
     said = []
     for fault in faults:
         lines = rows.lines[list(fault.rows)]
@@ -91,19 +91,19 @@ def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
 
 
 def na_options(faults: Sequence[Fault]) -> str:
-    """What to add to a command so that words are read as "not measured"; safe to paste into a shell."""
+    """Return what to add to a command so that words are read as "not measured"; it is safe to paste into a shell."""
     words = dict.fromkeys(fault.word for fault in faults if fault.word is not None)
     return " ".join(shlex.quote(f"--na-values={word}") for word in words)
 
 
 def find_faults(rows: Rows, columns: TableColumns, strains: Written, genes: Vocabulary) -> list[Fault]:
-    """All faults, in the order of their first lines.
+    """Return all faults, in the order of their first lines.
 
     Args:
         rows: the table.
-        columns: what its columns hold.
-        strains: its genes.
-        genes: of the cell graph, with what else they are called.
+        columns: the meaning of its columns.
+        strains: the genes that its rows delete.
+        genes: the genes of the cell graph, with their other names.
     """
     numbers = {name: read_numbers(rows.frame[name], columns.decimal, columns.na_values) for name in columns.phenotypes}
     found = [*_faulty_genes(strains, genes), *_blank_genes(rows, columns, strains)]
@@ -114,7 +114,7 @@ def find_faults(rows: Rows, columns: TableColumns, strains: Written, genes: Voca
 
 
 def write_clean(rows: Rows, faults: Sequence[Fault], file: Path) -> int:
-    """Write a table without faults as CSV: cells that are mended or emptied, rows that are left out.
+    """Write a table without its faults as CSV: cells are mended or emptied, and rows are left out.
 
     Returns:
         how many rows were left out.
@@ -132,12 +132,12 @@ def write_clean(rows: Rows, faults: Sequence[Fault], file: Path) -> int:
     return int(out.sum())
 
 
-# Genes.
+# Faults of genes.
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the rows of a table delete.
+    """Hold what the rows of a table delete.
 
     Attributes:
         rows: names of each row, without blanks around them.
@@ -157,8 +157,8 @@ class Written:
 
         Args:
             rows: the table.
-            columns: of genes.
-            genes: of the cell graph, with what else they are called.
+            columns: the columns of genes.
+            genes: the genes of the cell graph, with their other names.
             aliases: more names of genes.
 
         Raises:
@@ -177,7 +177,7 @@ class Written:
         return cls(written, meant, unknown, frozenset([*ambiguous, *several]))
 
     def found(self, row: int) -> list[str]:
-        """Systematic names of a row."""
+        """Return the systematic names of a row."""
         return [self.meant[name] for name in self.rows[row]]
 
 
@@ -202,7 +202,7 @@ def _faulty_genes(strains: Written, genes: Vocabulary) -> Iterator[Fault]:
 
 
 def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterator[Fault]:
-    """Rows with a blank gene that stand out; a screen with single deletions on purpose has more of them."""
+    """Return rows whose blank gene stands out; a screen with single deletions on purpose has more such rows."""
     wanted = len(columns.genes)
     fewer = [row for row, written in enumerate(strains.rows) if 0 < len(written) < wanted]
     full = sum(len(written) == wanted for written in strains.rows)
@@ -217,7 +217,7 @@ def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterato
         yield Fault(tuple(found), f"{names} {'are' if ' and ' in names else 'is'} blank, {others}")
 
 
-# Numbers.
+# Faults of numbers.
 
 
 def _faulty_numbers(
@@ -241,7 +241,9 @@ def _faulty_numbers(
 
 
 def _contradictions(rows: Rows, strains: Written, column: str, values: NDArray[np.float64]) -> Iterator[Fault]:
-    """Rows of the same genes whose values differ by more than different strains do, and than half of the effect."""
+    """Return rows of the same genes whose values differ by more than different strains do, and by more than half the
+    effect.
+    """
     known = values[np.isfinite(values)]
     if len(known) < 2:
         return

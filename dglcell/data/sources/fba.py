@@ -1,4 +1,4 @@
-"""Flux balance analysis of blocked-reaction sets: a linear program each, in several processes where that pays."""
+"""Solve a linear program of flux balance for each blocked-reaction set, in several processes where that pays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FluxProblem:
-    """The arrays of one flux balance problem; small enough to send to another process.
+    """Hold the arrays of one flux balance problem; they are small enough to send to another process.
 
     Attributes:
         shape: (metabolites, reactions).
@@ -61,7 +61,7 @@ class FluxProblem:
 
     @classmethod
     def of(cls, model: Model, *, tolerance: float, time_limit: float) -> FluxProblem:
-        """The problem of a cobra model.
+        """Read the problem of a cobra model.
 
         Raises:
             DataError: the model minimises, has no linear objective, or has constraints beyond its mass balances.
@@ -79,7 +79,7 @@ class FluxProblem:
                 expected=f"{len(model.metabolites):,}, one per metabolite",
                 do="remove the extra constraints",
             )
-        # Here, because the processes that solve need no cobra.
+        # The import is here because the processes that solve need no cobra.
         from cobra.util.array import create_stoichiometric_matrix
         from cobra.util.solver import linear_reaction_coefficients
 
@@ -101,7 +101,7 @@ class FluxProblem:
 
 @dataclass(frozen=True)
 class Solution:
-    """The optimum of one linear program.
+    """Hold the optimum of one linear program.
 
     Attributes:
         value: optimal objective; 0 if infeasible, NaN if the solver gave up.
@@ -115,7 +115,7 @@ class Solution:
 
 
 class FluxSolver:
-    """GLPK with the wild type's problem and basis.
+    """Run GLPK with the wild type's problem and basis.
 
     Raises:
         DataError: the wild type has no optimum.
@@ -139,7 +139,7 @@ class FluxSolver:
             )
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
-        """Optimum with the reactions ``blocked`` (indices) held at zero flux.
+        """Return the optimum with the reactions ``blocked`` (indices) held at zero flux.
 
         An answer other than an optimum is asked for a second time, with the presolver and its own time limit, before
         it is believed: a wrong "infeasible" would be a wrong lethal.
@@ -224,22 +224,26 @@ def _start_worker(problem: FluxProblem, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone: its queue would never end."""
+    """End this process when the process that started it is gone, because its queue would never end."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
 
 
 def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
-    """Packed, because few bytes go out at once: who reads would wait for the rest from a process that was killed."""
+    """Solve blocked sets and pack the solutions.
+
+    Few bytes go out at once, because a reader would wait for the rest from a process that was killed.
+    """
     assert _solver is not None
     return zlib.compress(pickle.dumps([_solver.solve(reactions) for reactions in blocked]))
 
 
 @contextmanager
 def _signals_left_to_this_process() -> Iterator[None]:
-    """Signals that may be sent to all processes of a job do not reach those that are started within it, and reach
-    this one at its end.
+    """Block signals that may be sent to all processes of a job.
+
+    They do not reach processes that are started within the block, and reach this process when it ends.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
     try:
@@ -251,9 +255,9 @@ def _signals_left_to_this_process() -> Iterator[None]:
 def _solve_in_processes(
     problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
 ) -> Iterator[Solution]:
-    """Solutions in order, with at most ``AHEAD`` chunks per process being solved or waiting."""
+    """Yield solutions in order, with at most ``AHEAD`` chunks per process being solved or waiting."""
     with _signals_left_to_this_process():
-        # The pool needs it. Python 3.11 ends the block on SIGINT and SIGTERM when it starts it: before any worker.
+        # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
         resource_tracker.ensure_running()
         pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(problem, os.getpid()))
     waiting: deque[Future[bytes]] = deque()
@@ -296,9 +300,9 @@ def solve_all(
     processes: int,
     advance: Callable[[], None],
 ) -> Generator[Solution, None, None]:
-    """Solve the blocked sets, in order; in several processes where that is worth starting them.
+    """Solve the blocked sets in order, in several processes where that is worth starting them.
 
-    To be closed where its user leaves it early: the other processes end then.
+    Close the iterator if you leave it early, so that the other processes end.
 
     Args:
         solver: of ``problem``, in this process.

@@ -1,4 +1,4 @@
-"""Growth of every strain of a deletion screen with as few linear programs as possible, exactly.
+"""Compute growth of every strain of a deletion screen exactly, with as few linear programs as possible.
 
 Three facts save nearly all of them:
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnockoutRules:
-    """The distinct GPRs of a model.
+    """Hold the distinct GPRs of a model.
 
     Reactions that share a rule are blocked together, so a strain's metabolism is determined by one bit per rule.
 
@@ -54,7 +54,7 @@ class KnockoutRules:
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
-        """The rules of a model, in the order of its reactions."""
+        """Read the rules of a model, in the order of its reactions."""
         bodies: dict[str, ast.expr] = {}
         members: dict[str, list[int]] = {}
         for index, reaction in enumerate(model.reactions):
@@ -72,11 +72,11 @@ class KnockoutRules:
 
     @property
     def width(self) -> int:
-        """Bytes of a packed row: one bit per rule."""
+        """Return the bytes of a packed row: it has one bit per rule."""
         return (len(self.rules) + 7) // 8
 
     def blocked(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Rules that are false once a strain's genes are deleted.
+        """Return the rules that are false once a strain's genes are deleted.
 
         Args:
             sets: [S, k] gene indices; k may be 0.
@@ -94,17 +94,17 @@ class KnockoutRules:
         return np.ascontiguousarray(np.packbits(blocked_RS, axis=0).T)
 
     def pack(self, active: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Rules with at least one active reaction: [number of reactions] bool → [W] packed bits."""
+        """Pack the rules with at least one active reaction: [number of reactions] bool → [W] packed bits."""
         return np.packbits(np.array([active[reactions].any() for reactions in self.reactions], dtype=bool))
 
     def reactions_of(self, packed: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Indices of the reactions whose rules are set in one packed row [W]."""
+        """Return the indices of the reactions whose rules are set in one packed row [W]."""
         chosen = np.flatnonzero(np.unpackbits(packed, count=len(self.rules)))
         return np.concatenate([self.reactions[r] for r in chosen]) if len(chosen) else np.zeros(0, dtype=np.int64)
 
 
 def _fails(rule: ast.expr, deleted: dict[str, NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """[S] whether the rule is false: a complex fails with any of its parts, alternatives fail together."""
+    """Return whether the rule is false, [S]: a complex fails with any of its parts, alternatives fail together."""
     if isinstance(rule, ast.Name):
         return deleted[rule.id]
     if not isinstance(rule, ast.BoolOp):
@@ -127,14 +127,14 @@ RESOLUTION = 1e-6
 
 
 def digenic(f_ij: Fitness, f_i: Fitness, f_j: Fitness) -> Fitness:
-    """epsilon_ij = f_ij − f_i f_j, elementwise. [S] each."""
+    """Compute epsilon_ij = f_ij − f_i f_j elementwise; arguments and result are [S] each."""
     return f_ij - f_i * f_j
 
 
 def trigenic(
     f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness], pairs: tuple[Fitness, Fitness, Fitness]
 ) -> Fitness:
-    """tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
+    """Compute tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
 
     Args:
         f_ijk: [S] fitness of the triple mutants.
@@ -148,7 +148,7 @@ def trigenic(
 
 
 def snap(values: Fitness, *levels: float) -> Fitness:
-    """Set values within :data:`RESOLUTION` of one of ``levels`` to that level; NaN stays."""
+    """Set values within :data:`RESOLUTION` of one of ``levels`` to that level; NaN stays NaN."""
     snapped = values.copy()
     for level in levels:
         snapped[np.abs(values - level) < RESOLUTION] = level
@@ -156,7 +156,7 @@ def snap(values: Fitness, *levels: float) -> Fitness:
 
 
 def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """[S] whether a strain does not grow: relative fitness below :data:`RESOLUTION`."""
+    """Return whether a strain does not grow, [S]: its relative fitness is below :data:`RESOLUTION`."""
     return fitness < RESOLUTION
 
 
@@ -166,7 +166,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True)
 class Level:
-    """The strains with k deletions.
+    """Hold the strains with k deletions.
 
     Attributes:
         sets: [S, k] gene indices, ascending within a row; rows distinct and in lexicographic order.
@@ -179,12 +179,12 @@ class Level:
     genes: int
 
     def find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Solutions of strains [M, k] of this level; genes ascending within a row."""
+        """Return the solutions of strains [M, k] of this level; genes are ascending within a row."""
         return self.solutions[np.searchsorted(row_keys(self.sets, self.genes), row_keys(sets, self.genes))]
 
 
 def row_keys(sets: NDArray[np.int32], genes: int) -> NDArray[np.int64]:
-    """[S] one integer per row of [S, k], in lexicographic order; k ≤ 3 for up to two million genes."""
+    """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million genes."""
     keys = np.zeros(len(sets), dtype=np.int64)
     for column in sets.T:
         keys = keys * genes + column
@@ -192,17 +192,17 @@ def row_keys(sets: NDArray[np.int32], genes: int) -> NDArray[np.int64]:
 
 
 def distinct_rows(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
-    """Rows with ascending genes, each once, in lexicographic order."""
+    """Return rows with ascending genes, each once, in lexicographic order."""
     ascending = np.sort(sets, axis=1)
     _, first = np.unique(row_keys(ascending, genes), return_index=True)
     return ascending[first]
 
 
 class Growth:
-    """Solves levels and remembers every blocked set.
+    """Solve levels and remember every blocked set.
 
     Attributes:
-        rules: which reactions a gene set blocks.
+        rules: the rules that tell which reactions a gene set blocks.
         counts: strains by the way their growth was found (``linear_programs``, ``same_blocked_reactions``,
             ``subset_optimum``), and programs that ended without an answer (``time_outs``, ``failures``).
     """
@@ -227,22 +227,22 @@ class Growth:
 
     @property
     def wild_type(self) -> float:
-        """Growth of the wild type, in the units of the model's objective (1/h for a biomass reaction)."""
+        """Return growth of the wild type, in the units of the model's objective (1/h for a biomass reaction)."""
         return float(self._values[0])
 
     @property
     def root(self) -> Level:
-        """The level of the wild type."""
+        """Return the level of the wild type."""
         return Level(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64), len(self.rules.genes))
 
     def values(self, solutions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Growth of strains by their solutions: 0 if infeasible, NaN without an answer."""
+        """Return growth of strains by their solutions: 0 if infeasible, NaN without an answer."""
         return self._values[solutions]
 
     def level(
         self, sets: NDArray[np.int32], below: Level, begin: Callable[[int], Callable[[], None]] | None = None
     ) -> Level:
-        """Growth of strains with one deletion more than those of ``below``.
+        """Solve growth of strains with one deletion more than those of ``below``.
 
         Args:
             sets: [S, k] distinct rows as :func:`distinct_rows` gives them.
@@ -272,7 +272,7 @@ class Growth:
         return Level(sets, solutions, below.genes)
 
     def _inherit(self, sets: NDArray[np.int32], blocked_SW: NDArray[np.uint8], below: Level) -> NDArray[np.int64]:
-        """[S] a subset's solution that holds for the whole set too, −1 where there is none."""
+        """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
         found = np.full(len(sets), -1, dtype=np.int64)
         dead = lethal(self._values / self.wild_type)
         for left_out in range(sets.shape[1]):

@@ -1,4 +1,4 @@
-"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
+"""Compute the in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
 
 A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
 steady state exists.
@@ -78,7 +78,7 @@ MAX_STRAINS = 20_000_000
 
 @dataclass(frozen=True)
 class Design:
-    """The strains to list, by number of deletions.
+    """List strains by number of deletions.
 
     Attributes:
         singles: [S1, 1] gene indices.
@@ -92,7 +92,7 @@ class Design:
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
-    """All, no, or some random sets of ``size`` genes.
+    """Choose all, no, or some random sets of ``size`` genes.
 
     Args:
         genes: number of genes N.
@@ -130,7 +130,7 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
 
 
 def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32]:
-    """[S, size] the sets with these ranks in the combinatorial number system, ascending within a row."""
+    """Return the sets with these ranks in the combinatorial number system, [S, size], ascending within a row."""
     rows = np.zeros((len(ranks), size), dtype=np.int32)
     rest = ranks.astype(np.int64)
     for position in range(size, 0, -1):
@@ -144,7 +144,7 @@ def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32
 def cross(
     queries: NDArray[np.int32], array: NDArray[np.int32], genes: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Query pairs crossed with array genes, and the digenic controls that go with them.
+    """Cross query pairs with array genes, and list the digenic controls that go with them.
 
     A gene set that several crosses make is listed once, for the first of them.
 
@@ -168,7 +168,7 @@ def _first_of_each(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
 
 
 def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
-    """The distinct subsets with one gene less of the rows of [S, k]."""
+    """Return the distinct subsets with one gene less of the rows of [S, k]."""
     size = sets.shape[1]
     smaller = [np.delete(sets, left_out, axis=1) for left_out in range(size)]
     return distinct_rows(np.concatenate(smaller), genes)
@@ -246,7 +246,7 @@ def _provenance(
 
 
 class Screen:
-    """Fitness of strains, level by level, and what follows from it."""
+    """Compute fitness of strains, level by level, and the phenotypes that follow from it."""
 
     def __init__(self, growth: Growth, begin: Callable[[str, int], Callable[[], None]]) -> None:
         self._growth = growth
@@ -271,7 +271,7 @@ class Screen:
         self._triples = self._level(triples, self._pairs)
 
     def viable_pairs(self, pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """[S] whether the double mutants grow."""
+        """Return whether the double mutants grow, [S]."""
         level = self._level(distinct_rows(pairs, self.genes), self._singles)
         return ~lethal(self._fitness(level, pairs))
 
@@ -281,7 +281,10 @@ class Screen:
         return snap(values / self._growth.wild_type, 0.0, 1.0)
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
-        """Columns over singles, pairs and triples of a solved design; an interaction only where strains have one."""
+        """Return columns over singles, pairs and triples of a solved design.
+
+        Only strains that have an interaction get a value for it; for others it is NaN.
+        """
         one, two, three = design.singles, design.pairs, design.triples
         f_i, f_j = (self._fitness(self._singles, two[:, [i]]) for i in range(2))
         f_ij = self._fitness(self._pairs, two)
@@ -318,7 +321,7 @@ def _draw(config: InSilicoConfig, screen: Screen) -> Design:
 
 
 def _viable_queries(config: InSilicoConfig, screen: Screen, rng: np.random.Generator) -> NDArray[np.int32]:
-    """[Q, 2] random query pairs whose double mutants grow: a dead query strain cannot be crossed."""
+    """Draw random query pairs whose double mutants grow, [Q, 2]: a dead query strain cannot be crossed."""
     wanted = config.query_pairs or 0
     total = screen.genes * (screen.genes - 1) // 2
     candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng, key="data.source.insilico.query_pairs")

@@ -1,4 +1,4 @@
-"""Published laboratory screens: from their raw files to strains."""
+"""Turn the raw files of published laboratory screens into strains."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from dglcell.published.registry import FILES, read_declarations
 
 
 class Reader(Protocol):
-    """How the files of a screen become measurements."""
+    """Turn the files of a screen into measurements."""
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Keys of the laboratory section that apply, besides those that always do."""
+        """Return the keys of the laboratory section that apply, besides those that always do."""
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
     ) -> Strains:
-        """The rows that the configuration asks for; ``provenance`` completed with counts."""
+        """Return the rows that the configuration asks for, with counts added to ``provenance``."""
 
 
 @dataclass(frozen=True)
 class Laboratory:
-    """A published screen.
+    """Describe a published screen.
 
     Attributes:
         description: one or two sentences, with what the numbers mean.
         origin: where the files are, or were made from.
         tables: name → table, in order; ``data.source.laboratory.tables`` chooses among them.
-        reader: how they are read.
+        reader: the reader of the tables.
         organism: whose strains were measured.
     """
 
@@ -62,38 +62,40 @@ class Laboratory:
 
     @property
     def citation(self) -> str:
-        """The publication."""
+        """Return the publication."""
         return self.files[0].citation
 
     @property
     def licence(self) -> str:
-        """As the publisher or the public repository states it."""
+        """Return the licence, as the publisher or the public repository states it."""
         return self.files[0].licence
 
     @property
     def files(self) -> list[PublishedFile]:
-        """The files of all tables."""
+        """Return the files of all tables."""
         return [table.file for table in self.tables.values()]
 
     @property
     def rows(self) -> int | None:
-        """Rows of all tables; None where that is not known of one."""
+        """Return the number of rows of all tables; None where that is not known of one."""
         rows = [table.rows for table in self.tables.values()]
         return None if None in rows else sum(number or 0 for number in rows)
 
     @property
     def download(self) -> int | None:
-        """Bytes of the files that can be fetched, 0 where a size is not known; None where nothing can be."""
+        """Return the bytes of the files that can be fetched: 0 where a size is not known, None where nothing can be
+        fetched.
+        """
         if not all(file.downloads for file in self.files):
             return None
         return download_size(download for file in self.files for download in file.downloads)
 
 
 def _laboratory(name: str, fields: dict[str, Any]) -> Laboratory:
-    """A declaration of ``laboratories.yaml``.
+    """Read a declaration of ``laboratories.yaml``.
 
     Raises:
-        DataError: it is incomplete, or names something that there is not.
+        DataError: it is incomplete, or names something that does not exist.
     """
     try:
         tables = {label: _table(**table) for label, table in fields.pop("tables").items()}
@@ -118,13 +120,13 @@ def _csv_screen(columns: dict[str, Any], prepare: str | None = None, count: str 
 
 
 READERS: dict[str, Callable[..., Reader]] = {"sga": SgaScreen, "matrix": MatrixScreen, "csv": _csv_screen}
-"""Key of a declaration → what makes the reader of its options."""
+"""Each key of a declaration → the function that makes a reader from its options."""
 
 LABORATORIES = {
     name: _laboratory(name, fields)
     for name, fields in read_declarations("dglcell.data.sources", "laboratories.yaml").items()
 }
-"""Name → screen; they are declared in ``laboratories.yaml``."""
+"""Screens by name; they are declared in ``laboratories.yaml``."""
 
 
 def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
@@ -144,7 +146,7 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
 
 
 def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
-    """Read the rows of a published screen; arguments and errors of ``load_laboratory``."""
+    """Read the rows of a published screen; arguments and errors are those of ``load_laboratory``."""
     check_choices(name, config)
     screen = LABORATORIES[name]
     tables = [FoundTable(table, table.file.find(raw)) for table in chosen_tables(name, config.tables)]
@@ -184,7 +186,7 @@ def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.l
 
 
 def chosen_tables(name: str, chosen: Sequence[str], key: str = "data.source.laboratory") -> list[RawTable]:
-    """Tables of a screen by name; all where none is named.
+    """Return the tables of a screen by name; all where none is named.
 
     Raises:
         ConfigError: the screen has no such table.
@@ -199,7 +201,7 @@ def chosen_tables(name: str, chosen: Sequence[str], key: str = "data.source.labo
 
 
 def _below(rows: Strains, p: float) -> Strains:
-    """Rows with a p-value below ``p``."""
+    """Return the rows with a p-value below ``p``."""
     p_values = rows.of_kind(P_VALUE)
     if not p_values:
         raise ConfigError(
@@ -212,7 +214,7 @@ def _below(rows: Strains, p: float) -> Strains:
 
 
 def _of_genes(rows: Strains, genes: str, required: str, raw: str | None) -> Strains:
-    """Rows of which all or any genes are listed."""
+    """Return the rows of which all or any genes are listed."""
     path = find_raw(genes, raw)
     listed = read_gene_list(path)
     known = np.array([name in listed for name in rows.names], dtype=bool)

@@ -1,4 +1,4 @@
-"""Measurements row by row, and several of one strain merged: averages, spread, contradictions."""
+"""Merge several measurements of one strain, given row by row: averages, spread and contradictions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ Values = NDArray[np.floating]
 
 
 def counted(rows: Strains, **counts: int) -> Strains:
-    """The rows with more counts in their provenance."""
+    """Return the rows with more counts in their provenance."""
     return rows.with_(provenance=replace(rows.provenance, counts={**rows.provenance.counts, **counts}))
 
 
 def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
-    """The chosen rows; ``counts`` go into their provenance."""
+    """Return the chosen rows; ``counts`` go into their provenance."""
     return counted(rows if chosen.all() else rows.take(np.flatnonzero(chosen)), **counts)
 
 
 def strain_numbers(rows: Strains) -> NDArray[np.int64]:
-    """[R] equal for rows that delete the same genes in whatever order; numbered by first appearance."""
+    """Return a number for each row, [R], equal for rows that delete the same genes in any order.
+
+    Strains are numbered by first appearance.
+    """
     import pandas as pd
 
     genes = np.full((len(rows), rows.max_deletions), -1, dtype=np.int32)
@@ -41,13 +44,13 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
 
 
 def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:
-    """The rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
+    """Join the rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
 
     Crosses of different parts are different; a row whose strains are not named is a cross of its own.
 
     Args:
         parts: at least one.
-        provenance: of them all.
+        provenance: the provenance of all parts together.
     """
     apart, first = [], 0
     for part in parts:
@@ -58,7 +61,7 @@ def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:
 
 
 def genes_of(rows: Strains, row: int) -> str:
-    """The genes of a row, for a message."""
+    """Return the genes of a row, for a message."""
     return ", ".join(rows.slice(row, row + 1).genotypes[0])
 
 
@@ -67,11 +70,11 @@ def genes_of(rows: Strains, row: int) -> str:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """What was found.
+    """Hold the contradictions that were found.
 
     Attributes:
         strains: [S] whether rows of the strain contradict each other.
-        counts: by kind, for the provenance; empty where the source has no p-values.
+        counts: number of contradictions by kind, for the provenance; empty where the source has no p-values.
     """
 
     strains: NDArray[np.bool_]
@@ -123,14 +126,14 @@ def find_conflicts(
 
 
 def _any(flags: NDArray[np.bool_], group: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
-    """[groups] whether a row of the group has the flag."""
+    """Return whether a row of the group has the flag, [groups]."""
     return np.bincount(group[flags], minlength=groups) > 0
 
 
 def _mean(
     values: NDArray[np.float64], chosen: NDArray[np.bool_], group: NDArray[np.intp], groups: int
 ) -> NDArray[np.float64]:
-    """[groups] mean over the chosen measured rows; NaN where there are none."""
+    """Return the mean over the chosen measured rows, [groups]; NaN where there are none."""
     chosen = chosen & ~np.isnan(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.bincount(group[chosen], values[chosen], groups) / np.bincount(group[chosen], minlength=groups)
@@ -239,7 +242,7 @@ def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArr
 
 
 def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[S] first row and number of rows of each strain; ``keys`` are numbered by first appearance."""
+    """Return the first row and the number of rows of each strain, [S]; ``keys`` are numbered by first appearance."""
     newest = np.maximum.accumulate(keys)
     return np.flatnonzero(np.diff(newest, prepend=-1)), np.bincount(keys)
 
@@ -247,7 +250,7 @@ def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 def mean_and_sd(
     values: Values, keys: NDArray[np.int64], strains: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each strain's measurements.
+    """Return the mean and standard deviation of each strain's measurements.
 
     Args:
         values: [rows] measurements; NaN where there is none.
@@ -268,7 +271,7 @@ def mean_and_sd(
 
 
 def select_single(values: Values, first: NDArray[np.int64], single: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """[S] the values of strains with one row; NaN for the others.
+    """Return the values of strains with one row, [S]; NaN for the others.
 
     Args:
         values: [rows].

@@ -1,4 +1,4 @@
-"""Screens published as tables of synthetic genetic array (SGA) crosses: query strain × array strain."""
+"""Read screens published as tables of synthetic genetic array (SGA) crosses: query strain × array strain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BOTH = "+"
 
 @dataclass(frozen=True)
 class Strain:
-    """What a strain name says.
+    """Hold what a strain name says.
 
     Attributes:
         genes: systematic names, one or two.
@@ -49,11 +49,11 @@ class Strain:
 
 
 def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
-    """Genes of a strain.
+    """Read the genes of a strain from its name.
 
     Args:
         name: as in the table.
-        alleles: its allele names; used for strains of two genes only.
+        alleles: the strain's allele names; used for strains of two genes only.
         aliases: strain name → systematic name; a strain that is not listed is taken by its own name.
 
     Raises:
@@ -79,7 +79,7 @@ def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
 
 @dataclass(frozen=True)
 class StrainGenes:
-    """Genes of the distinct strains of a table column.
+    """Hold the genes of the distinct strains of a table column.
 
     Attributes:
         genes: [T, k] int32 indices of gene names; −1 where a strain has fewer.
@@ -93,7 +93,7 @@ class StrainGenes:
 def strain_genes(
     strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int], aliases: AliasTable, marker: str | None
 ) -> StrainGenes:
-    """Genes of strains.
+    """Read the genes of strains from their names.
 
     Args:
         strains: T names.
@@ -127,7 +127,7 @@ PHENOTYPE = {DIGENIC: "digenic_interaction", TRIGENIC: "trigenic_interaction"}
 
 @dataclass(frozen=True)
 class SgaScreen:
-    """How such tables are read.
+    """Read tables of SGA crosses.
 
     Digenic rows give ``digenic_interaction`` (epsilon), trigenic rows ``trigenic_interaction`` (tau), both with their
     p-value; all give the ``fitness`` of the combined mutant with its standard deviation.
@@ -142,7 +142,7 @@ class SgaScreen:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Keys of the laboratory section that apply."""
+        """Return the keys of the laboratory section that apply."""
         kind = ("kind",) if self.states_kind else ()
         array = ("temperature", "array_types") if self.states_array else ()
         return ("tables", "deletions_only", "aliases", *kind, *array)
@@ -150,7 +150,7 @@ class SgaScreen:
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
     ) -> Strains:
-        """The rows that the configuration asks for."""
+        """Return the rows that the configuration asks for."""
         aliases, alias_file = find_aliases(config.aliases, raw)
         rows = read_sga(tables)
         index: dict[str, int] = {}
@@ -174,7 +174,7 @@ class SgaScreen:
         return _measured(strains, config.missing)
 
     def _select(self, rows: SgaRows, config: LaboratoryConfig) -> tuple[NDArray[np.int64], dict[str, int]]:
-        """Numbers of the rows of the wanted kind and array, and what was counted."""
+        """Return the numbers of the rows of the wanted kind and array, and what was counted."""
         total = len(rows.codes[QUERY])
         counts = {"rows": total}
         keep = np.ones(total, dtype=bool)
@@ -220,7 +220,7 @@ def _columns(rows: SgaRows, kept: NDArray[np.int64]) -> dict[Column, NDArray[Any
 
 
 def _measured(rows: Strains, missing: str) -> Strains:
-    """Rows with a phenotype.
+    """Return the rows with a phenotype.
 
     Raises:
         DataError: a row has none, and such rows are to be refused.
@@ -237,7 +237,7 @@ def _measured(rows: Strains, missing: str) -> Strains:
 
 
 def _tally(rows: SgaRows, column: str) -> list[tuple[str, int]]:
-    """Distinct cells of a column and how many rows have them."""
+    """Count how many rows have each distinct cell of a column."""
     return list(zip(rows.labels[column], np.bincount(rows.codes[column]), strict=True))
 
 

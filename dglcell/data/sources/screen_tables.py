@@ -1,4 +1,4 @@
-"""Raw tables of published screens: where they are, and those with a row or a column for each gene."""
+"""Find raw tables of published screens, and read those with a row or a column for each gene."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GZIP_MAGIC, ZIP_SUFFIX = b"\x1f\x8b", ".zip"
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table of a publication.
+    """Describe a table of a publication.
 
     Attributes:
         file: the table itself, or an archive that holds it, with its copies.
@@ -44,10 +44,10 @@ class RawTable:
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table that is here.
+    """Locate a table that is here.
 
     Attributes:
-        table: what it is.
+        table: the table's description.
         found: the file, or the archive that holds it.
     """
 
@@ -56,21 +56,21 @@ class FoundTable:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """Return the path of the file."""
         return self.found.path
 
     @property
     def name(self) -> str:
-        """What the table is called, with the archive it is in."""
+        """Return what the table is called, with the archive it is in."""
         return f"{self.path.name}/{self.table.member}" if self.path.suffix == ZIP_SUFFIX else self.path.name
 
     @property
     def is_sheet(self) -> bool:
-        """Whether it is a spreadsheet."""
+        """Return whether the table is a spreadsheet."""
         return PurePosixPath(self.name).suffix == ".xlsx"
 
     def open(self) -> AbstractContextManager[IO[bytes]]:
-        """Its bytes, unpacked.
+        """Open its bytes, unpacked.
 
         Raises:
             DataError: the archive is damaged or lacks the table.
@@ -83,7 +83,7 @@ class FoundTable:
 
 
 def trust_in_words(found: Found) -> str:
-    """How it is known that a raw file is the right one."""
+    """Say how it is known that a raw file is the right one."""
     if found.trust == DECLARED:
         return "the hash is the declared one"
     record = read_record(found.path)
@@ -100,7 +100,7 @@ KIND = "kind"
 
 @dataclass(frozen=True)
 class CsvScreen:
-    """How such a table is read.
+    """Read a CSV table with a column for each gene.
 
     Attributes:
         columns: genes, phenotypes and what belongs to them; its ``path`` is not used.
@@ -114,13 +114,13 @@ class CsvScreen:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Keys of the laboratory section that apply."""
+        """Return the keys of the laboratory section that apply."""
         return ("where", "kind") if self.count == KIND else ("where",)
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
     ) -> Strains:
-        """The rows of the only table."""
+        """Return the rows of the only table."""
         rows = read_rows(tables[0].path)
         counts = {}
         if self.count:
@@ -141,7 +141,10 @@ class CsvScreen:
 
 
 def score_by_kind(rows: Rows) -> Rows:
-    """``score`` and ``p`` are those of epsilon in digenic rows and of tau in trigenic rows."""
+    """Divide ``score`` and ``p`` into columns by kind.
+
+    They are those of epsilon in digenic rows and of tau in trigenic rows.
+    """
     frame = rows.frame.copy()
     for kind in ("digenic", "trigenic"):
         chosen = frame[KIND] == kind
@@ -151,24 +154,27 @@ def score_by_kind(rows: Rows) -> Rows:
 
 
 def share_negative(rows: Rows) -> Rows:
-    """The share of a genotype's significant interactions that are negative: 1, 0, or between for mixed ones."""
+    """Add the share of a genotype's significant interactions that are negative: 1, 0, or between for mixed ones."""
     negative, other = (rows.frame[column].astype(int) for column in ("n_negative", "n_not_negative"))
     return replace(rows, frame=rows.frame.assign(share_negative=(negative / (negative + other)).astype(str)))
 
 
 def either_direction(rows: Rows) -> Rows:
-    """``interact`` counts the directions, query × array, in which the pair interacted: 0, 1 or 2."""
+    """Add ``any_direction``: 1 where the pair interacted in some direction, query × array, else 0.
+
+    ``interact`` counts these directions: 0, 1 or 2.
+    """
     rows = without_copies(rows, "query", "array", "interact")
     return replace(rows, frame=rows.frame.assign(any_direction=rows.frame["interact"].replace("2", "1")))
 
 
 def each_pair_once(rows: Rows) -> Rows:
-    """Pairs within both GO terms are listed twice, and count once."""
+    """Keep each pair once, because pairs within both GO terms are listed twice."""
     return without_copies(rows, "gene_a", "gene_b", "epsilon")
 
 
 def without_copies(rows: Rows, gene_a: str, gene_b: str, value: str) -> Rows:
-    """Leave out rows that repeat a pair, in either order, with the same value: one measurement listed twice."""
+    """Leave out rows that repeat a pair, in either order, with the same value: they list one measurement twice."""
     ordered = np.sort(rows.frame[[gene_a, gene_b]].to_numpy(dtype=str), axis=1)
     copies = rows.frame.assign(first=ordered[:, 0], second=ordered[:, 1]).duplicated(["first", "second", value])
     return rows.keep(~copies.to_numpy())
@@ -177,7 +183,7 @@ def without_copies(rows: Rows, gene_a: str, gene_b: str, value: str) -> Rows:
 PREPARATIONS = {
     function.__name__: function for function in (score_by_kind, share_negative, either_direction, each_pair_once)
 }
-"""What a declaration can name as `CsvScreen.prepare`."""
+"""A declaration can name these functions as `CsvScreen.prepare`."""
 
 
 # Screens published as a square matrix of scores between genes: R data, or a text table with a gene in each header.
@@ -185,13 +191,13 @@ PREPARATIONS = {
 
 @dataclass(frozen=True)
 class MatrixScreen:
-    """How such a matrix is read.
+    """Read a square matrix of scores between genes.
 
     A pair stands in it twice, as row × column and as column × row; the same number in both counts once. The diagonal
     does not count.
 
     Attributes:
-        phenotype: what the numbers are.
+        phenotype: the phenotype that the numbers measure.
         variable: name of the matrix in a file of R data.
         options: keys of the laboratory section that apply.
     """
@@ -203,7 +209,7 @@ class MatrixScreen:
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
     ) -> Strains:
-        """The scored pairs."""
+        """Return the scored pairs."""
         found = tables[0]
         matrix = _read_r(found, self.variable) if found.path.suffix == ".rda" else _read_text(found)
         names = [str(name).strip() for name in matrix.index]

@@ -1,4 +1,4 @@
-"""Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not.
+"""Read tables of synthetic genetic array (SGA) screens in chunks, from text or a spreadsheet, packed or not.
 
 Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Strain names
 become numbers as they are read, so that twenty million rows take less than a gigabyte.
@@ -31,15 +31,15 @@ NEWLINE = b"\n"
 
 
 class CountingStream(io.RawIOBase):
-    """Passes on what it reads.
+    """Pass on the bytes that are read, and count separators and lines.
 
     Args:
         source: where the bytes come from.
         separator: the byte that separates cells.
 
     Attributes:
-        separators: how many have passed.
-        lines: how many lines have begun, the last one with or without an end.
+        separators: number of separators that have passed.
+        lines: number of lines that have begun, the last one with or without an end.
     """
 
     def __init__(self, source: IO[bytes], separator: bytes) -> None:
@@ -51,11 +51,11 @@ class CountingStream(io.RawIOBase):
         self.lines = 0
 
     def readable(self) -> bool:
-        """The stream can be read."""
+        """Return True: the stream can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Up to ``size`` bytes, all where −1."""
+        """Read up to ``size`` bytes, all where it is −1."""
         block = self._source.read(size)
         if block:
             self.separators += block.count(self._separator)
@@ -83,17 +83,17 @@ HEADERS = {
     FITNESS: _COMBINED,
     FITNESS_SD: tuple(f"{name} standard deviation" for name in _COMBINED),
 }
-"""What a column is called, in lower case."""
+"""The possible headers of each column, in lower case."""
 OPTIONAL = (KIND, ARRAY_TYPE)
 
 
 @dataclass
 class SgaRows:
-    """R rows of SGA tables.
+    """Hold R rows of SGA tables.
 
     Attributes:
         labels: column of ``CODED`` → its distinct cells; one empty cell where the tables lack it.
-        codes: column → [R] which of them.
+        codes: column → [R] indices into its distinct cells.
         numbers: column of ``NUMBERS`` → [R] float32; NaN where the cell is empty.
         alleles: query strain → its allele names.
     """
@@ -105,7 +105,7 @@ class SgaRows:
 
 
 def read_sga(tables: Sequence[FoundTable]) -> SgaRows:
-    """All rows of tables, one after the other.
+    """Read all rows of tables, one after the other.
 
     Args:
         tables: found, in the order wanted.
@@ -140,7 +140,7 @@ def read_sga(tables: Sequence[FoundTable]) -> SgaRows:
 
 @dataclass
 class _Collected:
-    """Chunks read so far, with strain names as numbers."""
+    """Hold the chunks read so far, with strain names as numbers."""
 
     rows: int = 0
     index: dict[str, dict[str, int]] = field(default_factory=lambda: {column: {} for column in CODED})
@@ -169,7 +169,7 @@ class _Collected:
             self.alleles.setdefault(str(strain), str(alleles))
 
     def finish(self) -> SgaRows:
-        """The rows as whole columns.
+        """Return the rows as whole columns.
 
         Raises:
             DataError: there are none.
@@ -182,7 +182,7 @@ class _Collected:
 
 
 def _columns(found: FoundTable, header: Sequence[str]) -> dict[str, int]:
-    """Position of each known column of a table."""
+    """Return the position of each known column that a table has."""
     cells = [" ".join(cell.split()).lower() for cell in header]
     at = {column: next((cells.index(name) for name in names if name in cells), -1) for column, names in HEADERS.items()}
     missing = [HEADERS[column][0] for column, position in at.items() if position < 0 and column not in OPTIONAL]
@@ -197,7 +197,7 @@ def _columns(found: FoundTable, header: Sequence[str]) -> dict[str, int]:
 
 
 def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
-    """Chunks of a text table."""
+    """Yield chunks of a text table."""
     import pandas as pd
 
     with found.open() as file:
@@ -263,7 +263,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
-    """Chunks of the first sheet of a spreadsheet; rows above the header are its title."""
+    """Yield chunks of the first sheet of a spreadsheet; rows above the header are its title."""
     import pandas as pd
     from python_calamine import CalamineError, CalamineWorkbook
 

@@ -1,4 +1,4 @@
-"""What a source of strains of one's own is."""
+"""Define the base class of a user's own source of strains."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from dglcell.data.strains import Strains
 
 @dataclass
 class SourceOptions:
-    """What `data.source.options` may say; a source with options derives its own ``Config`` from it."""
+    """A source with options derives its own ``Config`` from this class, which says what `data.source.options` may
+    contain.
+    """
 
     def validate(self) -> None:
         """Check values and their combinations.
 
         Raises:
-            ConfigError: naming the key.
+            ConfigError: a value is wrong; the message names the key.
         """
         check_values(self, "data.source.options")
 
 
 class Source(ABC):
-    """Where strains come from, as a class that `data.source.name: MODULE:CLASS` names.
+    """A user derives a source of strains from this class, and names it by `data.source.name: MODULE:CLASS`.
 
     The store of a source is refused once the file of this class, or one of its ``files``, has changed.
 
     Args:
-        config: a ``Config``.
+        config: an instance of the class's ``Config``.
 
     Attributes:
         Config: what `data.source.options` may say.
@@ -50,5 +52,5 @@ class Source(ABC):
         """
 
     def files(self, raw: str | None) -> list[Path]:
-        """The files that strains are read from."""
+        """Return the files that strains are read from."""
         return []

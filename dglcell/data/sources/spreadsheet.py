@@ -1,4 +1,4 @@
-"""The first sheet of a spreadsheet as cells of text."""
+"""Read the first sheet of a spreadsheet as cells of text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from dglcell.errors import DataError
 
 SUFFIXES = (".xlsx", ".xls", ".ods", ".xlsb")
-"""Of spreadsheets that are read."""
+"""Spreadsheets with these suffixes are read."""
 
 
 def read_sheet(path: Path) -> list[list[str]]:
-    """The rows of the first sheet, from its first row that is not empty.
+    """Return the rows of the first sheet, from its first row that is not empty.
 
     Numbers become text as Python writes them, whole numbers without a point. Rows above the first filled one count,
     so that row k of the sheet is item k − 1.
@@ -34,5 +34,5 @@ def read_sheet(path: Path) -> list[list[str]]:
 
 
 def _text(cell: Any) -> str:
-    # A number of a spreadsheet is a float, whatever it shows.
+    # Every number of a spreadsheet is a float, even if it is shown as a whole number.
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)

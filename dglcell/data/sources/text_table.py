@@ -1,4 +1,4 @@
-"""Text tables read whole and strictly, and the genotypes in their rows."""
+"""Read text tables whole and strictly, and the genotypes in their rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 
 SHOWN_LINES = 5
-"""Numbers of lines that a message names."""
+"""A message names at most so many lines."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a text table.
+    """Hold rows of a text table.
 
     Attributes:
         file: the file's name, for messages.
@@ -51,14 +51,14 @@ class Rows:
         return len(self.lines)
 
     def keep(self, chosen: NDArray[np.bool_]) -> Rows:
-        """The chosen rows."""
+        """Return the chosen rows."""
         return Rows(self.file, self.frame[chosen], self.lines[chosen])
 
     def column(self, name: str, key: str) -> pd.Series:
-        """A column of text.
+        """Return a column of text.
 
         Args:
-            name: in the header.
+            name: the column's name in the header.
             key: the configuration key that asks for it, for the message.
 
         Raises:
@@ -73,7 +73,7 @@ class Rows:
         return self.frame[name]
 
     def where(self, column: str, value: str) -> Rows:
-        """The rows whose cell in ``column`` is ``value``.
+        """Return the rows whose cell in ``column`` is ``value``.
 
         Raises:
             DataError: there is no such column or no such row.
@@ -136,7 +136,7 @@ def _filled(path: Path, frame: pd.DataFrame, lines: NDArray[np.int64]) -> Rows:
 
 
 def _sheet(path: Path) -> Rows:
-    """The first sheet of a spreadsheet, whose first row is the header."""
+    """Read the first sheet of a spreadsheet, whose first row is the header."""
     import pandas as pd
 
     rows = read_sheet(path)
@@ -166,7 +166,7 @@ def _text(path: Path) -> str:
 
 
 def _check_header(file: str, line: str, separator: str) -> None:
-    """Refuse names that stand above two columns; pandas would call the second one otherwise."""
+    """Refuse names that stand above two columns, because pandas would give the second column another name."""
     _refuse_header(file, [name.strip() for name in _cells(file, line, 1, separator)])
 
 
@@ -194,7 +194,7 @@ def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
 
 
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
-    """Refuse lines that have not as many cells as the header."""
+    """Refuse lines that do not have as many cells as the header."""
     quoted = any('"' in line for line in lines)
     widths = np.array(
         [
@@ -214,7 +214,7 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
 
 @dataclass
 class Mistakes:
-    """What is wrong with rows of a table, gathered so that one message says it all.
+    """Gather what is wrong with rows of a table, so that one message says it all.
 
     Attributes:
         file: the table's name.
@@ -239,10 +239,10 @@ class Mistakes:
         Args:
             rows: the table.
             bad: [rows] which rows are wrong.
-            what: what is wrong with them.
-            columns: where the offending cells are.
-            do: what the user can do about it.
-            expected: what would have been accepted.
+            what: the mistake in words.
+            columns: the columns of the offending cells.
+            do: advice to the user.
+            expected: the content that would have been accepted.
         """
         if bad.any():
             cells = "', '".join(rows.frame[column].iloc[int(np.argmax(bad))] for column in columns)
@@ -278,7 +278,7 @@ WITHIN_CELL = ";"
 def read_genotypes(
     rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str], mistakes: Mistakes
 ) -> Strains:
-    """The deleted genes of the rows of a table.
+    """Read the deleted genes of the rows of a table.
 
     Args:
         rows: the table.
@@ -315,7 +315,7 @@ def read_genotypes(
 
 
 def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """[R] whether a row names a gene twice."""
+    """Return whether a row names a gene twice, [R]."""
     ascending = np.sort(genes, axis=1)
     twice: NDArray[np.bool_] = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
     return twice

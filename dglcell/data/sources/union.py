@@ -1,4 +1,4 @@
-"""Unions of sources: the rows of several tables as strains of one."""
+"""Join the rows of several sources into the strains of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CSV = "csv"
 
 @dataclass
 class PartConfig:
-    """One source of a union.
+    """Configure one source of a union.
 
     Attributes:
         name: ``csv``, or the name of a laboratory screen.
@@ -44,7 +44,7 @@ class PartConfig:
         """Check the options of the source.
 
         Args:
-            where: this section is, for the message.
+            where: the name of this section, for the message.
 
         Raises:
             ConfigError: the source is unknown, or an option is wrong or belongs to the union.
@@ -71,7 +71,7 @@ class PartConfig:
 
 @dataclass
 class UnionConfig:
-    """Strains of several sources together, genes matched by systematic name.
+    """Configure a union: strains of several sources together, with genes matched by systematic name.
 
     Attributes:
         parts: the sources, in order.
@@ -140,7 +140,7 @@ def _measure(part: PartConfig, raw: str | None) -> Strains:
 
 
 def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
-    """The rows with the phenotypes' names in the union.
+    """Give the rows the phenotypes' names in the union.
 
     Raises:
         DataError: the source has no such phenotype, or two would have one name.
@@ -166,7 +166,7 @@ def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
 
 
 def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
-    """Where all parts come from; counts of a part bear its number, from 1, and name."""
+    """Say where all parts come from; counts of a part bear its number, from 1, and name."""
     sources = [part.provenance for part in parts]
     labels = [f"part_{number}_{source.source}" for number, source in enumerate(sources, start=1)]
     counts = {
@@ -191,7 +191,7 @@ def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
 
 
 def _first_part(keys: NDArray[np.int64], part_of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[S] the first part that has each strain; rows are in the order of their parts."""
+    """Return the first part that has each strain, [S]; rows are in the order of their parts."""
     first = np.empty(int(keys.max(initial=-1)) + 1, dtype=np.int64)
     first[keys[::-1]] = part_of[::-1]
     return first
@@ -200,7 +200,7 @@ def _first_part(keys: NDArray[np.int64], part_of: NDArray[np.int64]) -> NDArray[
 def _listed_before(
     rows: Strains, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """[R] rows that an earlier part lists too."""
+    """Return which rows an earlier part lists too, [R]."""
     import pandas as pd
 
     copies = np.zeros(len(rows), dtype=bool)
