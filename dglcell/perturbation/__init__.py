@@ -1,4 +1,4 @@
-"""The strains' graphs, and the strategies that compute on them."""
+"""Define the strains' graphs, and the strategies that compute on them."""
 
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """Ways to express the strains' graphs; ``auto`` takes one of them. See ``dglcell.perturbation.perturb``."""
