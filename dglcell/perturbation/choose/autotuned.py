@@ -53,9 +53,7 @@ class Autotuned:
 
     @classmethod
     def default(cls, device_type: str) -> Autotuned:
-        """Return the choice for a device that was not calibrated: on a GPU ``node_mask``, which never waits for the
-        device.
-        """
+        """Return the choice without calibration: on a GPU ``node_mask``, which never waits for the device."""
         return cls("difference" if device_type == "cpu" else "node_mask")
 
     def execution(self, *, recompute: bool) -> Execution:
