@@ -154,9 +154,9 @@ class CellGraph:
 
         Args:
             vocabularies: node type → names; every node type of ``relations``.
+            relations: canonical edge type → edges, in any order.
             provenance: where the edges came from, as plain containers.
             lose_blocked: as for the class.
-            lose_blocked: see the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.

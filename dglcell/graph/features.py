@@ -23,9 +23,9 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
     column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
 
     Args:
+        path: CSV, plain or ``.gz``, with a header; the first column holds names.
         vocabulary: names of the nodes of this type.
         node_type: the node type, for messages.
-        node_type: for messages.
 
     Returns:
         The features, [N, F] float32.

@@ -150,9 +150,9 @@ class GenotypeBatch:
     def refuse_strengths(self, what: str, do: str) -> None:
         """Refuse strains that do more than delete genes.
 
-        what: what cannot express such strains, for the message.
+        Args:
+            what: what cannot express such strains, for the message.
             do: the setting that avoids it, for the message.
-            do: the setting without it.
 
         Raises:
             GenotypeError: there are such strains.

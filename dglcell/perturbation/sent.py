@@ -273,12 +273,12 @@ def sums_by_slot(
     over all edges for every strain and column.
 
     Args:
+        edges: edges from N to M nodes.
         kept: what is kept of the sources.
-        kept: of the sources.
         base_NH: the base's states.
+        slots: the sources that strains have lost or weakened.
         dtype: type of the result.
         kernel: the kernel of the product.
-        kernel: of the product.
     """
     nodes_BK, removed_BK = slots
     columns = nodes_BK.new_zeros(edges.num_src, nodes_BK.numel(), dtype=dtype)

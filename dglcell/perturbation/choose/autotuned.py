@@ -199,9 +199,9 @@ def survey(
     """Follow the deletions of some strains through all layers.
 
     Args:
+        cell: the cell.
         layers: the relations that each layer computes.
         genotypes: the B strains.
-        genotypes: B strains.
     """
     keep = keep_masks(cell, genotypes)
     changed = {node_type: torch.zeros_like(mask) for node_type, mask in keep.items()}
