@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 PADDED_SHARE = 0.2
-"""Of a rectangle's cells, the share that may be padding."""
+"""At most this share of a rectangle's cells may be padding."""
 PADDED_CELLS = 1 / 256
 """Cells of padding that a rectangle may have in any case, as a share of all cells: few rectangles for little data."""
 

@@ -109,7 +109,7 @@ class SteadyState(nn.Module):
 
     @classmethod
     def of(cls, cell: CellGraph) -> SteadyState:
-        """Make it from the reactions of a cell graph, whose edges to metabolites have amounts."""
+        """Make a steady state from the reactions of a cell graph, whose edges to metabolites have amounts."""
         edges = cell.edges(CONVERTS)
         assert edges.weight is not None
         return cls(edges.src, edges.dst, edges.weight, cell.num_nodes[REACTION], cell.num_nodes[METABOLITE])

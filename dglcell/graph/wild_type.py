@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cobra import Model
 
 WILD_TYPE = "wild_type"
-"""In place of a table of features: what `wild_type_features` computes."""
+"""This name, in place of a table of features, stands for what `wild_type_features` computes."""
 
 UNUSED_FLUX = 1e-7
 """Fluxes below this are the solver's zero."""

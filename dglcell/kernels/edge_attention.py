@@ -15,13 +15,13 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.resident import ResidentRelation
 
 BYTES = 512
-"""Of a tile's rows, edges × strains × columns of a head: sixteen for each thread of a warp."""
+"""A tile's rows (edges × strains × columns of a head) have this many bytes: sixteen for each thread of a warp."""
 
 STRAINS = 4
-"""Of a program at most."""
+"""A program has at most this many strains."""
 
 Keep = tuple[Tensor, Tensor]
-"""[N, C] and [M, C] bool of sources and destinations."""
+"""Which sources and destinations are kept, [N, C] and [M, C] bool."""
 
 
 @dataclass(frozen=True)

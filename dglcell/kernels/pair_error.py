@@ -16,7 +16,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.threads import run_tasks
 
 COMPILED_DEVICES = ("cpu",)
-"""Where compiled loops take the place of blocks."""
+"""On these devices compiled loops are used in place of blocks."""
 
 BLOCK_EDGES = 1 << 18
 """Edges whose rows are gathered at once."""

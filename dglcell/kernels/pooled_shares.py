@@ -19,7 +19,7 @@ BLOCK_LOGITS = 1 << 23
 """Logits that are held at a time; they are computed once more in the backward pass."""
 
 TASKS = 8
-"""Into how many tasks a block is cut. Fixed, so that sums are the same for any number of threads."""
+"""A block is cut into this fixed number of tasks, so that sums are the same for any number of threads."""
 
 
 def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_BK: Tensor, weight_NB: Tensor) -> Tensor:

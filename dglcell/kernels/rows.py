@@ -29,10 +29,10 @@ EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
 
 COMPILED_DEVICES = ("cpu",)
-"""Where compiled code runs; plain torch elsewhere."""
+"""Compiled code runs on these devices, and plain torch on others."""
 
 TASKS = 16
-"""Into how many tasks a product is cut; enough to balance a few threads."""
+"""A product is cut into this many tasks, enough to balance a few threads."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ VECTOR_BYTES = 64
 """The widest registers; narrower ones are used in pairs."""
 
 VECTORS = 4
-"""Summed at once: few enough for the registers, enough to hide how long an addition takes."""
+"""This many vectors are summed at once: they fit into the registers and hide how long an addition takes."""
 
 
 def _sum_edges(

@@ -35,7 +35,7 @@ class Tile:
 
 
 TILES = (Tile(512, 2, 8), Tile(256, 1, 8), Tile(1024, 4, 8))
-"""Those that are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
+"""These tiles are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
 
 _fastest: dict[tuple[Any, ...], Tile] = {}
 

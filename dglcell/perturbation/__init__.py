@@ -4,7 +4,7 @@ STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """Ways to express the strains' graphs; ``auto`` takes one of them. See ``dglcell.perturbation.perturb``."""
 
 EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
-"""Those that can express perturbations of single edges."""
+"""These strategies can express perturbations of single edges."""
 
 DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
-"""Those that leave products to DGL, whose build must support the device."""
+"""These strategies leave products to DGL, whose build must support the device."""

@@ -30,7 +30,7 @@ from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation.rules import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
-"""See the module's docstring."""
+"""A function that gives logits; the module's docstring defines it."""
 
 Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""

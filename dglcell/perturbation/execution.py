@@ -28,7 +28,7 @@ COMPILED_ROWS = 1 << 13
 """Rows of the smallest block that is compiled: half of a block on a CPU."""
 
 UNCOMPILED_EVALUATION = ("cpu",)
-"""Where layers are compiled for training only. A CPU gains little there: 0 to 20 % of all predictions of triples."""
+"""On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
 
 VARIANTS = 64
 """Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""

@@ -15,10 +15,10 @@ from torch import Tensor
 from dglcell.errors import GenotypeError
 
 MOST_GENES = 2**31
-"""Indices are below it, whatever the cell graph."""
+"""Gene indices are below this number in every cell graph."""
 
 LEAST_STRENGTH = 1e-6
-"""Of what is not deleted: means divide by strengths, and less than this is no measurement."""
+"""A gene that is not deleted has at least this strength: means divide by it, and less is no measurement."""
 
 
 def _is_index(gene: Any) -> bool:

@@ -194,7 +194,7 @@ LINEAR = frozenset([
     "narrow", "select", "index_select", "__getitem__", "contiguous", "neg", "stack", "cat", "concat",
 ])
 # fmt: on
-"""By name. None of them may mix rows or move the first dimension."""
+"""Names of linear functions, none of which may mix rows or move the first dimension."""
 
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -531,7 +531,7 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
 
 
 LARGEST_EXPONENT = 30.0
-"""Of e^Δ: far below where single precision overflows."""
+"""The exponent of e^Δ is at most this, far below where single precision overflows."""
 
 
 def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
@@ -611,7 +611,7 @@ RULES: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }
-"""By name of the torch function, for functions that are not in LINEAR."""
+"""Name of a torch function that is not in LINEAR → its rule."""
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]

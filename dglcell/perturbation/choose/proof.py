@@ -30,7 +30,7 @@ from dglcell.perturbation.sent import Kept, received, sent
 log = logging.getLogger("dglcell")
 
 MUST_PROVE = ("cuda",)
-"""Where kernels have to; those for CPUs are compared by tests on many of them."""
+"""Kernels have to prove themselves on these devices; those for CPUs are compared by tests on many CPUs."""
 
 COLUMNS, SAMPLES = 64, 8
 """Columns that the reference computes at once, as it needs memory for edges × columns; and how often it does."""
@@ -42,10 +42,10 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, to
 """Errors allowed, as shares of the largest number of a row, by the type of the rows."""
 
 STRAINS_THAT_ATTEND = 5
-"""In a comparison at most: more than a program has, and few, as blocks in float64 take long."""
+"""At most this many strains attend in a comparison: more than a program has, but few, as float64 takes long."""
 
 REDUCED = 4e-3
-"""The same of float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
+"""Error allowed for float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
 
 
 ATTENTION = "triton attention"
