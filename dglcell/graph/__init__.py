@@ -1,1 +1,1 @@
-"""The cell graph: where its networks and metabolism come from, and its resident form on a device."""
+"""Build the cell graph from networks and metabolism, and hold its resident form on a device."""

@@ -1,4 +1,4 @@
-"""What an experiment says about a network, and networks, gene sets and metabolic models that it can name.
+"""Define what an experiment says about a network, and the networks, gene sets and metabolic models that it can name.
 
 The catalogue itself is ``catalogue.yaml``.
 """
@@ -32,7 +32,7 @@ MATRIX_COLUMNS = ("row", "column")
 
 @dataclass
 class NetworkConfig:
-    """One edge table; the key it stands under is its name, and the relation's if there is only one.
+    """Configure one edge table; the key it stands under is its name, and the relation's if there is only one.
 
     With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
     """
@@ -65,7 +65,7 @@ class NetworkConfig:
             key: dotted path of this table in the configuration.
 
         Raises:
-            ConfigError: naming the key.
+            ConfigError: two keys contradict each other; the message names the key.
         """
         check_values(self, key)
         if not self.path:
@@ -115,7 +115,7 @@ class NetworkConfig:
                 )
 
     def requested_columns(self) -> list[str]:
-        """Every column that will be read."""
+        """Return every column that will be read."""
         single = [column for column in (self.weight, self.relation_column) if column]
         return [*self.columns, *self.channels, *single, *self.where]
 
@@ -125,12 +125,12 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """A network that an experiment can name.
+    """Describe a network that an experiment can name.
 
     Attributes:
-        file: where it is, and who made it.
-        table: what its columns mean; everything but its path.
-        standard_names: genes bear standard names (``GCN4``), so that the cell needs aliases.
+        file: where the file is, and who made it.
+        table: what its columns mean; the path alone is missing.
+        standard_names: whether genes bear standard names (``GCN4``), so that the cell needs aliases.
     """
 
     file: PublishedFile
@@ -140,13 +140,14 @@ class NetworkSource:
 
 @dataclass(frozen=True)
 class GeneSetSource:
-    """A gene vocabulary with its aliases that an experiment can name.
+    """Describe a gene vocabulary with its aliases that an experiment can name.
 
     Attributes:
-        file: where it is, and who made it.
+        file: where the file is, and who made it.
         read: how its format is read.
-        names: form of the systematic names of cells whose genes it names (`dglcell.graph.names`); empty: of none.
-        models: metabolic models with such genes.
+        names: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty where it
+        names none.
+        models: metabolic models whose genes have these names.
     """
 
     file: PublishedFile
@@ -178,11 +179,11 @@ MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
 
 
 def provenance(name: str, found: Found) -> dict[str, Any]:
-    """Where a file of the catalogue came from, as plain containers.
+    """Return where a file of the catalogue came from, as plain containers.
 
     Args:
-        name: of the entry.
-        found: its file.
+        name: name of the catalogue's entry.
+        found: the file that was found for it.
     """
     return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
 
@@ -194,10 +195,10 @@ _DEFAULTS = NetworkConfig()
 
 
 def network_source(name: str, key: str) -> NetworkSource:
-    """The network called ``name``.
+    """Return the network called ``name``.
 
     Args:
-        name: as the configuration has it.
+        name: name of the network in the configuration.
         key: dotted path of the configuration key, for the message.
 
     Raises:
@@ -215,11 +216,11 @@ def network_source(name: str, key: str) -> NetworkSource:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A network as an experiment has it, with what its source adds.
+    """Hold a network as an experiment has it, with what its source adds.
 
     Attributes:
         config: what the columns mean, complete.
-        file: where the table is and what is known of it.
+        file: where the table is, and what is known of it.
         source: the catalogue's entry, if there is one.
     """
 
@@ -228,20 +229,20 @@ class NamedTable:
     source: NetworkSource | None = None
 
     def provenance(self) -> dict[str, Any]:
-        """Who made it; nothing of tables that are not in the catalogue."""
+        """Return who made the table; empty for tables that are not in the catalogue."""
         if self.source is None:
             return {}
         return {"source": self.config.source, **self.source.file.origin()}
 
 
 def named_table(config: NetworkConfig, key: str) -> NamedTable:
-    """A network with every key that is left at its default filled in from its source.
+    """Fill in every key of a network that is left at its default from its source.
 
-    A weight or relation column of one's own replaces the source's channels, and the other way round. With a path of
-    one's own the source's hash is not expected.
+    A weight or relation column that the user gives replaces the source's channels, and channels replace its columns.
+    With a path that the user gives, the source's hash is not expected.
 
     Args:
-        config: of one network.
+        config: configuration of one network.
         key: its dotted path, for messages.
 
     Raises:

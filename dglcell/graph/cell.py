@@ -1,4 +1,4 @@
-"""Building the cell graph from a configuration: its genes, metabolic model, networks and derived relations."""
+"""Build the cell graph from a configuration: its genes, metabolic model, networks and derived relations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dglcell.graph.vocabulary import (
 )
 from dglcell.published.file import PublishedFile
 
-# Which genes a cell graph has, and what else they are called.
+# The genes of a cell graph, and their other names.
 
 
 GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {
@@ -61,12 +61,12 @@ def _genome_reader(path: Path) -> Callable[[Path], GeneSet] | None:
 
 @dataclass
 class GeneChoice:
-    """Genes and aliases as a configuration names them, read when they are asked for.
+    """Read genes and aliases as a configuration names them, when they are asked for.
 
     Attributes:
-        config: of the cell.
+        config: configuration of the cell.
         raw: folder for relative paths; see `find_raw`.
-        provenance: ``genes`` and ``aliases``: the files that were read, with hashes.
+        provenance: ``genes`` and ``aliases`` → the files that were read, with hashes.
     """
 
     config: CellConfig
@@ -75,10 +75,10 @@ class GeneChoice:
     _sets: dict[str, GeneSet] = field(default_factory=dict)
 
     def aliases(self) -> AliasTable:
-        """The other names of genes.
+        """Return the other names of genes.
 
         Raises:
-            DataError: the file is not there, or not the right one.
+            DataError: the file is missing, or is not the right one.
             GraphError: it cannot be read.
         """
         name = self.config.aliases
@@ -92,7 +92,7 @@ class GeneChoice:
         return read(found.path).aliases if read else read_aliases(found.path)
 
     def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
-        """Names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
+        """Return names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
         names = {name for names in aliases.systematic.values() for name in names}
         if metabolism is not None:
             names |= set(metabolism.genes.names)
@@ -101,10 +101,10 @@ class GeneChoice:
         return Vocabulary.of(names)
 
     def genes(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
-        """The gene vocabulary.
+        """Return the gene vocabulary.
 
         Raises:
-            ConfigError: the choice is neither known nor a file.
+            ConfigError: the choice is neither a known name nor a file.
             DataError: a file is not the right one.
             GraphError: a file cannot be read.
         """
@@ -149,12 +149,12 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     """Read the model and the networks and put them together.
 
     Args:
-        config: what to put in.
+        config: configuration of the cell graph.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:
         ConfigError: keys contradict each other.
-        DataError: a file is not there.
+        DataError: a file is missing.
         GraphError: a file is unusable, names are unknown, or relations are empty or share a name.
     """
     config.validate()
@@ -197,7 +197,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
 
 @dataclass
 class _Relations:
-    """Relations collected so far, and who gave them."""
+    """Collect relations, and record where each came from."""
 
     edges: dict[Relation, Edges] = field(default_factory=dict)
     origins: dict[Relation, str] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class _Relations:
 def _add_metabolism(
     config: CellConfig, metabolism: Metabolism, vocabularies: dict[str, Vocabulary], relations: _Relations
 ) -> dict[str, Any]:
-    """Add the model's relations over the cell's genes; returns the model's provenance."""
+    """Add the model's relations over the cell's genes; return the model's provenance."""
     genes = vocabularies[GENE]
     index = genes.indices(metabolism.genes.names)
     unknown = tuple(name for name, i in zip(metabolism.genes.names, index, strict=True) if i < 0)

@@ -1,4 +1,4 @@
-"""The cell graph: one heterograph with the names of its nodes and where its edges came from."""
+"""Define the cell graph: one heterograph with the names of its nodes and where its edges came from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of one relation.
+    """Hold the edges of one relation.
 
     Attributes:
         src: [E] int64 source nodes.
@@ -55,40 +55,40 @@ class Edges:
         return len(self.src)
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Edges:
-        """The edges at ``rows`` (a mask or indices)."""
+        """Return the edges at ``rows`` (a mask or indices)."""
         return Edges(self.src[rows], self.dst[rows], None if self.weight is None else self.weight[rows])
 
     def reversed(self) -> Edges:
-        """Every edge turned round, weights kept."""
+        """Return the edges in the opposite direction, with their weights."""
         return Edges(self.dst, self.src, self.weight)
 
     def symmetrised(self) -> Edges:
-        """Both directions of every edge, given each pair once; a self-loop stays one edge."""
+        """Return both directions of every edge, given each pair once; a self-loop stays one edge."""
         return self.joined(self.reversed().select(self.src != self.dst))
 
     def with_self_loops(self, num_nodes: int) -> Edges:
-        """One self-loop of weight 1 more for every node that has none."""
+        """Return the edges with a self-loop of weight 1 added for every node that has none."""
         without = np.setdiff1d(np.arange(num_nodes, dtype=np.int64), self.src[self.src == self.dst])
         weight = None if self.weight is None else np.ones(len(without), dtype=np.float32)
         return self.joined(Edges(without, without, weight))
 
     def joined(self, other: Edges) -> Edges:
-        """These edges, then the others; both weighted or neither."""
+        """Return these edges followed by the others; both must be weighted, or neither."""
         weight = None
         if self.weight is not None and other.weight is not None:
             weight = np.concatenate([self.weight, other.weight])
         return Edges(np.concatenate([self.src, other.src]), np.concatenate([self.dst, other.dst]), weight)
 
     def sorted(self) -> Edges:
-        """Ordered by (destination, source)."""
+        """Return the edges ordered by (destination, source)."""
         return self.select(np.lexsort((self.src, self.dst)))
 
 
 def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
-    """Each pair once, with its largest weight, in the order and direction in which it first occurs.
+    """Keep each pair once, with its largest weight, in the order and direction in which it first occurs.
 
     Args:
-        edges: with repeated pairs.
+        edges: edges in which pairs may be repeated.
         ordered: whether (a, b) and (b, a) are different pairs.
     """
     if not len(edges):
@@ -120,7 +120,7 @@ _NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CellGraph:
-    """The wild-type cell.
+    """Hold the wild-type cell as one graph.
 
     >>> import dglcell
     >>> cell = dglcell.load_cell("quickstart")
@@ -155,8 +155,8 @@ class CellGraph:
         Args:
             vocabularies: node type → names; every node type of ``relations``.
             relations: canonical edge type → edges, in any order.
-            provenance: where they came from.
-            lose_blocked: see the class.
+            provenance: where the edges came from, as plain containers.
+            lose_blocked: as for the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
@@ -178,26 +178,26 @@ class CellGraph:
 
     @property
     def genes(self) -> Vocabulary:
-        """The gene vocabulary."""
+        """Return the gene vocabulary."""
         return self.vocabularies[GENE]
 
     @property
     def relations(self) -> tuple[Relation, ...]:
-        """Canonical edge types, sorted."""
+        """Return the canonical edge types, sorted."""
         return tuple(self.content)
 
     @property
     def num_nodes(self) -> dict[str, int]:
-        """Node type → N."""
+        """Return node type → number of nodes, N."""
         return {node_type: len(names) for node_type, names in sorted(self.vocabularies.items())}
 
     @property
     def num_edges(self) -> int:
-        """Of all relations."""
+        """Return the number of edges of all relations."""
         return sum(len(edges) for edges in self.content.values())
 
     def edges(self, relation: Relation) -> Edges:
-        """The edges of one relation as arrays, ordered by (destination, source).
+        """Return the edges of one relation as arrays, ordered by (destination, source).
 
         Raises:
             GraphError: the cell has no such relation.
@@ -211,13 +211,13 @@ class CellGraph:
         return self.content[relation]
 
     def degrees(self, relation: Relation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """[N] out-degrees of source nodes, and [M] in-degrees of destination nodes."""
+        """Return the out-degrees of source nodes, [N], and the in-degrees of destination nodes, [M]."""
         edges, sizes = self.edges(relation), self.num_nodes
         out = np.bincount(edges.src, minlength=sizes[relation[0]])
         return out, np.bincount(edges.dst, minlength=sizes[relation[2]])
 
     def untouched_genes(self) -> NDArray[np.int64]:
-        """Sorted indices of the genes that no relation joins to another node (self-loops do not count)."""
+        """Return sorted indices of the genes that no relation joins to another node (self-loops do not count)."""
         touched = np.zeros(len(self.genes), dtype=bool)
         for relation in self.relations:
             edges = self.edges(relation)
@@ -229,7 +229,7 @@ class CellGraph:
         return np.flatnonzero(~touched)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All edges, with the names of their ends.
+        """Return all edges, with the names of their ends.
 
         >>> import dglcell
         >>> dglcell.load_cell("quickstart").to_pandas().columns.tolist()
@@ -254,7 +254,7 @@ class CellGraph:
         return pd.DataFrame(columns)
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """The cell as a directed graph of names.
+        """Return the cell as a directed graph of names.
 
         >>> import dglcell
         >>> graph = dglcell.load_cell("quickstart").to_networkx()
@@ -262,8 +262,8 @@ class CellGraph:
         'gene'
 
         Returns:
-            Nodes are names with a ``node_type``; the key of an edge is the name of its relation, and edges of relations
-            with weights have a ``weight``.
+            A graph whose nodes are names with a ``node_type``; the key of an edge is the name of its relation, and
+            edges of relations with weights have a ``weight``.
 
         Raises:
             GraphError: nodes of two types have one name.
@@ -286,7 +286,7 @@ class CellGraph:
         return graph
 
     def to_pyg(self) -> HeteroData:
-        """The cell as a graph of PyTorch Geometric.
+        """Return the cell as a graph of PyTorch Geometric.
 
         >>> import dglcell
         >>> graph = dglcell.load_cell("quickstart").to_pyg()
@@ -294,7 +294,7 @@ class CellGraph:
         'b0008'
 
         Returns:
-            Node types have ``num_nodes`` and ``names``; relations have an ``edge_index`` [2, E], and an
+            A graph whose node types have ``num_nodes`` and ``names``; relations have an ``edge_index`` [2, E], and an
             ``edge_weight`` [E] where they have weights.
 
         Raises:
@@ -314,7 +314,7 @@ class CellGraph:
         return graph
 
     def save(self, directory: Path, *, overwrite: bool = False) -> None:
-        """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not.
+        """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not at all.
 
         Raises:
             DataError: ``directory`` exists and ``overwrite`` is false.
@@ -339,7 +339,7 @@ class CellGraph:
             (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _names(self) -> dict[str, Any]:
-        """What genes are called besides; nothing in a cell without genes."""
+        """Return the other names of genes; empty in a cell without genes."""
         others = self.vocabularies[GENE].others if GENE in self.vocabularies else AliasTable.empty()
         other = {alias: list(genes) for alias, genes in others.systematic.items()}
         return {"other_names": other, "standard_names": dict(others.standard)}
@@ -349,7 +349,7 @@ class CellGraph:
         """Read what `save` wrote, and check it against its hash.
 
         Raises:
-            GraphError: files are missing, torn, of another schema version, or do not match the hash.
+            GraphError: files are missing, damaged, of another schema version, or do not match the hash.
         """
         directory = Path(directory)
         meta = _read_meta(directory)
@@ -450,7 +450,7 @@ def _read_edges(directory: Path, relations: list[Relation]) -> dict[Relation, Ed
 
 
 def _are_edges(edges: Edges) -> bool:
-    """Whether both ends are numbers of nodes, and weights, if there are any, as many."""
+    """Return whether both ends are numbers of nodes, and weights, if there are any, as many."""
     ends = all(end.dtype == np.int64 and end.shape == (edges.src.size,) for end in (edges.src, edges.dst))
     weight = edges.src.astype(np.float32) if edges.weight is None else edges.weight
     return ends and weight.dtype == np.float32 and weight.shape == edges.src.shape

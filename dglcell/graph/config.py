@@ -1,4 +1,4 @@
-"""What an experiment says about its cell graph."""
+"""Define what an experiment says about its cell graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Derived = Annotated[list[str], check_derived]
 
 @dataclass
 class CellConfig:
-    """What the cell graph is made of. `dglcell graph list` shows what the catalogue offers."""
+    """Configure what the cell graph is made of. `dglcell graph list` shows what the catalogue offers."""
 
     model: str | None = None  # metabolic model: a name of the catalogue or of cobra, or a file that cobra reads
     metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
@@ -53,8 +53,8 @@ class CellConfig:
             key: dotted path of this configuration.
 
         Raises:
-            ConfigError: naming the key.
-            GraphError: a network cannot name a relation.
+            ConfigError: two keys contradict each other; the message names the key.
+            GraphError: the name of a network cannot name a relation.
         """
         check_values(self, key)
         if not self.model and not self.networks:
@@ -81,7 +81,7 @@ class CellConfig:
             self._validate_table(name, table, key)
 
     def tables(self, key: str = "cell") -> dict[str, NamedTable]:
-        """Network name → its table, with what the catalogue says of it.
+        """Return network name → its table, with what the catalogue says of it.
 
         Raises:
             ConfigError: the catalogue has no such network.

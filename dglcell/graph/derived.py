@@ -1,4 +1,4 @@
-"""Gene–gene relations that follow from a metabolic model."""
+"""Derive gene–gene relations from a metabolic model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
 
 @dataclass(frozen=True)
 class Currency:
-    """Which metabolites do not make two reactions neighbours.
+    """Define which metabolites do not make two reactions neighbours.
 
     Attributes:
         degree: a metabolite of more reactions than this is currency.
@@ -41,7 +41,7 @@ class Currency:
     metabolites: tuple[str, ...] = ()
 
     def mask(self, metabolism: Metabolism) -> NDArray[np.bool_]:
-        """[N metabolites] true for currency.
+        """Return which metabolites are currency, [N metabolites] bool.
 
         Raises:
             GraphError: a listed metabolite is not in the model.
@@ -61,13 +61,13 @@ class Currency:
 
 
 def shares_complex(metabolism: Metabolism, currency: Currency) -> csr_array:
-    """Genes that are subunits of one enzyme complex."""
+    """Relate genes that are subunits of one enzyme complex."""
     membership = _incidence(metabolism.catalyses, (len(metabolism.genes), len(metabolism.reactions)))
     return _without_diagonal(membership @ membership.T)
 
 
 def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
-    """Genes of different complexes of one reaction that share no complex of that reaction."""
+    """Relate genes of different complexes of one reaction that share no complex of that reaction."""
     gene, node = metabolism.catalyses
     reaction = metabolism.model_reaction_of[node]
     pairs: set[tuple[int, int]] = set()
@@ -85,7 +85,7 @@ def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
 
 
 def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> csr_array:
-    """Genes of two different reactions that share a metabolite which is not currency."""
+    """Relate genes of two different reactions that share a metabolite which is not currency."""
     substances = _stoichiometric(metabolism)[:, ~currency.mask(metabolism)]
     adjacent = _without_diagonal(substances @ substances.T)
     gene, node = metabolism.catalyses
@@ -103,15 +103,15 @@ DERIVED: dict[str, Callable[[Metabolism, Currency], csr_array]] = {
 
 
 def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:
-    """Edges of one derived relation, both directions of each pair, no self-loops.
+    """Return the edges of one derived relation, with both directions of each pair and without self-loops.
 
     Args:
         name: a key of `DERIVED`.
         metabolism: the model.
-        currency: which metabolites connect nothing.
+        currency: which metabolites do not connect reactions.
 
     Returns:
-        [2, E] gene indices.
+        Gene indices, [2, E].
 
     Raises:
         GraphError: the relation has no edges in this model.
@@ -127,7 +127,7 @@ def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None =
 
 
 def _stoichiometric(metabolism: Metabolism) -> csr_array:
-    """[N model reactions, N metabolites], non-zero where a metabolite takes part."""
+    """Return a matrix [N model reactions, N metabolites] that is not zero where a metabolite takes part."""
     node, metabolite = metabolism.converts
     edges = np.stack([metabolism.model_reaction_of[node], metabolite])
     return _incidence(edges, (len(metabolism.model_reactions), len(metabolism.metabolites)))

@@ -1,4 +1,4 @@
-"""A cell graph in words: node and edge counts, degrees, densities, and which genes nothing touches."""
+"""Describe a cell graph in words: node and edge counts, degrees, densities, and which genes nothing touches."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _NAME_WIDTH = 16
 
 
 def describe(cell: CellGraph, *, names: bool = False) -> str:
-    """Plain text for the terminal, at most `WIDTH` columns wide if relation names are reasonably short.
+    """Return plain text for the terminal, at most `WIDTH` columns wide if relation names are reasonably short.
 
-    For each relation: edges; nodes that are a source or a target; mean edges per target; the largest in- or
-    out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source
-    and target); self-loops. Then the files with their sources, licences and hashes.
+    For each relation it lists: edges; nodes that are a source or a target; mean edges per target; the largest in- or
+    out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source and
+    target); self-loops. The files follow with their sources, licences and hashes.
 
     Args:
         cell: the cell graph.
-        names: append the whole gene vocabulary.
+        names: whether to append the whole gene vocabulary.
     """
     parts = [
         [f"Cell graph {cell.sha256[:16]}"],
@@ -97,7 +97,7 @@ def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[st
 
 
 def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
-    """The first node of the largest degree; ``-`` where there is none."""
+    """Return the first node of the largest degree; ``-`` where there is none."""
     if not degree.any():
         return "-", 0
     node = int(degree.argmax())
@@ -105,7 +105,7 @@ def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
 
 
 def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
-    """The files that a cell graph was made of: source, licence, hash and what that was compared with."""
+    """Return lines on the files that a cell graph was made of: source, licence, hash and what it was compared with."""
     parts = [(name, provenance[name]) for name in ("model", "genes", "aliases", "names") if name in provenance]
     parts += sorted(provenance.get("networks", {}).items())
     width = max((len(name) for name, _ in parts), default=0)
@@ -158,7 +158,10 @@ def _wrapped(names: Iterable[str]) -> list[str]:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    """Rows under headings, columns as wide as needed; columns in ``left`` aligned left, the others right."""
+    """Return rows under headings.
+
+    Columns are as wide as needed; those in ``left`` are aligned left, the others right.
+    """
     grid = [headings, *rows]
     widths = [max(len(row[i]) for row in grid) for i in range(len(headings))]
     return [

@@ -1,4 +1,4 @@
-"""Fixed input features of nodes, from a table: names in the first column, numbers in the others."""
+"""Read fixed input features of nodes from a table with names in the first column and numbers in the others."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dglcell.graph.vocabulary import Vocabulary
 
 
 def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
-    """Standardised features of the nodes of one type.
+    """Read standardised features of the nodes of one type.
 
     Every column is shifted and scaled to mean 0 and standard deviation 1 over the nodes that the table has (a constant
     column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
 
     Args:
         path: CSV, plain or ``.gz``, with a header; the first column holds names.
-        vocabulary: of the node type.
-        node_type: for messages.
+        vocabulary: names of the nodes of this type.
+        node_type: the node type, for messages.
 
     Returns:
-        [N, F] float32.
+        The features, [N, F] float32.
 
     Raises:
         GraphError: the file is damaged, or has no feature column, a cell that is no number, a name twice, a ragged row,
@@ -58,7 +58,7 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
 
 
 def standardised(values_NF: NDArray[np.float64]) -> Tensor:
-    """[N, F] float32, every column with mean 0 and standard deviation 1; a constant column becomes 0."""
+    """Return every column with mean 0 and standard deviation 1, [N, F] float32; a constant column becomes 0."""
     sd = values_NF.std(0)
     return torch.as_tensor((values_NF - values_NF.mean(0)) / np.where(sd > 0, sd, 1.0)).float()
 

@@ -1,4 +1,4 @@
-"""Sets of genes that a cell graph and its files name: subsystems, complexes, genes around a metabolite, groups."""
+"""Collect sets of genes that a cell graph and its files name: subsystems, complexes, groups, metabolites."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SET_NAMES = {"go_slim_sgd": "4"}
 
 @dataclass(frozen=True)
 class GeneSets:
-    """Sets of one kind.
+    """Hold the sets of one kind.
 
     Attributes:
         kind: what a set is, e.g. ``subsystem``.
@@ -41,13 +41,13 @@ class GeneSets:
 
 
 def gene_sets(cell: CellGraph, config: CellConfig, raw: str | None = None) -> list[GeneSets]:
-    """All kinds of sets that a cell graph, its configuration and the files in the raw folder name.
+    """Return all kinds of sets that a cell graph, its configuration and the files in the raw folder name.
 
-    A file that is gone or unusable is left out, and the log says so.
+    A file that is missing or unusable is left out, and the log says so.
 
     Args:
         cell: the cell graph.
-        config: of the cell graph.
+        config: configuration of the cell graph.
         raw: folder for relative paths; see `find_raw`.
     """
     found = [*_of_metabolism(cell), *_of_tables(cell, config, raw)]
@@ -68,7 +68,7 @@ def _of_metabolism(cell: CellGraph) -> Iterator[GeneSets]:
 
 
 def _sources(cell: CellGraph, relation: Relation) -> dict[int, set[int]]:
-    """Destination → sources of its edges."""
+    """Return destination → sources of its edges."""
     edges = cell.edges(relation)
     found: dict[int, set[int]] = {}
     for source, destination in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
@@ -77,7 +77,10 @@ def _sources(cell: CellGraph, relation: Relation) -> dict[int, set[int]]:
 
 
 def _around_metabolites(cell: CellGraph, genes_of: Mapping[int, set[int]]) -> dict[str, set[int]]:
-    """Metabolite → genes of the reactions that make or take it; without carriers, which most reactions have."""
+    """Return metabolite → genes of the reactions that make or take it.
+
+    Carriers, which most reactions have, are left out.
+    """
     names, edges = cell.vocabularies[METABOLITE].names, cell.edges(CONVERTS)
     found: dict[str, set[int]] = {}
     for reaction, metabolite in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
@@ -105,7 +108,7 @@ def _of_tables(cell: CellGraph, config: CellConfig, raw: str | None) -> Iterator
 
 
 def _tables(cell: CellGraph, config: CellConfig, raw: str | None) -> dict[str, NamedTable]:
-    """Tables of genes and sets: of the configuration, and of the catalogue where their files are."""
+    """Return tables of genes and sets: those of the configuration, and those of the catalogue whose files are there."""
     found = {name: table for name, table in config.tables().items() if table.config.layout == GROUPS}
     sources = config.similarity.sources if config.similarity is not None else {}
     for name, source in sources.items():
@@ -119,7 +122,7 @@ def _tables(cell: CellGraph, config: CellConfig, raw: str | None) -> dict[str, N
 
 
 def _with_set_names(table: NamedTable) -> NamedTable:
-    """The same with names of sets that people read."""
+    """Return the same table with names of sets that people can read."""
     column = SET_NAMES.get(table.config.source)
     if column is None:
         return table

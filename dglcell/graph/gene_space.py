@@ -1,4 +1,4 @@
-"""Gene–gene relations between similar genes: by their neighbours in networks, their sets, or vectors from a file."""
+"""Relate similar genes: by their neighbours in networks, by their sets, or by vectors from a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BLOCK = 512
 """Genes whose similarities to all others are held at a time."""
 
 
-# What an experiment says of it.
+# Configuration.
 
 
 MissingShare = Annotated[float, must(lambda share: 0 <= share <= 1, "is no share", "0 to 1")]
@@ -37,7 +37,7 @@ MissingShare = Annotated[float, must(lambda share: 0 <= share <= 1, "is no share
 
 @dataclass
 class SimilaritySource:
-    """What one relation compares genes by: exactly one of `relations`, `sets` and `vectors`."""
+    """Configure what one relation compares genes by: exactly one of `relations`, `sets` and `vectors`."""
 
     relations: list[str] = field(default_factory=list)  # gene–gene relations of the cell graph: common neighbours there
     sets: NetworkConfig | None = None  # table with the columns gene and set: common sets, rare ones counting more
@@ -48,7 +48,7 @@ class SimilaritySource:
         """Check values.
 
         Raises:
-            ConfigError: naming the key.
+            ConfigError: a value is wrong; the message names the key.
         """
         given = [name for name in ("relations", "sets", "vectors") if getattr(self, name)]
         if len(given) != 1:
@@ -69,7 +69,7 @@ class SimilaritySource:
 
 @dataclass
 class SimilarityConfig:
-    """Weighted edges from the most similar genes."""
+    """Configure weighted edges from the most similar genes."""
 
     neighbours: Count = 50  # most in-edges of a gene
     power: Positive = 2.0  # weights are cosines to this power, as shares of their sum …
@@ -80,7 +80,7 @@ class SimilarityConfig:
         """Check values.
 
         Raises:
-            ConfigError: naming the key.
+            ConfigError: a value is wrong; the message names the key.
             GraphError: a source cannot name a relation.
         """
         check_values(self, key)
@@ -90,7 +90,7 @@ class SimilarityConfig:
 
 
 def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
-    """The relations of a cell graph that sources of similarity gave it."""
+    """Return the relations of a cell graph that sources of similarity gave it."""
     similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
     return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
 
@@ -105,19 +105,19 @@ def similar_relations(
     aliases: AliasTable,
     raw: str | None = None,
 ) -> Iterator[tuple[str, Edges, dict[str, Any]]]:
-    """The relations between similar genes: name, edges, and the provenance of the file they come from, if any.
+    """Yield the relations between similar genes: name, edges, and the provenance of the file they come from, if any.
 
-    `similar` compares neighbours in all relations between genes; every source adds one that compares by itself.
+    The relation `similar` compares neighbours in all relations between genes; every source adds a relation of its own.
 
     Args:
-        config: validated.
-        relations: of the cell graph.
-        genes: of the cell graph.
-        aliases: other names of genes, in tables of sets.
+        config: a validated configuration.
+        relations: relations of the cell graph.
+        genes: genes of the cell graph.
+        aliases: other names of genes in tables of sets.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:
-        DataError: a file is not there, or not the right one.
+        DataError: a file is missing, or is not the right one.
         GraphError: a file is unusable, a relation is missing, or no gene has a similar one.
     """
     between = {relation[1]: ends for relation, ends in relations.items() if relation[0] == relation[2] == GENE}
@@ -146,7 +146,7 @@ def similar_relations(
 
 
 def similar_genes(relations: Iterable[Edges], num_genes: int, config: SimilarityConfig) -> Edges:
-    r"""Edges into every gene from those with the most similar neighbourhoods.
+    r"""Return edges into every gene from those with the most similar neighbourhoods.
 
     The neighbourhood of gene v is the row :math:`b_v` of :math:`I + \sum_r A_r`: itself, and its in-neighbours with the
     number of their edges. With cosines :math:`c_{uv}` of two rows, and the genes :math:`u \ne v` with the largest ones
@@ -159,9 +159,9 @@ def similar_genes(relations: Iterable[Edges], num_genes: int, config: Similarity
     profiles of their own in place of neighbourhoods; negative cosines count as 0.
 
     Args:
-        relations: of genes with genes; fixed weights are not used.
-        num_genes: N.
-        config: validated.
+        relations: relations of genes with genes; fixed weights are not used.
+        num_genes: number of genes, N.
+        config: a validated configuration.
 
     Raises:
         GraphError: no gene has a similar one.
@@ -177,7 +177,7 @@ def similar_genes(relations: Iterable[Edges], num_genes: int, config: Similarity
 
 
 def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
-    """[N, N] rows of length one: a gene and its in-neighbours."""
+    """Return rows of length one, [N, N]: a gene and its in-neighbours."""
     from scipy import sparse  # here, so that a configuration is read without it
 
     counts = sparse.csr_array(sparse.eye_array(num_genes))
@@ -190,13 +190,13 @@ def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
 
 @dataclass(frozen=True)
 class SetMembers:
-    """Which genes of a cell graph a table puts into which sets.
+    """Hold which genes of a cell graph a table puts into which sets.
 
     Attributes:
         genes: [n] numbers of genes.
         sets: [n] numbers of the sets that they are in.
-        names: of the sets.
-        provenance: of the file.
+        names: names of the sets.
+        provenance: provenance of the file.
     """
 
     genes: NDArray[np.int64]
@@ -206,17 +206,17 @@ class SetMembers:
 
 
 def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None) -> SetMembers:
-    """Read a table of genes and sets. Names that the cell lacks are left out, and rows without a set.
+    """Read a table of genes and sets; rows with names that the cell lacks or without a set are left out.
 
     Args:
         named: the table, whose columns are gene and set.
         key: dotted path of its configuration, for messages.
-        genes: of the cell graph.
+        genes: genes of the cell graph.
         aliases: other names of genes.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:
-        DataError: the file is not there, or not the one that it should be.
+        DataError: the file is missing, or is not the one that it should be.
         GraphError: it is unusable, or names no gene of the cell graph.
     """
     config, found = named.config, named.file.find(raw)
@@ -240,7 +240,10 @@ def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTabl
 def _set_profiles(
     config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
 ) -> tuple[csr_array, dict[str, Any]]:
-    """[N, S] rows of length one: a gene's sets, each as −log of its share of the genes (Spärck Jones 1972)."""
+    """Return the sets of genes, each as −log of its share of the genes (Spärck Jones 1972), [N, S].
+
+    Rows have length one.
+    """
     from scipy import sparse
 
     found = read_sets(named_table(config, f"{key}.sets"), f"{key}.sets", genes, aliases, raw)
@@ -259,7 +262,7 @@ def _of_length_one(profiles: csr_array) -> csr_array:
 
 
 def _edges(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig) -> Edges:
-    """Edges into every gene from the most similar ones, by [N, D] profiles of length one or zero."""
+    """Return edges into every gene from the most similar ones, by [N, D] profiles of length one or zero."""
     blocks = [_block(profiles, start, config) for start in range(0, profiles.shape[0], BLOCK)]
     src, dst, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     return Edges(src, dst, weight.astype(np.float32))
@@ -268,7 +271,7 @@ def _edges(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig) 
 def _block(
     profiles: csr_array | NDArray[np.float64], start: int, config: SimilarityConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Sources, destinations and weights of the edges into some genes."""
+    """Return sources, destinations and weights of the edges into some genes."""
     product = profiles[start : start + BLOCK] @ profiles.T
     cosine = np.maximum(product if isinstance(product, np.ndarray) else product.toarray(), 0.0)
     rows = np.arange(len(cosine))

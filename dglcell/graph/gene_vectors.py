@@ -1,4 +1,4 @@
-"""Vectors of genes from a file of one's own, e.g. embeddings of their sequences by a language model."""
+"""Read vectors of genes from a user's file, e.g. embeddings of their sequences by a language model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
 def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: str) -> NDArray[np.float64]:
-    """Vectors of length one, of columns that are standardised over the genes that the file has.
+    """Read vectors of length one, of columns that are standardised over the genes that the file has.
 
     Args:
         path: CSV or Parquet with the name of a gene in the first column and numbers in the others, or an ``.npz`` file
             with the arrays ``genes`` [G] of names and ``vectors`` [G, D].
-        genes: of the cell graph; names that it lacks are left out.
-        max_missing: share of them that the file may lack.
+        genes: genes of the cell graph; names that it lacks are left out.
+        max_missing: share of the genes that the file may lack.
         key: dotted path of the source in the configuration, for messages.
 
     Returns:
-        [N, D]; zeros for a gene that the file lacks.
+        The vectors, [N, D]; zeros for a gene that the file lacks.
 
     Raises:
-        GraphError: the file is damaged or of another form, a number is not finite, a gene stands there twice, or too
-            many genes are missing.
-        MissingDependencyError: it is Parquet, and pyarrow is not installed.
+        GraphError: the file is damaged or of another form, a number is not finite, a gene occurs twice, or too many
+        genes are missing.
+        MissingDependencyError: the file is Parquet, and pyarrow is not installed.
     """
     names, vectors = _read(path, key)
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -66,7 +66,7 @@ def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: st
 
 
 def _read(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Names, and [G, D] numbers."""
+    """Return names, and [G, D] numbers."""
     if not path.name.endswith(SUFFIXES):
         raise GraphError(f"`{key}.vectors`: unknown form of file", got=path.name, expected=", ".join(SUFFIXES))
     try:

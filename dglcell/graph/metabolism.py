@@ -1,4 +1,4 @@
-"""Metabolism as arrays: genes, one reaction node per enzyme complex × direction, and metabolites."""
+"""Hold metabolism as arrays: genes, one reaction node per enzyme complex × direction, and metabolites."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_COMPLEXES = 10_000
 def enzyme_complexes(
     rule: GPR, *, absorb: bool = False, limit: int = MAX_COMPLEXES, where: str = "rule"
 ) -> list[Complex]:
-    """The enzyme complexes of a rule, without duplicates, in a fixed order.
+    """Return the enzyme complexes of a rule, without duplicates, in a fixed order.
 
     By default a complex that contains another one is kept: curators write ``A or (A and B)`` when the
     enzyme works with and without its regulatory subunit B, and dropping the larger form would cut B off
@@ -48,8 +48,8 @@ def enzyme_complexes(
     with all complexes and 7,097 (4,856) with absorption: the rules of 16 reactions hold larger forms.
 
     Args:
-        rule: rule parsed by cobra.
-        absorb: drop every complex that contains another one.
+        rule: a rule parsed by cobra.
+        absorb: whether to drop every complex that contains another one.
         limit: largest number of complexes allowed.
         where: reaction name, for the message.
 
@@ -100,7 +100,7 @@ def _check_size(size: int, limit: int, where: str) -> None:
 
 @dataclass(frozen=True)
 class Metabolism:
-    """A genome-scale metabolic model as index arrays (no cobra objects).
+    """Hold a genome-scale metabolic model as index arrays (no cobra objects).
 
     A reaction of the model becomes one node per enzyme complex × direction; a reaction without a rule
     one node per direction. ``PFK#2+`` is complex 2 of PFK running forward, ``PFK#2-`` backward,
@@ -142,7 +142,7 @@ class Metabolism:
 
     @property
     def name(self) -> str:
-        """What the user called the model."""
+        """Return what the user called the model."""
         return str(self.provenance.get("name", ""))
 
     @classmethod
@@ -150,7 +150,7 @@ class Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 
         Raises:
-            GraphError: as `read_model` and `from_model`.
+            GraphError: for the same reasons as `read_model` and `from_model`.
         """
         model, origin = read_model(name_or_path, raw), model_origin(name_or_path, raw)
         return cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
@@ -163,9 +163,9 @@ class Metabolism:
 
         Args:
             model: any cobra model.
-            absorb: drop complexes that contain another one; see `enzyme_complexes`.
+            absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
             name: how the user called the model; the model's own id where None.
-            origin: where it came from, for the provenance.
+            origin: where the model came from, for the provenance.
 
         Raises:
             GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
@@ -178,7 +178,7 @@ class Metabolism:
 
 
 def model_reaction(node: str) -> str:
-    """The reaction of the model that a reaction node belongs to: ``PFK`` of ``PFK#2+``, ``O2t`` of ``O2t-``."""
+    """Return the model's reaction that a reaction node belongs to: ``PFK`` for ``PFK#2+``, ``O2t`` for ``O2t-``."""
     name = node[:-1]
     reaction, _, number = name.rpartition("#")
     return reaction if reaction and number.isdecimal() else name
@@ -275,7 +275,10 @@ def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metab
 
 
 def _subsystems(model: Model) -> dict[str, tuple[str, ...]]:
-    """Genes by the subsystem of their reactions: what the reaction says itself, else the groups that it is in."""
+    """Return genes by the subsystem of their reactions.
+
+    The reaction's own statement counts; without one, the groups that it is in do.
+    """
     groups: dict[str, list[str]] = {}
     for group in model.groups:
         for member in group.members:
@@ -288,5 +291,5 @@ def _subsystems(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _in_words(subsystem: str) -> str:
-    """``S_Transport__Mitochondrial`` of some files is "Transport, Mitochondrial"."""
+    """Return a subsystem in words: ``S_Transport__Mitochondrial`` of some files is "Transport, Mitochondrial"."""
     return " ".join(subsystem.removeprefix("S_").replace("__", ", ").replace("_", " ").split())

@@ -1,4 +1,4 @@
-"""Reading metabolic models: of the catalogue, shipped with cobra, or any file in a format that cobra reads.
+"""Read metabolic models: from the catalogue, shipped with cobra, or any file in a format that cobra reads.
 
 Nothing here uses the network.
 """
@@ -55,11 +55,11 @@ MOST_NESTED = 16
 
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
-    """The file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`).
+    """Return the file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`).
 
     Raises:
         DataError: the catalogue's file is not the one it should be.
-        GraphError: neither a known name nor an existing file with a known extension.
+        GraphError: this is neither a known name nor an existing file with a known extension.
     """
     if name_or_path in SHIPPED:
         _import_cobra()
@@ -94,10 +94,10 @@ def _check_extension(name_or_path: str) -> None:
 
 
 def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
-    """Where a model came from, as plain containers: hash, what it was compared with, and who made it.
+    """Return where a model came from, as plain containers: hash, what it was compared with, and who made it.
 
     Raises:
-        DataError, GraphError: as `locate_model`.
+        DataError, GraphError: for the same reasons as `locate_model`.
     """
     path = locate_model(name_or_path, raw)
     if name_or_path not in MODELS:
@@ -158,7 +158,7 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
 
 
 def _depth(body: ast.AST | None) -> int:
-    """How many operators of a gene rule are inside each other."""
+    """Return how many operators of a gene rule are inside each other."""
     depth, level = 0, [] if body is None else [body]
     while level := [node for node in level if isinstance(node, ast.BoolOp)]:
         depth += 1
@@ -181,7 +181,7 @@ def _content(path: Path) -> bytes:
 
 
 def _parser(format_name: str) -> Callable[[bytes], Model]:
-    """How to parse a format."""
+    """Return the function that parses a format."""
     _import_cobra()
     import cobra.io
 
@@ -195,7 +195,7 @@ def _parser(format_name: str) -> Callable[[bytes], Model]:
 
 
 def _import_cobra() -> None:
-    """Import cobra, which makes a folder for a cache as it is imported; nothing here is kept in it."""
+    """Import cobra, even where the folder for a cache that it makes on import cannot be made."""
     try:
         import cobra.io
     except OSError as error:

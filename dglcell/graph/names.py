@@ -1,4 +1,4 @@
-"""What genes are called besides: standard names, aliases, and the names that a metabolic model has for its genes."""
+"""Find other names of genes: standard names, aliases, and the names that a metabolic model has for its genes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
-    """Other names of genes, and the file that has them.
+    """Return other names of genes, and the file that has them.
 
     Args:
         name: a gene set of the catalogue, a metabolic model, or the path of a table of aliases.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:
-        DataError: the file is not there, or not the one that it should be.
+        DataError: the file is missing, or is not the one that it should be.
         GraphError: it cannot be read.
     """
     if name in GENE_SETS:
@@ -38,12 +38,12 @@ def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
 
 
 def with_own_names(genes: GeneSet) -> AliasTable:
-    """The aliases of a gene set, among which a gene without other names stands for itself."""
+    """Return the aliases of a gene set, in which a gene without other names stands for itself."""
     return genes.aliases.joined(AliasTable({name: (name,) for name in genes.genes}))
 
 
 def model_aliases(model: Model) -> AliasTable:
-    """The names that a metabolic model has for its genes, as far as they are names and not identifiers again."""
+    """Return the names that a metabolic model has for its genes, unless they merely repeat the identifiers."""
     names: dict[str, set[str]] = {}
     for gene in model.genes:
         if gene.name and gene.name.strip() and gene.name not in (gene.id, f"G_{gene.id}"):
@@ -54,12 +54,12 @@ def model_aliases(model: Model) -> AliasTable:
 
 
 def names_of_model(model: str | None) -> str | None:
-    """The gene set of the catalogue that names the genes of a model, if there is one."""
+    """Return the gene set of the catalogue that names the genes of a model, if there is one."""
     return next((name for name, source in GENE_SETS.items() if model in source.models), None)
 
 
 def names_of_genes(genes: Iterable[str]) -> str | None:
-    """The gene set of the catalogue that names most of some genes, by the form of their systematic names."""
+    """Return the gene set of the catalogue that names most of some genes, by the form of their systematic names."""
     listed = list(genes)
     for name, source in GENE_SETS.items():
         if source.names and 2 * sum(map(bool, map(re.compile(source.names).fullmatch, listed))) > len(listed):
@@ -68,20 +68,20 @@ def names_of_genes(genes: Iterable[str]) -> str | None:
 
 
 def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
-    """Genes with what else they are called, and where that comes from.
+    """Add other names to genes, and say where these come from.
 
-    The file of the catalogue is used where it is in the raw folder. A cell graph does not need it.
+    The file of the catalogue is used where it is in the raw folder; a cell graph can be built without it.
 
     Args:
-        genes: of a cell graph.
-        given: what is known of them, the surest first.
+        genes: genes of a cell graph.
+        given: what is known of their names, the most reliable first.
         raw: the raw folder.
 
     Returns:
-        the vocabulary with other names, and its provenance; nothing where the catalogue has no part in it.
+        The vocabulary with other names, and its provenance, which is empty where the catalogue has no part in it.
 
     Raises:
-        DataError: the file is there, and is not the one that it should be.
+        DataError: the file is present, and is not the one that it should be.
     """
     others, provenance = AliasTable.empty(), {}
     for table in given:

@@ -1,4 +1,4 @@
-"""Edge tables as text files: separators, headers, columns and the errors a table can have."""
+"""Read edge tables from text files: separators, headers, columns and the errors that a table can have."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ UNDECODABLE = re.compile("\N{REPLACEMENT CHARACTER}")
 
 @dataclass(frozen=True)
 class Codes:
-    """A column of names as indices into its distinct names.
+    """Hold a column of names as indices into its distinct names.
 
     Attributes:
         rows: [rows] indices into ``names``.
-        names: distinct, sorted, without surrounding blanks.
+        names: distinct names, sorted, without surrounding blanks.
     """
 
     rows: NDArray[np.int64]
@@ -42,12 +42,12 @@ class Codes:
 
     @classmethod
     def of(cls, rows: NDArray[Any], written: Iterable[object]) -> Codes:
-        """``written`` names, of which some may be equal once blanks are stripped; −1 stands for nothing."""
+        """Make codes from ``written`` names, which may be equal once blanks are stripped; −1 stands for nothing."""
         stripped, same = np.unique(np.array(["", *(str(name).strip() for name in written)]), return_inverse=True)
         return cls._with_used_names(same[rows + 1], stripped.tolist())
 
     def select(self, kept: NDArray[np.bool_]) -> Codes:
-        """The ``kept`` rows, and only the names they hold."""
+        """Return the ``kept`` rows, and only the names that they hold."""
         return self._with_used_names(self.rows[kept], self.names)
 
     @classmethod
@@ -57,13 +57,13 @@ class Codes:
         return cls(position[rows], tuple(itertools.compress(names, used.tolist())))
 
     def code(self, name: str) -> int:
-        """The index of ``name``; −1 where no row has it."""
+        """Return the index of ``name``; −1 where no row has it."""
         return self.names.index(name) if name in self.names else -1
 
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """Columns of one text file, with the line each row stood in.
+    """Hold columns of one text file, with the line that each row stood in.
 
     Attributes:
         path: the file.
@@ -81,7 +81,7 @@ class EdgeTable:
         return len(self.lines)
 
     def text(self, column: str) -> Codes:
-        """A column of names.
+        """Return a column of names.
 
         Raises:
             GraphError: a row has nothing there.
@@ -97,7 +97,7 @@ class EdgeTable:
         return values
 
     def number(self, column: str) -> NDArray[np.float64]:
-        """A column of finite numbers.
+        """Return a column of finite numbers.
 
         Raises:
             GraphError: a row holds something else.
@@ -120,7 +120,7 @@ class EdgeTable:
         return values
 
     def where(self, conditions: Mapping[str, str]) -> EdgeTable:
-        """The rows that hold a value in each of some columns.
+        """Return the rows that hold a value in each of some columns.
 
         Raises:
             GraphError: no row holds the value in a column.
@@ -192,7 +192,7 @@ def read_table(
 
 
 def unreadable(path: Path, error: Exception) -> GraphError:
-    """What to say of a table that ends early or is none."""
+    """Return the error to raise for a table that ends early or is not one."""
     return GraphError(
         f"network file '{path.name}' cannot be read to its end",
         got=str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: "),
@@ -202,7 +202,7 @@ def unreadable(path: Path, error: Exception) -> GraphError:
 
 
 def _refuse_nul(path: Path) -> None:
-    """For pandas a name ends where a NUL stands, and for other programs it does not."""
+    """Refuse a file with a NUL, where pandas ends a name and other programs do not."""
     if path.suffix == ".gz" or not path.stat().st_size:
         return
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -211,7 +211,7 @@ def _refuse_nul(path: Path) -> None:
 
 
 def _read_text(path: Path, pattern: str, width: int, skip: int, *, quotes: bool) -> pd.DataFrame:
-    """Every field as a category of its column; code −1 where a row is too short."""
+    """Read every field as a category of its column; code −1 stands where a row is too short."""
     import pandas as pd
 
     with warnings.catch_warnings():
@@ -234,7 +234,7 @@ def _read_text(path: Path, pattern: str, width: int, skip: int, *, quotes: bool)
 
 
 def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """[rows] false for blank lines."""
+    """Return which lines are not blank, [rows] bool."""
     blank = np.ones(len(frame), dtype=bool)
     for column in frame:
         values = frame[column].cat
@@ -246,10 +246,10 @@ def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def first_line(path: Path) -> str:
-    """The first line of a table, without its end.
+    """Return the first line of a table, without its end.
 
     Raises:
-        GraphError: it is empty.
+        GraphError: the table is empty.
     """
     with open_text(path, errors="replace") as file:
         line = file.readline().rstrip("\r\n")
@@ -263,14 +263,17 @@ def first_line(path: Path) -> str:
 
 
 def separator_pattern(line: str, separator: str) -> str:
-    """What pandas calls ``separator``; ``auto`` is the first of tab, comma and semicolon in ``line``, else blanks."""
+    """Return what pandas calls ``separator``.
+
+    ``auto`` is the first of tab, comma and semicolon in ``line``, else blanks.
+    """
     if separator == "auto":
         separator = next((mark for mark in ("\t", ",", ";") if mark in line), " ")
     return separator.replace(" ", r"\s+")
 
 
 def split_line(line: str, pattern: str) -> list[str]:
-    """The fields of a line, without blanks and quotes around them."""
+    """Return the fields of a line, without blanks and quotes around them."""
     fields = line.split() if pattern == r"\s+" else line.split(pattern)
     return [field.strip().strip('"') for field in fields]
 

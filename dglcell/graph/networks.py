@@ -1,4 +1,4 @@
-"""Gene–gene networks from edge tables: what a table's columns mean, and the relations that come out."""
+"""Read gene–gene networks from edge tables, by what a table's columns mean, and split them into relations."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable
 
 
 def _refuse_repeated(names: list[str], path: Path) -> None:
-    """Names above a matrix stand there once; pandas would call the second one otherwise."""
+    """Refuse names that occur twice above a matrix, because pandas would rename the second one."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise GraphError(
@@ -84,11 +84,11 @@ def _refuse_repeated(names: list[str], path: Path) -> None:
 
 
 def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """All pairs of different members of a group, each once per group.
+    """Return all pairs of different members of a group, each once per group.
 
     Args:
-        members: [rows] a member's index.
-        groups: [rows] the group it belongs to.
+        members: [rows] index of a member.
+        groups: [rows] group that it belongs to.
 
     Returns:
         Two arrays, [pairs] each; the first of a pair is the smaller index.
@@ -104,10 +104,10 @@ def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -
 
 @dataclass(frozen=True)
 class Network:
-    """An edge table with its names resolved but not yet mapped to a vocabulary.
+    """Hold an edge table with its names resolved but not yet mapped to a vocabulary.
 
     Attributes:
-        name: of the network.
+        name: name of the network.
         names: distinct gene names in the file, after prefix and aliases.
         ambiguous: names that stand for several genes.
         relations: relation name → edges whose ends index ``names``, as the file gives them.
@@ -127,14 +127,14 @@ def read_network(
     """Read one edge table.
 
     Args:
-        name: of the network.
+        name: name of the network.
         named: where the table is and what its columns mean.
         aliases: other names of genes.
         known: names that stand for themselves whatever the aliases say.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:
-        DataError: the file is not there, or has the wrong hash.
+        DataError: the file is missing, or has the wrong hash.
         GraphError: the file is damaged, lacks a column or holds a weight that is no number; a relation gets an
             impossible name.
     """
@@ -168,7 +168,7 @@ def _read(path: Path, config: NetworkConfig) -> EdgeTable:
 
 
 def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
-    """Names in the first two columns of a table, after aliases."""
+    """Return the names in the first two columns of a table, after aliases."""
     table = read_table(path, ["0", "1"], "auto", True)
     return [name for column in ("0", "1") for name in aliases.resolve(list(table.text(column).names), known)[0]]
 
@@ -176,7 +176,7 @@ def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list
 def _resolve_ends(
     table: EdgeTable, config: NetworkConfig, aliases: AliasTable, known: Vocabulary
 ) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct gene names, the ambiguous ones among them, and both ends of every pair as indices into them."""
+    """Return the distinct gene names, the ambiguous ones among them, and the ends of pairs as indices into them."""
     columns = [table.text(column) for column in config.columns]
     if config.layout == GROUPS:
         columns = columns[:1]
@@ -193,7 +193,7 @@ def _resolve_ends(
 def _split_relations(
     name: str, config: NetworkConfig, table: EdgeTable, pairs: int
 ) -> list[tuple[str, NDArray[np.int64], NDArray[np.float32] | None]]:
-    """(relation name, which of the pairs, their edge weights or None) for each relation of the table."""
+    """Return (relation name, which of the pairs, their edge weights or None) for each relation of the table."""
     every = np.arange(pairs, dtype=np.int64)
     groups: list[tuple[str, NDArray[np.int64], str | None]]
     if config.channels:
@@ -235,9 +235,9 @@ def network_edges(
     largest weight. A gene paired with itself is one self-loop. Added self-loops weigh 1.
 
     Args:
-        network: as read.
-        config: its configuration.
-        genes: vocabulary of the cell.
+        network: the network as it was read.
+        config: configuration of the network.
+        genes: gene vocabulary of the cell.
         symmetrise: the cell's choice for undirected networks that say nothing.
         self_loops: the cell's choice for networks that say nothing.
         unknown: the cell's policy for networks that say nothing.
@@ -274,7 +274,7 @@ def network_edges(
 
 
 def _mapped_pairs(named: Edges, index: NDArray[np.int64], *, ordered: bool) -> tuple[Edges, dict[str, int]]:
-    """Pairs whose ends ``index`` maps to genes, each once, and how many there were on the way."""
+    """Return pairs whose ends ``index`` maps to genes, each once, with counts of rows and pairs."""
     mapped = Edges(index[named.src], index[named.dst], named.weight)
     inside = mapped.select((mapped.src >= 0) & (mapped.dst >= 0))
     merged = merge_pairs(inside, ordered=ordered)

@@ -1,4 +1,4 @@
-"""The cell graph on the device: one set of edge tensors, shared by every strain and never replicated."""
+"""Hold the cell graph on the device: one set of edge tensors, shared by every strain and never replicated."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dglcell.graph.steady_state import SteadyState
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
-# Rows of unequal length side by side as few rectangles.
+# Rows of unequal length are put side by side as few rectangles.
 
 
 PADDED_SHARE = 0.2
-"""Of a rectangle's cells, the share that may be padding."""
+"""At most this share of a rectangle's cells may be padding."""
 PADDED_CELLS = 1 / 256
 """Cells of padding that a rectangle may have in any case, as a share of all cells: few rectangles for little data."""
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Rows ``first`` … ``last - 1``, none of them longer than ``width``."""
+    """Describe rows ``first`` … ``last - 1``, none of them longer than ``width``."""
 
     first: int
     last: int
@@ -44,7 +44,7 @@ def rectangles(lengths: NDArray[np.int64]) -> list[Rectangle]:
     """Cut rows into rectangles with little padding; rows of length 0 are left out.
 
     Args:
-        lengths: of the rows, descending.
+        lengths: lengths of the rows, descending.
 
     Returns:
         Consecutive rectangles, at most one for every different length.
@@ -65,7 +65,7 @@ def rectangles(lengths: NDArray[np.int64]) -> list[Rectangle]:
 
 @dataclass(frozen=True)
 class CompactEdges:
-    """Edges ordered by row in the smallest integers that hold them, so that loops over them read little memory.
+    """Hold edges ordered by row in the smallest integers that fit, so that loops over them read little memory.
 
     Attributes:
         starts: [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``.
@@ -87,7 +87,7 @@ PIECE_EDGES = 256
 
 @dataclass(frozen=True)
 class SplitRows:
-    """Rows of edges in pieces of at most ``PIECE_EDGES``, each cut at the same places every time.
+    """Hold rows of edges in pieces of at most ``PIECE_EDGES``, each cut at the same places every time.
 
     Attributes:
         pieces: [P, 4] int32 row, first edge, last edge + 1, and place among the partial sums; -1 for whole rows.
@@ -101,7 +101,7 @@ class SplitRows:
 
 
 def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """``SplitRows.pieces`` and ``SplitRows.rows`` of rows that begin at ``starts`` [M + 1]."""
+    """Return ``SplitRows.pieces`` and ``SplitRows.rows`` for rows that begin at ``starts`` [M + 1]."""
     degrees = np.diff(starts)
     counts = np.maximum(-(-degrees // PIECE_EDGES), 1)
     row = np.repeat(np.arange(len(degrees)), counts)
@@ -116,7 +116,7 @@ def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np
 
 
 class ResidentRelation(nn.Module):
-    """Edges of one relation as buffers, so that they follow the module to any device and dtype.
+    """Hold the edges of one relation as buffers, so that they follow the module to any device and dtype.
 
     Attributes:
         src: [E] int64 source node of every edge.
@@ -164,12 +164,12 @@ class ResidentRelation(nn.Module):
 
     @property
     def num_edges(self) -> int:
-        """The number of edges, E."""
+        """Return the number of edges, E."""
         return len(self.src)
 
     @property
     def dgl_graph(self) -> DGLGraph:
-        """The relation as a bipartite DGL graph on the device of the buffers."""
+        """Return the relation as a bipartite DGL graph on the device of the buffers."""
         if self._dgl is None:
             self._dgl = import_dgl().heterograph(
                 {("source", "edge", "destination"): (self.src, self.dst)},
@@ -178,11 +178,11 @@ class ResidentRelation(nn.Module):
         return self._dgl
 
     def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The in-edges of every destination node, or the out-edges of every source node if ``transposed``.
+        """Return the in-edges of every destination node, or the out-edges of every source node if ``transposed``.
 
         Returns:
-            [M + 1] int64 starts (node v has the edges ``starts[v]:starts[v + 1]``), [E] int64 nodes at the other end,
-            and [E] fixed weights or None, both in that order.
+            Starts, [M + 1] int64 (node v has the edges ``starts[v]:starts[v + 1]``), nodes at the other end, [E] int64,
+            and fixed weights [E] or None, both in that order.
         """
         if transposed not in self._index:
             if transposed:
@@ -196,14 +196,14 @@ class ResidentRelation(nn.Module):
 
     @property
     def by_source(self) -> Tensor:
-        """[E] the edges in the order of their sources."""
+        """Return the edges in the order of their sources, [E]."""
         if self._by_source is None:
             self._by_source = torch.argsort(self.src, stable=True)
         return self._by_source
 
     @property
     def edges_by_pair(self) -> tuple[Tensor, Tensor]:
-        """[E] ``destination · N + source`` of all edges, ascending, and [E] the edges in that order."""
+        """Return ``destination · N + source`` of all edges, [E], ascending, and the edges in that order, [E]."""
         if self._by_pair is None:
             keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
             self._by_pair = keys, order
@@ -211,23 +211,25 @@ class ResidentRelation(nn.Module):
 
     @property
     def in_degrees(self) -> Tensor:
-        """[M] int64 number of in-edges in the wild type."""
+        """Return the number of in-edges of every node in the wild type, [M] int64."""
         if False not in self._degrees:
             self._degrees[False] = torch.bincount(self.dst, minlength=self.num_dst)
         return self._degrees[False]
 
     @property
     def out_degrees(self) -> Tensor:
-        """[N] int64 number of out-edges in the wild type."""
+        """Return the number of out-edges of every node in the wild type, [N] int64."""
         if True not in self._degrees:
             self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
         return self._degrees[True]
 
     def out_edges_on_host(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the out-edges of some source nodes lead, one node after the other; the first call copies all edges.
+        """Return where the out-edges of some source nodes lead, node by node.
+
+        The first call copies all edges to the host.
 
         Args:
-            nodes: sources, also several times.
+            nodes: source nodes, which may be repeated.
         """
         starts, ends = self._host_edges
         counts = np.diff(starts)[nodes]
@@ -236,7 +238,7 @@ class ResidentRelation(nn.Module):
         return found
 
     def out_degree_on_host(self, nodes: NDArray[np.int64]) -> int:
-        """How many out-edges some source nodes have together; the first call copies all edges to the host."""
+        """Return how many out-edges some source nodes have together; the first call copies all edges to the host."""
         return int(np.diff(self._host_edges[0])[nodes].sum())
 
     @property
@@ -248,26 +250,26 @@ class ResidentRelation(nn.Module):
 
     @property
     def in_starts(self) -> Tensor:
-        """[M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
+        """Return starts, [M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
         return self.index_tensors(transposed=False)[0]
 
     @property
     def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
-        """[M] destination nodes by descending in-degree, and how their in-edges fit into rectangles."""
+        """Return destination nodes by descending in-degree, [M], and how their in-edges fit into rectangles."""
         if self._by_in_degree is None:
-            # Kept for passes with gradients too, which could not save a tensor of inference mode.
+            # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
             with torch.inference_mode(False):
                 degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
             self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
         return self._by_in_degree
 
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
-        """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
+        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix, made once per form.
 
         Args:
-            dtype: of the values; a half precision that would round weights is replaced by float32.
-            weighted: fixed edge weights as values, else ones.
-            transposed: rows are sources.
+            dtype: type of the values; a half precision that would round weights is replaced by float32.
+            weighted: whether values are the fixed edge weights; else they are ones.
+            transposed: whether rows are sources.
         """
         key = (dtype, weighted, transposed)
         if key not in self._csr:
@@ -291,11 +293,11 @@ class ResidentRelation(nn.Module):
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
     def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
-        """The edges by destination (or by source) in small types; made once per form.
+        """Return the edges by destination (or by source) in small types, made once per form.
 
         Args:
-            weights_dtype: of the fixed edge weights; None leaves them out.
-            transposed: rows are sources.
+            weights_dtype: type of the fixed edge weights; None leaves them out.
+            transposed: whether rows are sources.
         """
         key = (weights_dtype, transposed)
         if key not in self._compact:
@@ -311,7 +313,7 @@ class ResidentRelation(nn.Module):
         return CompactEdges(starts, nodes.to(torch.uint16 if number <= 1 << 16 else torch.int32))
 
     def pieces(self, *, transposed: bool) -> SplitRows:
-        """The rows of ``compact`` in pieces; made once per direction."""
+        """Return the rows of ``compact`` in pieces, made once per direction."""
         if transposed not in self._pieces:
             starts = self.index_tensors(transposed=transposed)[0]
             pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
@@ -319,14 +321,14 @@ class ResidentRelation(nn.Module):
         return self._pieces[transposed]
 
     def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
-        """The adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; made once per form.
+        """Return the adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; it is made once per form.
 
-        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``: of rows that do not begin
-        at multiples of 16 bytes a GPU reads two bytes at a time.
+        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``, because a GPU reads rows
+        that do not begin at multiples of 16 bytes two bytes at a time.
 
         Args:
-            dtype: of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
-            weighted: fixed edge weights as entries, else ones.
+            dtype: type of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
+            weighted: whether entries are the fixed edge weights; else they are ones.
         """
         key = (dtype, weighted)
         if key not in self._dense:
@@ -346,7 +348,7 @@ class ResidentRelation(nn.Module):
         return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Buffers move or change dtype: what was derived from them is made anew when next asked for.
+        # When buffers move or change dtype, what was derived from them is made anew when next asked for.
         self._dgl, self._on_host, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None, None
         for derived in (self._csr, self._index, self._compact, self._pieces, self._dense, self._degrees):
             derived.clear()
@@ -354,7 +356,7 @@ class ResidentRelation(nn.Module):
 
 
 class ResidentCell(nn.Module):
-    """The cell graph as the model holds it: relations, node counts, nothing else.
+    """Hold the cell graph as the model needs it: relations and node counts.
 
     Attributes:
         num_nodes: node type → N.
@@ -375,8 +377,8 @@ class ResidentCell(nn.Module):
         Args:
             num_nodes: node type → N.
             edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
-            steady_state: of the same reactions.
-            of_sources: see the class.
+            steady_state: finds blocked reactions of the same cell; optional.
+            of_sources: as for the class.
         """
         super().__init__()
         self.steady_state, self.of_sources = steady_state, of_sources
@@ -392,7 +394,7 @@ class ResidentCell(nn.Module):
 
     @classmethod
     def of(cls, cell: CellGraph) -> ResidentCell:
-        """The edges of a cell graph."""
+        """Make the resident edges of a cell graph."""
         edges = {}
         for relation in cell.relations:
             ends = cell.edges(relation)
@@ -403,12 +405,12 @@ class ResidentCell(nn.Module):
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:
-        """The edges of a DGL heterograph, with weights from ``edata["weight"]``."""
+        """Make the resident edges of a DGL heterograph, with weights from ``edata["weight"]``."""
         edges = {r: (*graph.edges(etype=r), graph.edges[r].data.get(WEIGHT)) for r in graph.canonical_etypes}
         return cls({node_type: graph.num_nodes(node_type) for node_type in graph.ntypes}, edges)
 
     def __getitem__(self, relation: Relation) -> ResidentRelation:
-        """The resident edges of ``relation``.
+        """Return the resident edges of ``relation``.
 
         Raises:
             GraphError: the cell graph has no such relation.
@@ -427,20 +429,20 @@ class ResidentCell(nn.Module):
         return member
 
     def unite(self, relations: Sequence[Relation]) -> Relation:
-        """R relations between the same node types as one, so that one product sums along all of them.
+        """Join R relations between the same node types into one, so that one product sums along all of them.
 
         Args:
-            relations: those of which products take the same kernel.
+            relations: relations whose products take the same kernel.
 
         Returns:
-            the name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
+            The name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
         """
         parts = [self[relation] for relation in relations]
         source, _, destination = relations[0]
         name = source, " + ".join(r[1] for r in relations), f"{len(parts)} × {destination}"
         if name not in self._united:
             N, M = parts[0].num_src, parts[0].num_dst
-            # Kept for passes with gradients too, which could not save a tensor of inference mode.
+            # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
             with torch.inference_mode(False):
                 src, dst = torch.cat([p.src for p in parts]), torch.cat([p.dst + r * M for r, p in enumerate(parts)])
                 known = [p.weight for p in parts if p.weight is not None]
@@ -455,7 +457,7 @@ class ResidentCell(nn.Module):
         return super()._apply(fn, recurse)
 
     def heterograph(self) -> DGLGraph:
-        """The cell graph as a DGL heterograph on the device of the buffers; weights in ``edata["weight"]``.
+        """Return the cell graph as a DGL heterograph on the device of the buffers, with weights in ``edata["weight"]``.
 
         Raises:
             MissingDependencyError: DGL cannot be imported.
@@ -470,10 +472,12 @@ class ResidentCell(nn.Module):
 
 
 def import_dgl() -> ModuleType:
-    """The module ``dgl``, which only heterograph views, the strategies of whole states and one kernel need.
+    """Return the module ``dgl``.
+
+    Only heterograph views, the strategies of whole states and one kernel need it.
 
     Raises:
-        MissingDependencyError: it is not there, or its wheel does not fit this Python or torch.
+        MissingDependencyError: DGL is not installed, or its wheel does not fit this Python or torch.
     """
     try:
         import dgl

@@ -1,4 +1,4 @@
-"""Node types and relations of a cell graph, and which names a relation may have."""
+"""Define the node types and relations of a cell graph, and which names a relation may have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def gene_relation(name: str) -> Relation:
-    """The gene–gene relation called ``name``."""
+    """Return the gene–gene relation called ``name``."""
     return (GENE, name, GENE)
 
 

@@ -1,4 +1,4 @@
-"""Which reactions can still carry flux once others are lost, as far as the cell graph itself tells."""
+"""Find which reactions can still carry flux once others are lost, as far as the cell graph itself tells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 
 
 class _Lists(nn.Module):
-    """Lists of different lengths, one after the other, as buffers that no checkpoint has.
+    """Hold lists of different lengths, one after the other, as buffers that are not part of checkpoints.
 
     Attributes:
         starts: [R + 1] int64; list r is ``values[starts[r]:starts[r + 1]]``.
@@ -29,7 +29,7 @@ class _Lists(nn.Module):
         self.register_buffer("values", torch.from_numpy(values[np.argsort(rows, kind="stable")]), persistent=False)
 
     def of(self, rows_K: Tensor) -> tuple[Tensor, Tensor]:
-        """The values of K lists joined, and for each the number (0 … K − 1) of its list."""
+        """Return the values of K lists joined, and for each the number (0 … K − 1) of its list."""
         first_K = self.starts[rows_K]
         length_K = self.starts[rows_K + 1] - first_K
         which = torch.arange(len(rows_K), device=rows_K.device).repeat_interleave(length_K)
@@ -38,7 +38,7 @@ class _Lists(nn.Module):
 
 
 class SteadyState(nn.Module):
-    """Reactions that carry no flux at steady state, because a metabolite of theirs is no longer made or used.
+    """Find reactions that carry no flux at steady state, because one of their metabolites is no longer made or used.
 
     At steady state a metabolite is used as fast as it is made. So a reaction is *blocked* if no other reaction that is
     left uses one of its products, or makes one of its substrates. That blocks further reactions, and so on until
@@ -60,14 +60,14 @@ class SteadyState(nn.Module):
 
     Attributes:
         group_of: [N] the group of nodes with the same metabolites.
-        size: [G] number of nodes of each.
+        size: [G] number of nodes of each group.
         reverse: [G] the group that does the opposite, or −1.
-        can_flow: [G] bool, which carry flux in the wild type.
+        can_flow: [G] bool, which groups carry flux in the wild type.
         sides: of each group, the sides of metabolites that it is on: 0 … M − 1 as one that makes them, M … 2M − 1 as
             one that uses them.
         depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
         counts: [2M] int32 number of groups on each side that can flow in the wild type.
-        last: what was asked for last, as `dglcell.perturbation.sent.blocked_reactions` keeps it, and the answer.
+        last: the last question, as `dglcell.perturbation.sent.blocked_reactions` keeps it, and the answer.
     """
 
     group_of: Tensor
@@ -109,14 +109,14 @@ class SteadyState(nn.Module):
 
     @classmethod
     def of(cls, cell: CellGraph) -> SteadyState:
-        """The reactions of a cell graph, whose edges to metabolites have amounts."""
+        """Make a steady state from the reactions of a cell graph, whose edges to metabolites have amounts."""
         edges = cell.edges(CONVERTS)
         assert edges.weight is not None
         return cls(edges.src, edges.dst, edges.weight, cell.num_nodes[REACTION], cell.num_nodes[METABOLITE])
 
     @torch.no_grad()
     def blocked(self, lost_NB: Tensor) -> Tensor:
-        """[N, B] bool, the nodes that can carry flux in the wild type and cannot in strains that lose others.
+        """Return the nodes that can carry flux in the wild type and cannot in strains that lose others, [N, B] bool.
 
         The host waits for the device once for every round.
 
@@ -134,7 +134,7 @@ class SteadyState(nn.Module):
         return (self.can_flow[:, None] & ~flows_GB)[self.group_of]
 
     def _leave(self, counts_SB: Tensor, gone_K: Tensor) -> Tensor:
-        """Take pairs of group and strain off the counts; returns each pair of side and strain that changed."""
+        """Subtract pairs of group and strain from the counts; return each pair of side and strain that changed."""
         strains = counts_SB.shape[1]
         side, which = self.sides.of(gone_K // strains)
         changed = side * strains + (gone_K % strains)[which]
@@ -149,7 +149,7 @@ class SteadyState(nn.Module):
             group, which = self.depend.of(few_K // strains)
             pair, left = group * strains + (few_K % strains)[which], counts_SB.view(-1)[few_K][which]
             reverse = self.reverse[group]
-            # The only one that is left may be the reverse of the one that needs it.
+            # The only group that is left may be the reverse of the one that needs it.
             own = (reverse >= 0) & flows_GB.view(-1)[reverse.clamp(min=0) * strains + pair % strains]
             gone_K = pair[flows_GB.view(-1)[pair] & ((left == 0) | own)].unique()
             flows_GB.view(-1)[gone_K] = False
@@ -159,7 +159,7 @@ class SteadyState(nn.Module):
 def _groups(
     nodes: NDArray[np.int64], metabolites: NDArray[np.int64], amounts: NDArray[np.float32], num_nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[N] the group of each node, numbered as they come, and [G] the group that does the opposite, or −1."""
+    """Return the group of each node, [N], numbered as they come, and the group that does the opposite, [G], or −1."""
     order = np.lexsort((metabolites, nodes))
     ends = np.bincount(nodes, minlength=num_nodes).cumsum()[:-1]
     parts = zip(np.split(metabolites[order], ends), np.split(amounts[order], ends), strict=True)

@@ -1,4 +1,4 @@
-"""Names of nodes: vocabularies, lists of names, their aliases, and the genes of a genome."""
+"""Hold names of nodes: vocabularies, lists of names, their aliases, and the genes of a genome."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dglcell.checks import check_choice
 from dglcell.errors import GraphError, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, open_text
 
-# Lines of published text files.
+# These functions read lines of published text files.
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers from 1, without their ends; plain or ``.gz``.
+    """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file.
 
     Raises:
         GraphError: the file is damaged.
@@ -53,27 +53,27 @@ NUMBER, DIGIT = re.compile(r"[0-9]+"), re.compile(r"[0-9]")
 
 
 def form_of(name: str) -> str:
-    """The spelling with 0 in place of every digit, as many names have it in common."""
+    """Return the name with 0 in place of every digit, a form that many names have in common."""
     return DIGIT.sub("0", spelling(name))
 
 
 def _numbers(name: str) -> list[str]:
-    """The numbers in a name, without leading zeros."""
+    """Return the numbers in a name, without leading zeros."""
     return [number.lstrip("0") for number in NUMBER.findall(name)]
 
 
 def spelling(name: str) -> str:
-    """The name without blanks and in capitals, by which differently written names are compared."""
+    """Return the name without blanks and in capitals, by which differently written names are compared."""
     return "".join(name.split()).upper()
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Names of one node type; the index of a name is its position.
+    """Hold the names of one node type; the index of a name is its position.
 
     Attributes:
-        names: sorted, unique.
-        others: what else they are called. Two vocabularies with the same names are equal whatever these are.
+        names: sorted names without duplicates.
+        others: other names of the nodes. Two vocabularies with the same names are equal whatever these are.
     """
 
     names: tuple[str, ...]
@@ -81,7 +81,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Vocabulary:
-        """The vocabulary of the distinct ``names``, sorted."""
+        """Make the vocabulary of the distinct ``names``, sorted."""
         return cls(tuple(sorted(set(names))))
 
     @cached_property
@@ -90,7 +90,7 @@ class Vocabulary:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the names in order; two vocabularies with this hash give every name the same index."""
+        """Return a hash of the names in order; two vocabularies with this hash give every name the same index."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Vocabulary:
         return name in self._index
 
     def index(self, name: str) -> int:
-        """Index of ``name``.
+        """Return the index of ``name``.
 
         Raises:
             GraphError: the name is unknown; the message suggests close names.
@@ -117,11 +117,14 @@ class Vocabulary:
         return self._index[name]
 
     def find(self, name: str) -> str:
-        """The name of the vocabulary that is meant: by another name, case or blanks; ``name`` itself where none is."""
+        """Return the name in the vocabulary that ``name`` means.
+
+        It may differ by case or blanks or be another name; ``name`` itself is returned where none is meant.
+        """
         return name if name in self._index else self.others.resolve([name], self, spelled=True)[0][0]
 
     def standard(self, name: str) -> str:
-        """The standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""
+        """Return the standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""
         return self.others.standard.get(name, "")
 
     @cached_property
@@ -132,26 +135,26 @@ class Vocabulary:
         return found
 
     def spelled(self, wanted: str) -> tuple[str, ...]:
-        """The names that are spelled so; see `spelling`."""
+        """Return the names with this spelling; see `spelling`."""
         return self._own_spelling.get(wanted, ())
 
     @cached_property
     def forms(self) -> frozenset[str]:
-        """Forms of the names; see `form_of`."""
+        """Return the forms of the names; see `form_of`."""
         return frozenset(map(form_of, self._shown))
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """Spelling → as it is shown: a systematic name, behind the standard or another name that leads to it."""
+        """Map a spelling to what is shown for it: a systematic name, after another name that leads to it."""
         names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
         other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
         return other | {spelling(name): name for name in self.names}
 
     def suggestion(self, name: str) -> str:
-        """Close names, as the end of a message; empty where nothing is close.
+        """Return close names, as the end of a message; empty where nothing is close.
 
-        Nothing is suggested for a name that has the form of others, as b0002 has, because it may be right and is only
-        not in the vocabulary; nor a name with another number.
+        Nothing is suggested for a name that has the form of others, as b0002 has, because it may be right and merely be
+        missing from the vocabulary. A name with another number is not suggested either.
         """
         wanted, known = spelling(name), self._shown
         if wanted in known:
@@ -167,14 +170,14 @@ class Vocabulary:
         return f" (close: {', '.join([*close][:3])})" if close else ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Indices of ``names``; −1 where a name is unknown."""
+        """Return the indices of ``names``; −1 where a name is unknown."""
         get = self._index.get
         return np.fromiter((get(name, -1) for name in names), dtype=np.int64, count=len(names))
 
 
 @dataclass(frozen=True)
 class AliasTable:
-    """Other names of genes (common names, identifiers with prefixes) → systematic names.
+    """Map other names of genes (common names, identifiers with prefixes) to systematic names.
 
     An alias that stands for several systematic names is ambiguous and maps to nothing.
 
@@ -188,17 +191,17 @@ class AliasTable:
 
     @classmethod
     def empty(cls) -> AliasTable:
-        """A table without aliases."""
+        """Return a table without aliases."""
         return cls({})
 
     @cached_property
     def targets(self) -> Vocabulary:
-        """All systematic names."""
+        """Return all systematic names."""
         return Vocabulary.of(name for names in self.systematic.values() for name in names)
 
     @cached_property
     def _spelled(self) -> dict[str, frozenset[str]]:
-        """Spelling of an alias or systematic name → what it may stand for."""
+        """Map the spelling of an alias or systematic name to what it may stand for."""
         found: dict[str, set[str]] = {}
         for alias, genes in self.systematic.items():
             found.setdefault(spelling(alias), set()).update(genes)
@@ -208,11 +211,11 @@ class AliasTable:
         return {name: frozenset(genes) for name, genes in found.items()}
 
     def joined(self, other: AliasTable) -> AliasTable:
-        """These names and those of another table; these where both have one."""
+        """Join these names with those of another table; these are kept where both have one."""
         return AliasTable({**other.systematic, **self.systematic}, {**other.standard, **self.standard})
 
     def of_genes(self, genes: Vocabulary) -> AliasTable:
-        """The other names of some genes."""
+        """Return the other names of some genes."""
         among = {name: _among(targets, genes) for name, targets in self.systematic.items() if name not in genes}
         aliases = {name: targets for name, targets in among.items() if targets}
         return AliasTable(aliases, {gene: name for gene, name in self.standard.items() if gene in genes})
@@ -225,7 +228,7 @@ class AliasTable:
         A name of ``known`` stands for itself, whatever the aliases say.
 
         Args:
-            names: as they are written.
+            names: the names as they are written.
             known: systematic names.
             spelled: whether a name that is neither known nor an alias may differ in case and blanks from the one
                 that is meant.
@@ -255,7 +258,7 @@ def _among(targets: Sequence[str], genes: Vocabulary) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class NameReport:
-    """How the names of one file met the vocabulary.
+    """Report how many names of one file the vocabulary has.
 
     Attributes:
         total: distinct names seen.
@@ -307,7 +310,9 @@ SYSTEMATIC_COLUMNS = ("systematic", "orf")
 
 
 def read_gene_list(path: Path) -> Vocabulary:
-    """Genes from a text file, plain or ``.gz``: one name per line; blank lines and lines from ``#`` are skipped.
+    """Read genes from a text file, plain or ``.gz``, with one name per line.
+
+    Blank lines and lines from ``#`` are skipped.
 
     Raises:
         GraphError: the file is damaged, holds no name, or has several words in a line.
@@ -329,7 +334,7 @@ def read_gene_list(path: Path) -> Vocabulary:
 
 
 def read_aliases(path: Path) -> AliasTable:
-    """Aliases from a tab- or comma-separated table with a header, plain or ``.gz``.
+    """Read aliases from a tab- or comma-separated table with a header, plain or ``.gz``.
 
     The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
     hold is an alias of the gene in that row, e.g. strain, common and allele names.
@@ -369,7 +374,7 @@ FEATURE_COLUMNS = 16
 
 @dataclass(frozen=True)
 class GeneSet:
-    """Genes and their other names.
+    """Hold genes and their other names.
 
     Attributes:
         genes: systematic names.
@@ -389,7 +394,7 @@ class _Gene:
 
 
 def read_sgd_features(path: Path) -> GeneSet:
-    """The open reading frames of ``SGD_features.tab``: tab-separated, no header, 16 columns.
+    """Read the open reading frames of ``SGD_features.tab``: tab-separated, no header, 16 columns.
 
     Column 2 is the feature type (`ORF` here, with every qualifier: verified, uncharacterized, dubious), column 4 the
     systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
@@ -415,7 +420,7 @@ def read_sgd_features(path: Path) -> GeneSet:
 
 
 def read_gff(path: Path) -> GeneSet:
-    """The features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic name, ``gene`` the standard name.
+    """Read the features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic, ``gene`` the standard name.
 
     SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
     ``Alias`` lists the standard name and others. Reading ends where the sequences begin.
@@ -439,7 +444,9 @@ def read_gff(path: Path) -> GeneSet:
 
 
 def read_genome_table(path: Path) -> GeneSet:
-    """The genes of a protein table (``.ptt``) of NCBI as comma-separated text: ``Gene`` names ``Synonym``, a locus tag.
+    """Read the genes of a protein table (``.ptt``) of NCBI as comma-separated text.
+
+    ``Gene`` is a name of ``Synonym``, a locus tag.
 
     Raises:
         GraphError: the file is damaged, has no such columns, or holds no gene.
@@ -465,7 +472,7 @@ def _gene_set(genes: list[_Gene], path: Path) -> GeneSet:
 
 
 def _standard_forms(name: str) -> tuple[str, ...]:
-    """A gene's name, and its protein's in either form: GCN4, Gcn4, Gcn4p."""
+    """Return a gene's name, and its protein's in either form: GCN4, Gcn4, Gcn4p."""
     return (name, name.capitalize(), f"{name.capitalize()}p") if name else ()
 
 

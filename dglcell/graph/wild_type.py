@@ -1,4 +1,4 @@
-"""Input features of reactions and metabolites that follow from the metabolic model of the undeleted cell."""
+"""Compute input features of reactions and metabolites from the metabolic model of the cell without deletions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cobra import Model
 
 WILD_TYPE = "wild_type"
-"""In place of a table of features: what `wild_type_features` computes."""
+"""This name, in place of a table of features, stands for what `wild_type_features` computes."""
 
 UNUSED_FLUX = 1e-7
 """Fluxes below this are the solver's zero."""
@@ -30,7 +30,7 @@ Fluxes = dict[str, float]
 
 
 def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Tensor:
-    """Standardised features of nodes, from fluxes of the cell without deletions and from the model.
+    """Return standardised features of nodes, from fluxes of the cell without deletions and from the model.
 
     The fluxes are those of the fastest growth with the least total flux (Lewis et al. 2010, *Omic data from evolved E.
     coli are consistent with computed optimal growth*). No deletion is computed, so that they say nothing of any strain
@@ -39,10 +39,10 @@ def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Te
     Args:
         model: any cobra model.
         node_type: ``reaction`` or ``metabolite``.
-        names: of the nodes of the cell graph.
+        names: names of the nodes of the cell graph.
 
     Returns:
-        [N, F] float32.
+        The features, [N, F] float32.
 
     Raises:
         GraphError: the model does not grow, or there are no such features for the node type.
@@ -58,10 +58,10 @@ def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Te
 
 
 def wild_type_fluxes(model: Model) -> Fluxes:
-    """Flux of every reaction of the model at its fastest growth, with the least total flux.
+    """Return the flux of every reaction of the model at its fastest growth, with the least total flux.
 
     Raises:
-        GraphError: there is no growth.
+        GraphError: the model does not grow.
     """
     from cobra.exceptions import OptimizationError
     from cobra.flux_analysis import pfba
@@ -75,13 +75,13 @@ def wild_type_fluxes(model: Model) -> Fluxes:
 
 @dataclass(frozen=True)
 class WildTypeBalance:
-    """The flux balance of the cell without deletions, by reaction node and metabolite.
+    """Hold the flux balance of the cell without deletions, by reaction node and metabolite.
 
     Fluxes are those of the node's direction, and the nodes of a reaction share them equally.
 
     Attributes:
-        flux: [N] at the fastest growth with the least total flux.
-        least, largest: [N] bounds.
+        flux: [N] fluxes at the fastest growth with the least total flux.
+        least, largest: [N] bounds of the fluxes.
         gain: [N] what a unit of flux adds to growth.
         prices: [M] by how much growth rises with a unit of each metabolite.
     """
@@ -94,7 +94,7 @@ class WildTypeBalance:
 
 
 def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Sequence[str]) -> WildTypeBalance:
-    """The flux balance of a model.
+    """Return the flux balance of a model.
 
     Args:
         model: any cobra model.

@@ -1,4 +1,4 @@
-"""GATv2 attention along edges by Triton's loops, differentiable: of a base, and by how much strains differ from it.
+"""Compute GATv2 attention along edges by Triton's loops, with gradients: for a base, and by how much strains differ.
 
 What it computes is defined by ``dglcell.perturbation.attention``, which does the same for any score in torch.
 """
@@ -15,26 +15,26 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.resident import ResidentRelation
 
 BYTES = 512
-"""Of a tile's rows, edges × strains × columns of a head: sixteen for each thread of a warp."""
+"""A tile's rows (edges × strains × columns of a head) have this many bytes: sixteen for each thread of a warp."""
 
 STRAINS = 4
-"""Of a program at most."""
+"""A program has at most this many strains."""
 
 Keep = tuple[Tensor, Tensor]
-"""[N, C] and [M, C] bool of sources and destinations."""
+"""Which sources and destinations are kept, [N, C] and [M, C] bool."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The edges of one relation as a program reads them, and what all its scores share.
+    """Hold the edges of one relation as a program reads them, and what all scores along them share.
 
     Attributes:
-        relation: E edges from N to M nodes.
-        weighted: whether its fixed weights take part in the score.
-        slope: of LeakyReLU.
+        relation: a relation of E edges from N to M nodes.
+        weighted: whether the relation's fixed weights take part in the score.
+        slope: slope of LeakyReLU.
         width: H.
         head: width of a head.
-        dtype: of sums.
+        dtype: type of the sums.
     """
 
     relation: ResidentRelation
@@ -46,20 +46,20 @@ class Edges:
 
     @property
     def heads(self) -> int:
-        """The number of heads, A."""
+        """Return the number of heads, A."""
         return self.width // self.head
 
     def tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Where rows start, nodes at the other ends, weights (any tensor where these do not count)."""
+        """Return where rows start, the nodes at the other ends, and weights (any tensor where these do not count)."""
         edges = self.relation.compact(self.dtype if self.weighted else None, transposed=transposed)
         return edges.starts, edges.neighbours, edges.starts if edges.weights is None else edges.weights
 
     def constants(self, strains: int | None, dtype: torch.dtype) -> dict[str, Any]:
-        """Of Triton: types and tiles.
+        """Return the constants of Triton: types and tiles.
 
         Args:
             strains: B; None for the base.
-            dtype: of the rows.
+            dtype: type of the rows.
         """
         import triton
         import triton.language as tl
@@ -76,13 +76,15 @@ class Edges:
 def attend_base(
     edges: Edges, key_NH: Tensor, query_MH: Tensor, vector_H: Tensor, edge_vector_H: Tensor | None, keep: Keep
 ) -> Tensor:
-    """[M, H] attention of every destination to its in-edges, zero where there are none; in the type of the sums.
+    """Return the attention of every destination to its in-edges, [M, H], in the type of the sums.
+
+    It is zero where there are no in-edges.
 
     Args:
-        edges: of a relation.
-        key_NH, query_MH: of sources and destinations.
-        vector_H, edge_vector_H: of the score, for all heads side by side.
-        keep: [N, 1] and [M, 1].
+        edges: the edges of a relation.
+        key_NH, query_MH: keys of the sources and queries of the destinations.
+        vector_H, edge_vector_H: vectors of the score, for all heads side by side.
+        keep: [N, 1] and [M, 1] bool, which sources and destinations are kept.
     """
     out: Tensor = _Base.apply(key_NH, query_MH, vector_H, edge_vector_H, edges, keep)
     return out
@@ -98,16 +100,16 @@ def attend_strains(
     keep: Keep,
     dtype: torch.dtype,
 ) -> Tensor:
-    """[M, B, H] by how much the attention of strains differs; see ``dglcell.perturbation.attention``.
+    """Return by how much the attention of strains differs, [M, B, H]; see ``dglcell.perturbation.attention``.
 
     Args:
-        edges: of a relation.
-        keys: [N, H] of the base and [N, B, H] differences, or None.
-        queries: [M, H] and [M, B, H], likewise.
-        vector_H, edge_vector_H: of the score.
-        base_keep: [N, 1] and [M, 1].
-        keep: [N, B] and [M, B].
-        dtype: of the result.
+        edges: the edges of a relation.
+        keys: [N, H] keys of the base, and [N, B, H] differences, or None.
+        queries: [M, H] queries of the base, and [M, B, H] differences, or None.
+        vector_H, edge_vector_H: vectors of the score.
+        base_keep: [N, 1] and [M, 1] bool, what the base keeps.
+        keep: [N, B] and [M, B] bool, what the strains keep.
+        dtype: type of the result.
     """
     out: Tensor = _Strains.apply(*keys, *queries, vector_H, edge_vector_H, edges, base_keep, keep, dtype)
     return out
@@ -175,7 +177,7 @@ class _Strains(torch.autograd.Function):
     ) -> Tensor:
         from dglcell.kernels import edge_attention_triton as compiled
 
-        # Arguments that do not count have to be some tensor.
+        # Unused arguments have to be some tensor.
         given = (key, key_delta, query, query_delta, vector, edge_vector)
         rows = tuple((key if x is None else x).contiguous() for x in given)
         masks = (*_bytes(base_keep), *_bytes(keep))

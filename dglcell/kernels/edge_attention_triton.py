@@ -1,7 +1,8 @@
-"""Triton's loops of GATv2 attention along edges: no tensor of edges, sums in a fixed order, one pass where one will do.
+"""Compute GATv2 attention along edges in Triton's loops, without a tensor of edges, with sums in a fixed order.
 
-A program has one head of one node, and some strains; it goes through the node's edges a few at a time. Gradients of
-sources are summed by sources, those of destinations by destinations, so that no two programs write to one place.
+A program has one head of one node, and some strains; it goes through the node's edges a few at a time, in a single pass
+where that is enough. Gradients of sources are summed by sources, and those of destinations by destinations, so that no
+two programs write to one place.
 
 With l the base's logit of an edge and Λ the logarithm of how much a strain's sum of exponentials grows, a strain's
 shares are ``p' = p e^(Δ − Λ)``. Both Δ and Λ are computed as differences, and never subtracted from whole logits.
@@ -31,14 +32,14 @@ def _gradient_of_leaky(x, SLOPE: tl.constexpr):
 
 @triton.jit
 def _leaky_difference(delta, x, SLOPE: tl.constexpr):
-    """``leaky(x + δ) − leaky(x)`` without cancellation."""
+    """Compute ``leaky(x + δ) − leaky(x)`` without cancellation."""
     rise = tl.maximum(delta + tl.minimum(x, 0.0), -tl.maximum(x, 0.0))
     return rise * (1 - SLOPE) + delta * SLOPE
 
 
 @triton.jit
 def _expm1(z):
-    """``e^z − 1``; by its series where that would cancel."""
+    """Compute ``e^z − 1``, by its series where the subtraction would cancel."""
     series = tl.full(z.shape, 1, z.dtype)
     for i in tl.static_range(10, 1, -1):
         series = series * z / i + 1
@@ -47,7 +48,7 @@ def _expm1(z):
 
 @triton.jit
 def _log1p(s):
-    """``log(1 + s)`` of |s| < 1 / 4, by the series of the inverse hyperbolic tangent."""
+    """Compute ``log(1 + s)`` for |s| < 1 / 4, by the series of the inverse hyperbolic tangent."""
     t = s / (2 + s)
     series = tl.zeros_like(s)
     for i in tl.static_range(15, 0, -2):
@@ -60,26 +61,26 @@ def _log1p(s):
 
 @triton.jit
 def _rows(x, nodes, columns, there, H, SUM: tl.constexpr):
-    """[n, D] columns of some nodes."""
+    """Load columns of some nodes, [n, D]."""
     return tl.load(x + nodes[:, None] * H + columns[None, :], mask=there, other=0).to(SUM)
 
 
 @triton.jit
 def _strain_rows(x, nodes, strains, columns, there, B, H, SUM: tl.constexpr):
-    """[n, BB, D] the same of some strains."""
+    """Load columns of some nodes in some strains, [n, BB, D]."""
     rows = nodes[:, None] * B + strains[None, :]
     return tl.load(x + rows[:, :, None] * H + columns[None, None, :], mask=there, other=0).to(SUM)
 
 
 @triton.jit
 def _kept(keep, nodes, strains, B):
-    """[n, BB] whether strains keep nodes."""
+    """Load whether strains keep nodes, [n, BB]."""
     return tl.load(keep + nodes[:, None] * B + strains[None, :], mask=(strains < B)[None, :], other=0) != 0
 
 
 @triton.jit
 def _edges(neighbours, weights, first, last, WEIGHTED: tl.constexpr, SUM: tl.constexpr, BE: tl.constexpr):
-    """[BE] the next edges: which are there, the nodes at their other ends, their weights."""
+    """Load the next edges, [BE]: which exist, the nodes at their other ends, and their weights."""
     edge = first + tl.arange(0, BE)
     there = edge < last
     nodes = tl.load(neighbours + edge, mask=there, other=0).to(tl.int64)
@@ -91,7 +92,7 @@ def _edges(neighbours, weights, first, last, WEIGHTED: tl.constexpr, SUM: tl.con
 
 @triton.jit
 def _sum_of(key, query, weight, edge_vector, WEIGHTED: tl.constexpr):
-    """[BE, D] what LeakyReLU is taken of."""
+    """Return the sum that LeakyReLU is applied to, [BE, D]."""
     x = key + query
     if WEIGHTED:
         x += weight[:, None] * edge_vector[None, :]
@@ -100,7 +101,7 @@ def _sum_of(key, query, weight, edge_vector, WEIGHTED: tl.constexpr):
 
 @triton.jit
 def _place(H, D, BD: tl.constexpr):
-    """The node and the columns of a program, and which of these there are."""
+    """Return the node and the columns of a program, and which of these columns exist."""
     inner = tl.arange(0, BD)
     return tl.program_id(0).to(tl.int64), tl.program_id(1) * D + inner, inner < D
 
@@ -113,16 +114,17 @@ def attend_base(
     starts, neighbours, weights, key, query, vector, edge_vector, keep_from, keep_to, out, lse, H, D,
     WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr, BE: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Attention of a node to its in-edges, by an online softmax.
+    """Compute the attention of a node to its in-edges, by an online softmax.
 
     Args:
-        starts: [M + 1] of the in-edges; neighbours, weights: [E] sources, and weights that take part in the score.
-        key, query: [N, H] and [M, H].
-        vector, edge_vector: [H] of the score.
-        keep_from, keep_to: [N] and [M] bytes.
-        out: [M, H].
+        starts: [M + 1] starts of the in-edges; neighbours, weights: [E] sources, and weights that take part in the
+        score.
+        key, query: [N, H] and [M, H] keys and queries.
+        vector, edge_vector: [H] vectors of the score.
+        keep_from, keep_to: [N] and [M] bytes, zero for lost nodes.
+        out: [M, H] attention, written.
         lse: [M, A] logarithms of the sums of exponentials.
-        H, D: width, and that of a head.
+        H, D: the width, and the width of a head.
     """
     node, columns, inside = _place(H, D, BD)
     a = tl.load(vector + columns, mask=inside, other=0).to(SUM)
@@ -149,7 +151,7 @@ def attend_base(
 
 @triton.jit
 def _base_gradient(k, x, a, share, grad, product, SLOPE: tl.constexpr):
-    """[BE, D] gradient of what LeakyReLU is taken of, and [BE] that of the logit."""
+    """Return the gradient of what LeakyReLU is applied to, [BE, D], and that of the logit, [BE]."""
     d_logit = share * (tl.sum(grad * k, 1) - product)
     return d_logit[:, None] * a[None, :] * _gradient_of_leaky(x, SLOPE), d_logit
 
@@ -160,7 +162,7 @@ def base_to_destinations(
     d_query, d_vector, d_edge_vector, H, D,
     WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr, BE: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a node's query, and its part of those of the score; see ``attend_base``.
+    """Compute the gradient of a node's query, and its part of the gradients of the score; see ``attend_base``.
 
     Args:
         out, grad: [M, H] the result, and its gradient.
@@ -199,10 +201,10 @@ def base_to_sources(
     starts, neighbours, weights, key, query, vector, edge_vector, keep_from, keep_to, out, lse, grad, d_key, H, D,
     WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr, BE: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of a node's key, over its out-edges; see ``base_to_destinations``.
+    """Compute the gradient of a node's key, over its out-edges; see ``base_to_destinations``.
 
     Args:
-        starts, neighbours, weights: of the out-edges.
+        starts, neighbours, weights: the out-edges.
         d_key: [N, H] written.
     """
     node, columns, inside = _place(H, D, BD)
@@ -227,19 +229,19 @@ def base_to_sources(
     tl.store(d_key + node * H + columns, dk, mask=inside)
 
 
-# What strains differ by. [BE, BB] numbers are of edges and strains.
+# Differences of strains. Numbers in [BE, BB] belong to edges and strains.
 
 
 @triton.jit
 def _logits(x, moved, a, SLOPE: tl.constexpr):
-    """[BE] logits of the base, and [BE, BB] by how much those of strains differ."""
+    """Return the logits of the base, [BE], and by how much those of strains differ, [BE, BB]."""
     logit = tl.sum(_leaky(x, SLOPE) * a[None, :], 1)
     return logit, tl.sum(_leaky_difference(moved, x[:, None, :], SLOPE) * a[None, None, :], 2)
 
 
 @triton.jit
 def _shares(logit, delta, level, growth, alive_base, alive):
-    """[BE, 1] shares of the base, [BE, BB] those of strains, and by how much they differ."""
+    """Return shares of the base, [BE, 1], those of strains, [BE, BB], and by how much they differ."""
     below = (logit - level)[:, None]
     base = tl.where(alive_base, tl.exp(below), 0.0)
     share = tl.where(alive, tl.exp(tl.minimum(below + delta - growth, 0.0)), 0.0)
@@ -254,7 +256,7 @@ def _arriving(
     mine, dq, B, H, HAS_KEYS: tl.constexpr, WEIGHTED: tl.constexpr, SUM: tl.constexpr,
     BE: tl.constexpr, BB: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Some in-edges of a node: weights, which are alive, keys, their differences, and those of key plus query."""
+    """Load some in-edges of a node: weights, which are alive, keys, their differences, and those of key plus query."""
     there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
     alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
     alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
@@ -273,12 +275,12 @@ def attend_strains(
     HAS_KEYS: tl.constexpr, HAS_QUERIES: tl.constexpr, WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr,
     BE: tl.constexpr, BB: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """By how much the attention of strains differs from the base's; twice through the edges.
+    """Compute by how much the attention of strains differs from the base's, in two passes over the edges.
 
     Args:
         key_delta, query_delta: [N, B, H] and [M, B, H] differences, where ``HAS_KEYS`` and ``HAS_QUERIES``.
         base_from, base_to: [N] and [M] bytes of the base; keep_from, keep_to: [N, B] and [M, B] of the strains.
-        lse: [M, A] of the base.
+        lse: [M, A] logarithms of the base's sums of exponentials.
         out: [M, B, H] written.
         growth: [M, B, A] written, Λ.
         others: as for ``attend_base``.
@@ -332,14 +334,17 @@ def attend_strains(
 
 @triton.jit
 def _upstream(k, dk, g):
-    """[BE, BB] gradients of the shares' changes: by way of the base's keys and of differences, and of the latter."""
+    """Return gradients of the shares' changes, [BE, BB]: by the base's keys and differences, and by differences."""
     by_delta = tl.sum(dk * g, 2)
     return tl.sum(k[:, None, :] * g, 2) + by_delta, by_delta
 
 
 @triton.jit
 def _strain_gradient(x, moved, a, base, share, change, d_change, by_delta, mean, rest, SLOPE: tl.constexpr):
-    """[BE, D] gradient of what LeakyReLU is taken of in the base, [BE, BB, D] of its difference; of both logits."""
+    """Return gradients of what LeakyReLU is applied to in the base, [BE, D], and of its difference, [BE, BB, D].
+
+    The gradients of both logits follow.
+    """
     d_delta = share * (d_change - mean)
     d_logit = change * (d_change - mean) + base * (by_delta - rest)
     here = _gradient_of_leaky(x, SLOPE)
@@ -357,10 +362,10 @@ def strains_to_destinations(
     HAS_KEYS: tl.constexpr, HAS_QUERIES: tl.constexpr, WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr,
     BE: tl.constexpr, BB: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a node's query and of its differences, and its part of those of the score.
+    """Compute gradients of a node's query and of its differences, and its part of the gradients of the score.
 
     Args:
-        grad: [M, B, H] of the result.
+        grad: [M, B, H] gradient of the result.
         means, rests: [M, B, A] written: sums over edges that ``strains_to_sources`` needs.
         d_query, d_vector, d_edge_vector: [T, M, H] written, for each of T groups of strains.
         d_query_delta: [M, B, H] written, where ``HAS_QUERIES``.
@@ -434,10 +439,10 @@ def strains_to_sources(
     HAS_KEYS: tl.constexpr, HAS_QUERIES: tl.constexpr, WEIGHTED: tl.constexpr, SLOPE: tl.constexpr, SUM: tl.constexpr,
     BE: tl.constexpr, BB: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a node's key and of its differences, over its out-edges.
+    """Compute gradients of a node's key and of its differences, over its out-edges.
 
     Args:
-        starts, neighbours, weights: of the out-edges.
+        starts, neighbours, weights: the out-edges.
         d_key: [T, N, H] written, for each of T groups of strains.
         d_key_delta: [N, B, H] written, where ``HAS_KEYS``.
         others: as for ``strains_to_destinations``.

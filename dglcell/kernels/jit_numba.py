@@ -1,4 +1,4 @@
-"""How loops are compiled with numba: at the first call with each set of types, by any number of threads at once.
+"""Compile loops with numba at the first call with each set of types, by any number of threads at once.
 
 Compiled code is kept beside its file for later processes, or in the user's cache folder where the installation is
 read-only.
@@ -14,12 +14,12 @@ import numba
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """Compile; multiplying and adding in one instruction is allowed, summing in another order is not."""
+    """Compile a function; multiplying and adding in one instruction is allowed, summing in another order is not."""
     return _compiled(function, {"contract"})
 
 
 def reduction(function: Callable[..., Any]) -> Any:
-    """Compile sums that may take any order, which lets one instruction add many numbers."""
+    """Compile a function whose sums may take any order, which lets one instruction add many numbers."""
     return _compiled(function, {"contract", "reassoc", "nsz"})
 
 

@@ -1,4 +1,4 @@
-"""Sums of what strains send, in one pass: the kernel knows who is lost, so that no tensor says what each node sends.
+"""Sum what strains send in one pass: the kernel knows which nodes are lost, so no tensor of what nodes send is made.
 
 What it computes is defined by ``dglcell.perturbation.sent``: a lost node sends −b and receives −y.
 """
@@ -16,7 +16,7 @@ from dglcell.kernels import spmm, triton_products
 
 
 def knows_who_is_lost(relation: ResidentRelation, kernel: str, device_type: str, columns: int) -> bool:
-    """Whether the kernel that would compute a product can do all that ``masked_spmm`` does."""
+    """Return whether the kernel that would compute a product can do all that ``masked_spmm`` does."""
     return (spmm.choose_kernel(relation, device_type, columns) if kernel == "auto" else kernel) == "triton"
 
 
@@ -29,18 +29,19 @@ def masked_spmm(
     keep_MB: Tensor,
     dtype: torch.dtype,
 ) -> Tensor:
-    """[M, B, H] by how much what strains receive along a relation differs from what the base receives.
+    """Return by how much what strains receive along a relation differs from what the base receives, [M, B, H].
 
-    Sums are taken in float32 at least, in the order of the edges: the same bits every time, backward too.
+    Sums are taken in float32 at least, in the order of the edges, so that results and gradients are the same every
+    time.
 
     Args:
         relation: E edges, with their fixed weights where they have any.
         delta_NBH: [N, B, H] differences of the sources; None where there are none.
-        base_NH: [N, H] what the base's sources send; minus this is what a lost node's differs by.
-        keep_NB: [N, B] bool.
-        received_MH: [M, H] what the base receives; minus this is what a lost node's differs by.
-        keep_MB: [M, B] bool.
-        dtype: of the result.
+        base_NH: [N, H] what the base's sources send; a lost source differs by minus this.
+        keep_NB: [N, B] bool, which sources are kept.
+        received_MH: [M, H] what the base receives; a lost destination differs by minus this.
+        keep_MB: [M, B] bool, which destinations are kept.
+        dtype: type of the result.
     """
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
     out: Tensor = _MaskedProduct.apply(delta, base_NH, received_MH, relation, keep_NB, keep_MB, dtype)
@@ -87,7 +88,7 @@ class _MaskedProduct(torch.autograd.Function):
             outputs=triton_products.Sides(keep_NB),
             only_lost=not ctx.has_delta,
         )
-        # The rows of lost nodes are the base's gradient and no difference's.
+        # The rows of lost nodes belong to the base's gradient and to no difference's.
         base = triton_products.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
         received = triton_products.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
         return sent if ctx.has_delta else None, base, received, None, None, None, None

@@ -1,4 +1,4 @@
-"""Squared error of a low-rank matrix against a sparse one, over all pairs, without making either matrix."""
+"""Compute the squared error of a low-rank matrix against a sparse one, over all pairs, without making either matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.threads import run_tasks
 
 COMPILED_DEVICES = ("cpu",)
-"""Where compiled loops take the place of blocks."""
+"""On these devices compiled loops are used in place of blocks."""
 
 BLOCK_EDGES = 1 << 18
 """Edges whose rows are gathered at once."""
@@ -36,7 +36,7 @@ def pair_error(
     *,
     weighted: bool = True,
 ) -> Tensor:
-    r"""Weighted squared error of :math:`\hat A = L R^\top + 1 b^\top` against the adjacency A.
+    r"""Compute the weighted squared error of :math:`\hat A = L R^\top + 1 b^\top` against the adjacency A.
 
     .. math:: \sum_u \Big[\, p_u \sum_{v:\, A_{uv} \neq 0} (\hat A_{uv} - A_{uv})^2
               + q_u \sum_{v:\, A_{uv} = 0} \hat A_{uv}^2 \Big]
@@ -47,15 +47,15 @@ def pair_error(
     products of all pairs are taken in float64, because the edges' share is subtracted from them again.
 
     Args:
-        edges: E edges u → v, each pair at most once.
-        left_NH: [N, H] of the sources; half precisions are computed in float32.
-        right_MH: [M, H] of the destinations.
-        bias_M: [M].
+        edges: E edges u → v; each pair occurs at most once.
+        left_NH: [N, H] factor of the sources; half precisions are computed in float32.
+        right_MH: [M, H] factor of the destinations.
+        bias_M: [M] bias b.
         weights: p and q, [N] each; constants.
-        weighted: :math:`A_{uv}` is the edge's fixed weight, where the relation has them; else 1.
+        weighted: whether :math:`A_{uv}` is the edge's fixed weight, where the relation has weights; else it is 1.
 
     Returns:
-        Scalar.
+        The error, a scalar.
     """
     dtype = torch.promote_types(torch.promote_types(left_NH.dtype, right_MH.dtype), torch.float32)
     tensors = (x.to(dtype) for x in (left_NH, right_MH, bias_M, *weights))
@@ -64,7 +64,7 @@ def pair_error(
 
 
 class _PairError(torch.autograd.Function):
-    """The gradients of a scalar cost as much as a factor: they are computed on the way."""
+    """Compute the gradients together with the error, because those of a scalar cost only as much as a factor."""
 
     @staticmethod
     def forward(
@@ -93,7 +93,7 @@ class _PairError(torch.autograd.Function):
 
 
 def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: Tensor) -> tuple[Tensor, Factors]:
-    """Σ_u q_u Σ_v Â², in float64, and its gradients in L, R and b."""
+    """Return Σ_u q_u Σ_v Â², in float64, and its gradients in L, R and b."""
     H = left.shape[1]
     left_one = torch.cat([left, left.new_ones(len(left), 1)], dim=1).double()
     right_bias = torch.cat([right, bias.unsqueeze(1)], dim=1).double()
@@ -108,7 +108,7 @@ def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: Tensor) -> tuple[Te
 def _edges_compiled(
     edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
 ) -> Tensor:
-    """Σ over edges of p (Â − A)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
+    """Return Σ over edges of p (Â − A)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
     # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
     from dglcell.kernels.pair_error_numba import edge_errors_of_width
 
@@ -140,7 +140,7 @@ def _bounds(starts: NDArray[np.int64], threads: int) -> list[int]:
 def _edges_in_blocks(
     edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
 ) -> Tensor:
-    """The same with plain torch, on any device."""
+    """Do the same as ``_edges_compiled`` with plain torch, on any device."""
     (left, right, bias), (p, q), (d_left, d_right, d_bias) = factors, weights, gradients
     total, slope_E = bias.new_zeros((), dtype=torch.float64), left.new_empty(edges.num_edges)
     for first in range(0, edges.num_edges, BLOCK_EDGES):
@@ -159,7 +159,7 @@ def _edges_in_blocks(
 
 
 def _matrix(edges: ResidentRelation, values_E: Tensor, *, transposed: bool) -> Tensor:
-    """Values on edges, in the order of the rows, as a sparse matrix: rows are destinations, or sources."""
+    """Return values on edges, in the order of the rows, as a sparse matrix whose rows are destinations, or sources."""
     starts, columns, _ = edges.index_tensors(transposed=transposed)
     shape = (edges.num_src, edges.num_dst) if transposed else (edges.num_dst, edges.num_src)
     with warnings.catch_warnings():

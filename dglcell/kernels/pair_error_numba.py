@@ -1,6 +1,6 @@
-"""The compiled loops of ``pair_error`` on a CPU: the edges of some rows.
+"""Compile the loops of ``pair_error`` on a CPU over the edges of some rows.
 
-Kept apart because importing numba takes a good part of a second, which only this error should pay.
+They are kept apart because importing numba takes a good part of a second, which only this error should pay.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from dglcell.kernels.jit_numba import reduction
 
-# A signed row number might be negative, and the question costs time.
+# Row numbers are unsigned: a signed one might be negative, and the check for that costs time.
 _row = np.uint64
 
 
 @lru_cache(maxsize=8)
 def edge_errors_of_width(H: int) -> Any:
-    """The loops for rows H wide; a width known to the compiler makes them about twice as fast."""
+    """Return the loops for rows H wide; a width known to the compiler makes them about twice as fast."""
 
     def edge_errors(
         part: int,
@@ -35,14 +35,14 @@ def edge_errors_of_width(H: int) -> Any:
         bias_gradient: Any,
         losses: Any,
     ) -> None:
-        """Errors on the edges of some rows, and their gradients with respect to these rows.
+        """Add up errors on the edges of some rows, and their gradients with respect to these rows.
 
         For a row r and a column c with scalars (bias, p, q) each, the guess is ``rows[r] · columns[c]`` plus both
         biases, and the error ``p p' (guess − target)² − q q' guess²``.
 
         Args:
-            part: where ``losses`` is written.
-            first_row, last_row: which rows.
+            part: the place in ``losses`` that is written.
+            first_row, last_row: the range of rows.
             rows, columns: [M, H] and [N, H], float32 or float64; the type of all that follows but ``losses``.
             row_scalars, column_scalars: [M, 3] and [N, 3].
             starts: [M + 1] int64, edges of each row.
@@ -63,7 +63,7 @@ def edge_errors_of_width(H: int) -> Any:
             half_bias = rows.dtype.type(0)
             first, end = starts[r], starts[r + 1]
             singles = end - (end - first) % 4
-            # Four edges at once: a row's sums are read and written a quarter as often, and products overlap.
+            # Four edges are taken at once: a row's sums are read and written a quarter as often, and products overlap.
             for e in range(first, singles, 4):
                 i, j = _row(neighbours[e]), _row(neighbours[e + 1])
                 k, m = _row(neighbours[e + 2]), _row(neighbours[e + 3])

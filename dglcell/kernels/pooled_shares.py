@@ -1,4 +1,4 @@
-"""What all nodes give to a few keys of every strain, summed over nodes: attention of which only the sums are needed."""
+"""Sum over nodes what all nodes give to a few keys of every strain: attention of which only the sums are needed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BLOCK_LOGITS = 1 << 23
 """Logits that are held at a time; they are computed once more in the backward pass."""
 
 TASKS = 8
-"""Into how many tasks a block is cut. Fixed, so that sums are the same for any number of threads."""
+"""A block is cut into this fixed number of tasks, so that sums are the same for any number of threads."""
 
 
 def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_BK: Tensor, weight_NB: Tensor) -> Tensor:
-    r"""[B, heads, K] weighted sums over nodes of the shares that they give to the keys of a strain.
+    r"""Return weighted sums over nodes of the shares that they give to the keys of a strain, [B, heads, K].
 
     .. math:: s_{bhk} = \sum_n p_{nb} \frac{\exp(q_{hn}^\top k_{hg(b,k)})}{1 + \sum_i \exp(q_{hn}^\top k_{hg(b,i)})}
 
@@ -31,11 +31,11 @@ def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_B
     the products of queries and keys once for all strains.
 
     Args:
-        query_hNd: [heads, N, d].
+        query_hNd: [heads, N, d] queries of the nodes.
         key_hGd: [heads, G, d] keys of all strains.
-        slot_BK: [B, K] int64 which of the G keys.
+        slot_BK: [B, K] int64, which of the G keys each key of a strain is.
         present_BK: [B, K] bool; shares of absent keys are zero.
-        weight_NB: [N, B] p.
+        weight_NB: [N, B] weights p of the nodes.
     """
     if query_hNd.device.type in COMPILED_DEVICES:
         dtype = torch.promote_types(torch.promote_types(query_hNd.dtype, weight_NB.dtype), torch.float32)
@@ -55,19 +55,22 @@ def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_B
 
 
 def distinct(keys_BK: Tensor) -> tuple[Tensor, Tensor]:
-    """[G] keys, and [B, K] which of them; each of them once where that does not wait for the device."""
+    """Return keys [G], and which of them each is, [B, K].
+
+    Equal keys occur once where that does not wait for the device.
+    """
     if keys_BK.device.type in COMPILED_DEVICES:
         return torch.unique(keys_BK, return_inverse=True)
     return every(keys_BK)
 
 
 def every(keys_BK: Tensor) -> tuple[Tensor, Tensor]:
-    """[B · K] keys, and [B, K] which of them: ``distinct`` where equal ones are told apart."""
+    """Return keys [B · K], and which of them each is, [B, K]: ``distinct`` where equal keys are kept apart."""
     return keys_BK.flatten(), torch.arange(keys_BK.numel(), device=keys_BK.device).view_as(keys_BK)
 
 
 def _some_strains(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weight_NB: Tensor) -> Tensor:
-    """The same with all logits of some strains at once."""
+    """Compute ``pooled_shares`` with all logits of some strains at once."""
     heads, B, K, wide = key_hBKd.shape
     N = query_hNd.shape[1]
     logits = (query_hNd @ key_hBKd.reshape(heads, B * K, wide).transpose(1, 2)).view(heads, N, B, K)
@@ -77,7 +80,7 @@ def _some_strains(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weigh
 
 
 class _PooledShares(torch.autograd.Function):
-    """Some nodes at a time: their logits for all keys, then strain by strain."""
+    """Take some nodes at a time: first their logits for all keys, then each strain."""
 
     @staticmethod
     def forward(
@@ -100,7 +103,7 @@ class _PooledShares(torch.autograd.Function):
 
     @staticmethod
     def gradients(saved: tuple[Tensor, ...], grad_BhK: Tensor) -> tuple[Tensor | None, ...]:
-        """Of the three tensors that have one."""
+        """Return the gradients of the three tensors that have one."""
         from dglcell.kernels.pooled_shares_numba import backward
 
         query_hNd, key_hGd, weight_NB, slot_BK, present_BK = saved
@@ -117,7 +120,7 @@ class _PooledShares(torch.autograd.Function):
 
 
 def _blocks(query_hNd: Tensor, key_hGd: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Some nodes, and [heads, G, n] their logits."""
+    """Yield ranges of nodes, and their logits, [heads, G, n]."""
     heads, N, _ = query_hNd.shape
     nodes = max(1, BLOCK_LOGITS // max(1, heads * key_hGd.shape[1]))
     for first in range(0, N, nodes):
@@ -126,7 +129,7 @@ def _blocks(query_hNd: Tensor, key_hGd: Tensor) -> Iterator[tuple[slice, Tensor]
 
 
 def _run(function: Any, tensors: tuple[Tensor, ...], number: int) -> None:
-    """Over threads, each of which takes a share of ``number`` strains or nodes."""
+    """Run a function on threads, each of which takes a share of ``number`` strains or nodes."""
     arrays = [x.detach().numpy() for x in tensors]
     cuts = [number * i // TASKS for i in range(TASKS + 1)]
     run_tasks(function, [(*arrays, *span) for span in itertools.pairwise(cuts) if span[1] > span[0]])

@@ -1,4 +1,4 @@
-"""The compiled part of ``dglcell.kernels.pooled_shares``: kept apart because importing numba takes half a second."""
+"""Compile the loops of ``dglcell.kernels.pooled_shares``, apart from it because importing numba takes half a second."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numba.extending import intrinsic, overload
 
 from dglcell.kernels.jit_numba import jit, reduction
 
-# exp(x) = 2ⁿ exp(x - n ln 2), the latter by the polynomial of Cephes `expf`: without branches, so that it becomes
-# vector instructions, where the C library's would be called for one number at a time.
+# exp(x) = 2ⁿ exp(x - n ln 2), the latter by the polynomial of Cephes `expf`. It has no branches and becomes vector
+# instructions, whereas the C library's function would be called for one number at a time.
 _F = np.float32
 _LOWEST, _HIGHEST = _F(-87.3), _F(88.3)
 _LOG2_E, _LN2_HIGH, _LN2_LOW = _F(1.44269504088896341), _F(0.693359375), _F(-2.12194440e-4)
@@ -26,7 +26,7 @@ _ROUNDER = _F(1.5 * 2**23)
 
 
 def _make_times_power(typingctx: Any, value: Any, rounded: Any) -> Any:
-    """``value · 2ⁿ`` for ``rounded = n + _ROUNDER``, by adding n to the exponent's bits."""
+    """Compute ``value · 2ⁿ`` for ``rounded = n + _ROUNDER``, by adding n to the exponent's bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits = ir.IntType(32)
@@ -40,7 +40,7 @@ _times_power: Any = intrinsic(_make_times_power)
 
 
 def exp(x):
-    """e to the power x; in float32 0 below -87.3, and e^88.3 above 88.3."""
+    """Return e to the power x; in float32 it is 0 below -87.3, and e^88.3 above 88.3."""
 
 
 @overload(exp, inline="always")
@@ -59,7 +59,7 @@ def _exp(x):
 
 @reduction
 def _dot(x, y):
-    """``Σ_i x[i] · y[i]``."""
+    """Return ``Σ_i x[i] · y[i]``."""
     total = x.dtype.type(0)
     for i in range(len(x)):
         total += x[i] * y[i]
@@ -68,7 +68,7 @@ def _dot(x, y):
 
 @jit
 def _exponentials(values, largest, out, total):
-    """``out[i] = exp(values[i] − largest[i])``, and added to ``total``."""
+    """Set ``out[i] = exp(values[i] − largest[i])``, and add it to ``total``."""
     for i in range(len(out)):
         out[i] = exp(values[i] - largest[i])
     for i in range(len(out)):
@@ -77,10 +77,12 @@ def _exponentials(values, largest, out, total):
 
 @jit
 def _shares(logits, slots, present, first, stop, largest, share, scale):
-    """Exponentials ``share[k] = exp(l_k − m)`` of one strain and head, and ``scale = 1 / (exp(−m) + Σ_k share[k])``.
+    """Compute exponentials ``share[k] = exp(l_k − m)`` of one strain and head, and ``scale``.
 
-    m is the largest of 0 and the logits, so that no exponential overflows. Of the last rows of ``share`` one takes
-    exp(−m), and one is of zeros.
+    The scale is ``1 / (exp(−m) + Σ_k share[k])``.
+
+    m is the largest of 0 and the logits, so that no exponential overflows. One of the last rows of ``share`` takes
+    exp(−m), and one is all zeros.
     """
     zero, one = share.dtype.type(0), share.dtype.type(1)
     largest[:] = zero
@@ -103,12 +105,12 @@ def forward(logits, slots, present, weight, out, begin, end):
     """Add to ``out[b, h, k]`` the sum over nodes n of ``weight[b, n]`` times the share that n gives to k.
 
     Args:
-        logits: [heads, G, n] of every query and key.
+        logits: [heads, G, n] logits of every query and key.
         slots: [B, K] which keys a strain has.
         present: [B, K] bool.
-        weight: [B, n].
+        weight: [B, n] weights of the nodes.
         out: [B, heads, K], added to.
-        begin, end: which strains.
+        begin, end: the range of strains.
     """
     heads, _, number = logits.shape
     largest, scale = np.empty(number, logits.dtype), np.empty(number, logits.dtype)
@@ -130,10 +132,10 @@ def backward(logits, slots, present, weight, grad, of_logits, of_weight, first, 
 
     Args:
         logits, slots, present, weight: as for ``forward``.
-        grad: [B, heads, K] of its result.
-        of_logits: [heads, G, n], added to.
-        of_weight: [B, n], added to.
-        first, stop: which nodes.
+        grad: [B, heads, K] gradient of the result of ``forward``.
+        of_logits: [heads, G, n] gradient of the logits, added to.
+        of_weight: [B, n] gradient of the weights, added to.
+        first, stop: the range of nodes.
     """
     heads, number = len(logits), stop - first
     largest, scale = np.empty(number, logits.dtype), np.empty(number, logits.dtype)

@@ -1,11 +1,11 @@
-"""Products over single rows: sums over the edges of chosen (node, strain) pairs only.
+"""Compute products over single rows: sums over the edges of chosen (node, strain) pairs only.
 
 Pairs are listed node by node, and tables have a row for each node and a column for each strain, so that the strains of
 one node lie side by side: they have the same edges.
 
-Compiled with numba on a CPU, plain torch elsewhere. Results are float32 or float64, and sums are taken in that type;
-rows that are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by itself: callers state
-their own gradients, which are such products over the reversed edges.
+The loops are compiled with numba on a CPU, and plain torch elsewhere. Results are float32 or float64, and sums are
+taken in that type; rows that are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by
+itself: callers define their own gradients, which are such products over the reversed edges.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
 
 COMPILED_DEVICES = ("cpu",)
-"""Where compiled code runs; plain torch elsewhere."""
+"""Compiled code runs on these devices, and plain torch on others."""
 
 TASKS = 16
-"""Into how many tasks a product is cut; enough to balance a few threads."""
+"""A product is cut into this many tasks, enough to balance a few threads."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """K (node, strain) pairs, ordered by node, then strain.
+    """Hold K (node, strain) pairs, ordered by node, then strain.
 
     Attributes:
         nodes: [K] int64, ascending.
         strains: [K] int64, ascending for each node.
-        present: [K] bool, false for pairs behind the others that fill a list; None where there are none.
-        most_edges: of all present pairs' nodes together at most, so that the device need not be asked; only ``push``
-            in plain torch makes use of it.
+        present: [K] bool, false for pairs at the end that only fill the list; None where there are none.
+        most_edges: an upper bound of the edges of all present pairs' nodes together, so that the device need not be
+        asked; only ``push`` in plain torch uses it.
     """
 
     nodes: Tensor
@@ -62,11 +62,11 @@ def pull(
 
     Args:
         relation: the edges, with their fixed weights w where they have any.
-        pairs: K of them, of the destination type (the source type if ``reverse``).
+        pairs: the K pairs, of the destination type (the source type if ``reverse``).
         table_NB: [N, B] int32 row of ``source`` for every pair at the other end; negative for none.
-        source_SH: [S, H].
-        out_KH: [K, H], contiguous, float32 or float64.
-        reverse: along the edges' direction from their sources.
+        source_SH: [S, H] rows to add.
+        out_KH: [K, H] sums, contiguous, float32 or float64.
+        reverse: whether to go along out-edges rather than in-edges.
 
     Raises:
         TypeError: ``out`` has another type.
@@ -96,12 +96,12 @@ def push(
 
     Args:
         relation: the edges, with their fixed weights w where they have any.
-        pairs: D of them, of the source type (the destination type if ``reverse``).
+        pairs: the D pairs, of the source type (the destination type if ``reverse``).
         table_MB: [M, B] int32 row of ``out`` for every pair at the other end, each row for pairs of one strain only;
             negative where an edge leads nowhere.
-        source_DH: [D, H] or longer.
-        out_KH: [K, H], contiguous, float32 or float64.
-        reverse: against the edges' direction, from their destinations.
+        source_DH: [D, H] rows to add, or more rows.
+        out_KH: [K, H] sums, contiguous, float32 or float64.
+        reverse: whether to go along in-edges rather than out-edges.
 
     Raises:
         TypeError: ``out`` has another type.
@@ -125,8 +125,8 @@ def mark(relation: ResidentRelation, pairs: Pairs, mask_MB: Tensor) -> None:
 
     Args:
         relation: the edges.
-        pairs: of the source type.
-        mask_MB: [M, B] bool, contiguous.
+        pairs: pairs of the source type.
+        mask_MB: [M, B] bool, contiguous, written.
     """
     if mask_MB.device.type not in COMPILED_DEVICES:
         for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
@@ -140,7 +140,7 @@ def mark(relation: ResidentRelation, pairs: Pairs, mask_MB: Tensor) -> None:
 
 
 def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
-    """``out[rows[i]] += values[i]``; on a CPU in order, so that the result is the same every time.
+    """Add ``values[i]`` to ``out[rows[i]]``; on a CPU in order, so that the result is the same every time.
 
     Args:
         out_SH: [S, H], float32 or float64.
@@ -155,7 +155,7 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
 
 
 def sum_strains(table_NB: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
-    """``out[v] += Σ over strains b of source[table[v, b]]``; negative rows are left out.
+    """Add to ``out[v]`` the sum over strains b of ``source[table[v, b]]``; negative rows are left out.
 
     Args:
         table_NB: [N, B] int32 rows of ``source``.
@@ -185,7 +185,7 @@ def _refuse_halves(out: Tensor) -> None:
 
 
 def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
-    """A contiguous array in the type of the result: the same memory where ``x`` is one."""
+    """Return a contiguous array in the type of the result, without a copy where ``x`` is one."""
     array: NDArray[Any] = x.detach().to(out.dtype).contiguous().numpy()
     return array
 
@@ -211,17 +211,17 @@ def _run(
     edges = relation.compact(out.dtype, transposed=transposed)
     weights = None if edges.weights is None else edges.weights.numpy()
     ends = pairs.nodes.numpy(), pairs.strains.numpy(), order.numpy()
-    # A strain's part of the table in one piece, too.
+    # A strain's part of the table is in one piece, too.
     shared = (edges.starts.numpy(), edges.neighbours.numpy(), weights, *ends, table.T.contiguous().numpy())
     rows = (_like(source, out), out.numpy())
     run_tasks(function, [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first])
 
 
 def _by_strain(pairs: Pairs, table: Tensor) -> tuple[Tensor, list[int]]:
-    """[K] the pairs strain by strain, otherwise as they were, and where each strain begins (and the last one ends).
+    """Return the pairs by strain, [K], in their order otherwise, and where each strain begins (and the last one ends).
 
-    Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes
-    them two to three times as fast as node by node.
+    Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes the
+    loops two to three times as fast as node by node.
     """
     from dglcell.kernels import rows_numba
 
@@ -230,7 +230,7 @@ def _by_strain(pairs: Pairs, table: Tensor) -> tuple[Tensor, list[int]]:
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:
-    """Bounds of tasks with about as many edges each."""
+    """Return the bounds of tasks with about as many edges each."""
     work = degrees_K.cumsum(0)
     cuts = torch.linspace(0, float(work[-1]), TASKS + 1, dtype=torch.float64)[1:-1]
     return [0, *torch.searchsorted(work, cuts.long()).tolist(), len(degrees_K)]
@@ -239,9 +239,9 @@ def _balanced(degrees_K: Tensor) -> list[int]:
 def _expand(
     relation: ResidentRelation, pairs: Pairs, transposed: bool
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """All edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each.
+    """Yield all edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each.
 
-    Where ``most_edges`` is more than there are, the others have a weight of zero.
+    Where ``most_edges`` exceeds the number of edges, the additional ones have a weight of zero.
     """
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)
     counts = starts.diff()[pairs.nodes]
@@ -252,7 +252,7 @@ def _expand(
         total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, EDGES_AT_ONCE):
         number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
-        # Beyond the last edge is some edge, which has no weight.
+        # Indices beyond the last edge refer to some edge, with a weight of zero.
         positions = torch.searchsorted(ends, number, right=True).clamp(max=len(ends) - 1)
         edges = starts[pairs.nodes[positions]] + number - (ends - counts)[positions]
         edges = edges.clamp(max=len(neighbours) - 1)

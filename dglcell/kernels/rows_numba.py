@@ -1,6 +1,6 @@
-"""The compiled part of ``dglcell.kernels.rows``.
+"""Compile the loops of ``dglcell.kernels.rows``.
 
-Kept apart because importing numba takes half a second: only the first call pays it.
+They are kept apart because importing numba takes half a second, which only the first call pays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIXED_WIDTHS = (32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Kernels:
-    """Compiled functions for one width."""
+    """Hold compiled functions for one width."""
 
     pull: Any
     push: Any
@@ -27,19 +27,19 @@ class Kernels:
 
 
 def compiled(width: int) -> Kernels:
-    """The functions for rows of a width."""
+    """Return the functions for rows of a width."""
     return _make(width if width in FIXED_WIDTHS else 0)
 
 
 @cache
 def _make(fixed: int) -> Kernels:
-    """Functions that see ``fixed`` as a constant; 0 for any width."""
+    """Make functions that see ``fixed`` as a constant; 0 stands for any width."""
     return Kernels(_pull(fixed), _push(fixed), _sum_strains(fixed))
 
 
 @jit
 def mark(starts, neighbours, nodes, strains, mask):
-    """``mask[neighbours[e], strains[i]] = True`` for all edges e of nodes[i].
+    """Set ``mask[neighbours[e], strains[i]]`` to true for all edges e of nodes[i].
 
     Args:
         starts, neighbours: as for ``pull``.
@@ -54,7 +54,7 @@ def mark(starts, neighbours, nodes, strains, mask):
 
 @jit
 def by_strain(strains, number):
-    """[D] positions of the pairs strain by strain, otherwise as they were; [B + 1] where each strain begins."""
+    """Return positions of the pairs by strain, [D], in their order otherwise, and where each strain begins, [B + 1]."""
     starts = np.zeros(number + 1, np.int64)
     for i in range(len(strains)):
         starts[strains[i] + 1] += 1
@@ -71,20 +71,20 @@ def by_strain(strains, number):
 def _pull(fixed):
     @jit
     def pull(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):
-        """``out[i] += Σ over edges e of nodes[i] of weights[e] · source[table[strains[i], neighbours[e]]]``.
+        """Add ``weights[e] · source[table[strains[i], neighbours[e]]]`` to ``out[i]`` for all edges e of nodes[i].
 
-        Negative rows are left out. Eight edges at a time, so that the sum is read and written once for all of them.
+        Negative rows are left out. Eight edges are taken at a time, so that the sum is read and written once for them.
 
         Args:
             starts: [N + 1] edges of node u are ``starts[u]:starts[u + 1]``.
             neighbours: [E] the other ends.
             weights: [E] in the type of ``source``, or None.
             nodes, strains: [K].
-            order: [K] in which order pairs are taken.
+            order: [K] the order in which pairs are taken.
             table: [B, N'] rows of ``source``.
             source: [S, H].
             out: [K, H].
-            row, stop: which places of ``order``.
+            row, stop: the range of places of ``order``.
         """
         width = fixed or source.shape[1]
         for place in range(row, stop):
@@ -130,18 +130,18 @@ def _pull(fixed):
 def _push(fixed):
     @jit
     def push(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):
-        """``out[table[strains[i], neighbours[e]]] += weights[e] · source[i]`` for all edges e of nodes[i].
+        """Add ``weights[e] · source[i]`` to ``out[table[strains[i], neighbours[e]]]`` for all edges e of nodes[i].
 
-        The transpose of ``pull``; calls that run at once must have different strains.
+        This is the transpose of ``pull``; calls that run at once must have different strains.
 
         Args:
             starts, neighbours, weights: as for ``pull``.
             nodes, strains: [D].
-            order: [D] in which order pairs are taken.
+            order: [D] the order in which pairs are taken.
             table: [B, M] rows of ``out``; negative for none.
             source: [D, H].
             out: [K, H].
-            row, stop: which places of ``order``.
+            row, stop: the range of places of ``order``.
         """
         width = fixed or source.shape[1]
         for place in range(row, stop):
@@ -164,7 +164,10 @@ def _push(fixed):
 def _sum_strains(fixed):
     @jit
     def sum_strains(table, source, out, node, stop):
-        """``out[v] += Σ over strains b of source[table[v, b]]`` for nodes v in [node, stop); negative rows left out."""
+        """Add to ``out[v]`` the sum over strains b of ``source[table[v, b]]`` for nodes v in [node, stop).
+
+        Negative rows are left out.
+        """
         width = fixed or out.shape[1]
         total = np.empty(width, out.dtype)
         for v in range(node, stop):

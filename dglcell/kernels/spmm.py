@@ -1,4 +1,4 @@
-"""Sparse products over the edges of a relation: every way to compute them, and which one is taken."""
+"""Compute sparse products over the edges of a relation, in every available way, and choose one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from dglcell.kernels.threads import run_tasks, scratch
 
 
 class Product(Protocol):
-    """A kernel's plain product: A x, or Aᵀ x where ``transposed``."""
+    """Compute a kernel's plain product: A x, or Aᵀ x where ``transposed``."""
 
     def __call__(self, relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor: ...
 
 
 class _ConstantProduct(torch.autograd.Function):
-    """A x forward, Aᵀ g backward; A is constant."""
+    """Compute A x forward and Aᵀ g backward; A is constant."""
 
     @staticmethod
     def forward(ctx: Any, x_NC: Tensor, relation: ResidentRelation, weighted: bool, product: Product) -> Tensor:
@@ -46,16 +46,16 @@ class _ConstantProduct(torch.autograd.Function):
 
 
 def constant_product(relation: ResidentRelation, x_NC: Tensor, weighted: bool, product: Product) -> Tensor:
-    """[M, C] sums over in-edges by ``product``, whose transposed form gives the gradient."""
+    """Return sums over in-edges by ``product``, [M, C]; its transposed form gives the gradient."""
     out: Tensor = _ConstantProduct.apply(x_NC, relation, weighted, product)
     return out
 
 
-# Gather, multiply, scatter: slow, takes E × C memory, obviously right.
+# Gather, multiply, scatter: slow, and takes E × C memory, but is easy to check.
 
 
 def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges in plain torch."""
+    """Return sums over in-edges in plain torch, [M, C]."""
     messages_EC = x_NC.index_select(0, relation.src)
     if weighted:
         assert relation.weight is not None
@@ -68,12 +68,12 @@ def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> 
 
 
 def spmm_csr(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges as a sparse matrix product."""
+    """Return sums over in-edges as a sparse matrix product, [M, C]."""
     return constant_product(relation, x_NC, weighted, _csr_product)
 
 
 def _csr_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """The product in the precision of ``x``; in float32 where half precision would round weights, and on a CPU."""
+    """Compute in the precision of ``x``; in float32 where half precision would round weights, and on a CPU."""
     # MKL has no half precisions; cuSPARSE sums their products in float32.
     dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
     # Autocast would turn both factors into bfloat16.
@@ -89,7 +89,7 @@ MAX_BYTES = 2 << 30
 
 
 def spmm_dense(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges as a matrix product with the dense adjacency.
+    """Return sums over in-edges as a matrix product with the dense adjacency, [M, C].
 
     float32 products follow ``torch.set_float32_matmul_precision``, as every matrix product does.
 
@@ -100,7 +100,7 @@ def spmm_dense(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tens
 
 
 def _dense_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """In the precision of ``x``; in float32 where half precision would round the adjacency, and on a CPU."""
+    """Compute in the precision of ``x``; in float32 where half precision would round the adjacency, and on a CPU."""
     # Only some CPUs multiply half precisions fast; a GPU sums their products in float32.
     dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
     _check_size(relation, dtype, x.device.type)
@@ -127,7 +127,7 @@ def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str
 
 
 def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges by ``copy_u``/``u_mul_e`` + ``sum``."""
+    """Return sums over in-edges by ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
     if weighted:
         assert relation.weight is not None
         weight_E1 = relation.weight.to(x_NC.dtype).unsqueeze(1)
@@ -138,8 +138,8 @@ def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor
 # Sums over in-edges in blocks of columns that stay in a core's cache; weighted or not, on a CPU.
 #
 # Every row of ``x`` is read once per edge. With hundreds of columns ``x`` outgrows the caches and most reads go to
-# memory; a block of its columns, copied to a tile of its own, does not. The less there is to read of the edges beside
-# it the better, hence the small integers of ``ResidentRelation.compact``.
+# memory; a block of its columns, copied to a tile of its own, does not. Small edge indices leave more of the cache to
+# the tile, hence the small integers of ``ResidentRelation.compact``.
 
 
 # Bytes of a tile's row: 1.7 MB for the 6,607 genes of yeast.
@@ -151,17 +151,17 @@ CACHED_BYTES = 8 << 20
 READS_OF_A_TILE = 32
 # Columns that fill the widest vector registers.
 PADDING = 16
-# Additions that take less time than waking another thread.
+# This many additions take less time than waking another thread.
 SMALL_WORK = 1 << 18
 
 
 def spmm_tiled(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges, summed in the order of the edges: the same bits for any number of threads."""
+    """Return sums over in-edges, [M, C], in the order of the edges: the same bits for any number of threads."""
     return constant_product(relation, x_NC, weighted, _product)
 
 
 def _product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """float32 and float64 in their own precision, bfloat16 summed in float32, anything else by way of float32."""
+    """Compute float32 and float64 in their own precision, sum bfloat16 in float32, and convert others to float32."""
     if x.dtype not in (torch.float32, torch.float64, torch.bfloat16):
         return _product(relation, x.float(), weighted=weighted, transposed=transposed).to(x.dtype)
     x = x.contiguous()
@@ -182,16 +182,19 @@ def _product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transpose
 
 
 def _array(x: Tensor) -> NDArray[np.generic]:
-    """The memory of ``x`` in numpy; bfloat16, which numpy lacks, as its bits."""
+    """Return the memory of ``x`` in numpy; bfloat16, which numpy lacks, is returned as its bits."""
     array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array
 
 
 def _parts(starts: NDArray[np.int64], columns: int, width: int, threads: int) -> list[tuple[slice, slice]]:
-    """Blocks of columns, and where they are too few for the threads ranges of rows with about as many edges each."""
+    """Return blocks of columns.
+
+    Where they are too few for the threads, rows are divided too, into ranges with about as many edges each.
+    """
     blocks = [slice(column, min(column + width, columns)) for column in range(0, columns, width)]
     ranges = -(-2 * threads // max(len(blocks), 1)) if threads > 1 else 1
-    # An empty row is work too: zeros are written.
+    # An empty row is work too, because zeros are written.
     work = starts + np.arange(len(starts))
     bounds = np.searchsorted(work, np.linspace(0, work[-1], ranges + 1)).tolist()
     rows = [slice(first, last) for first, last in pairwise(bounds) if first < last]
@@ -233,7 +236,7 @@ def _sum_part(
 
 
 def spmm_triton(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """[M, C] sums over in-edges, summed in the order of the edges: the same bits every time."""
+    """Return sums over in-edges, [M, C], in the order of the edges: the same bits every time."""
     return constant_product(relation, x_NC, weighted, _triton_product)
 
 
@@ -246,7 +249,10 @@ def _triton_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, tr
 
 @cache
 def triton_runs_on(device_type: str) -> bool:
-    """Whether Triton is installed and compiles for ``device_type``; its interpreter, where that is on, does for all."""
+    """Return whether Triton is installed and compiles for ``device_type``.
+
+    Its interpreter, where it is on, works for all.
+    """
     return find_spec("triton") is not None and (device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
 
 
@@ -262,7 +268,7 @@ KERNELS: dict[str, Kernel] = dict(
 
 @cache
 def dgl_runs_on(device_type: str) -> bool:
-    """Whether DGL can be imported and has kernels for ``device_type``."""
+    """Return whether DGL can be imported and has kernels for ``device_type``."""
     if device_type != "cpu" and not torch.cuda.is_available():
         return False
     try:
@@ -277,7 +283,7 @@ def dgl_runs_on(device_type: str) -> bool:
 
 
 def runs_on(kernel: str, device_type: str) -> bool:
-    """Whether ``kernel`` can be used on ``device_type``."""
+    """Return whether ``kernel`` can be used on ``device_type``."""
     if kernel == "dgl":
         return dgl_runs_on(device_type)
     if kernel == "triton":
@@ -286,7 +292,7 @@ def runs_on(kernel: str, device_type: str) -> bool:
 
 
 def kernels_on(device_type: str) -> list[str]:
-    """The kernels that can be used on ``device_type``."""
+    """Return the kernels that can be used on ``device_type``."""
     return [kernel for kernel in KERNELS if runs_on(kernel, device_type)]
 
 
@@ -319,10 +325,11 @@ def check_kernel(kernel: str, device_type: str) -> None:
 
 
 def choose_kernel(relation: ResidentRelation, device_type: str, columns: int) -> str:
-    """The kernel that ``auto`` takes for a product: what was found to be the fastest, where that was looked for.
+    """Return the kernel that ``auto`` takes for a product: the fastest one found, where timings were taken.
 
-    Otherwise: on a CPU ``tiled`` is about as fast as DGL's unweighted product for a few hundred columns, twice as fast
-    for thousands and five times in float64; of the weighted products it is the fastest by far.
+    Without timings, a default is used: on a CPU ``tiled`` is about as fast as the unweighted product of DGL for a few
+    hundred columns, twice as fast for thousands and five times in float64; of the weighted products it is the fastest
+    by far.
     """
     # A run may go on where another kernel was found to be the fastest.
     found = {known: kernel for known, kernel in relation.preferred.items() if runs_on(kernel, device_type)}
@@ -337,11 +344,11 @@ def spmm(relation: ResidentRelation, x_NC: Tensor, *, weighted: bool = True, ker
     Args:
         relation: E edges from N source to M destination nodes.
         x_NC: [N, C] source rows; C is any number of columns, e.g. strains × width.
-        weighted: multiply by the relation's fixed edge weights, where it has them.
+        weighted: whether to multiply by the relation's fixed edge weights, where it has them.
         kernel: a key of ``KERNELS``, or ``auto``.
 
     Returns:
-        [M, C]; zero for nodes without in-edges.
+        The sums, [M, C]; zero for nodes without in-edges.
     """
     if kernel == "auto":
         kernel = choose_kernel(relation, x_NC.device.type, x_NC.shape[1])

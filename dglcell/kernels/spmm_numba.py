@@ -1,4 +1,4 @@
-"""Compiled loops of sparse products: row by row, and in tiles."""
+"""Compile the loops of sparse products: row by row, and in tiles."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dglcell.kernels.jit_numba import jit
 
 # Sums of rows over edges, held in vector registers from the first edge to the last, for numba code.
 #
-# Written out as vector instructions: from a loop over columns the compiler makes sums that go through memory at every
-# edge, at a third of the speed.
+# They are written out as vector instructions: from a loop over columns the compiler makes sums that go through memory
+# at every edge, at a third of the speed.
 
 
 VECTOR_BYTES = 64
 """The widest registers; narrower ones are used in pairs."""
 
 VECTORS = 4
-"""Summed at once: few enough for the registers, enough to hide how long an addition takes."""
+"""This many vectors are summed at once: they fit into the registers and hide how long an addition takes."""
 
 
 def _sum_edges(
@@ -36,15 +36,17 @@ def _sum_edges(
     last: Any,
     total: Any,
 ) -> Any:
-    """``total[c] = Σ over edges e of weights[e] · source[indices[e] · stride + offset + c]``, in the order of edges.
+    """Compute ``total[c] = Σ over edges e of weights[e] · source[indices[e] · stride + offset + c]``.
+
+    The sum is in the order of edges.
 
     Args:
-        vectors: a number in the code; c goes from 0 to as many elements as so many vectors have.
+        vectors: a literal number; c goes from 0 to as many elements as this number of vectors has.
         source: 1-D float32 or float64.
         offset, stride: int64.
         indices: 1-D, unsigned or not negative.
         weights: 1-D in the type of ``source``, or None for ones.
-        first, last: int64, edges from the first to before the last.
+        first, last: int64, the range of edges, without the last.
         total: 1-D in the type of ``source``.
     """
     element = source.dtype
@@ -99,7 +101,7 @@ def _sum_edges(
 
 
 def _spread(builder: Any, scalar: Any, vector: Any) -> Any:
-    """The vector all of whose elements are the scalar."""
+    """Return the vector whose elements all equal the scalar."""
     nothing = vector(ir.Undefined)
     one = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, nothing, ir.VectorType(ir.IntType(32), vector.count)(None))
@@ -110,11 +112,12 @@ sum_edges: Any = intrinsic(prefer_literal=True)(_sum_edges)
 
 # The compiled loops of the ``tiled`` kernel.
 #
-# Kept apart because importing numba takes a good part of a second, which only a product with this kernel should pay.
+# They are kept apart because importing numba takes a good part of a second, which only a product with this kernel
+# should pay.
 
 
-# Columns are counted in unsigned integers: a signed index might be negative, and the question keeps the compiler from
-# handling many columns with one instruction.
+# Columns are counted in unsigned integers: a signed index might be negative, and the check for that keeps the compiler
+# from handling many columns with one instruction.
 _column = np.uint64
 _HALF, _ONE, _NAN = np.uint32(16), np.uint32(1), np.uint32(0x7FC0)
 
@@ -131,7 +134,7 @@ def pack(x, column, tile):
 
 @jit
 def pack_bfloat16(x, column, tile):
-    """``pack`` from the bits of bfloat16, which numba has no type for, to those of float32: they are its upper half."""
+    """Do what ``pack`` does from bits of bfloat16, which numba lacks, to float32, whose upper half they are."""
     width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
     for u in range(tile.shape[0]):
         for c in range(width):
@@ -153,21 +156,21 @@ def unpack_bfloat16(tile, column, y):
 
 @jit
 def sum_rows(source, stride, offset, width, starts, indices, weights, y, column, add):
-    """For every row v the sum over its edges e: ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
+    """Compute for every row v the sum over its edges e, in their order.
 
-    In the order of the edges.
+    ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
 
     Args:
-        source: matrix laid out flat, float32 or float64.
-        stride: its row length.
-        offset: of the first column to be read.
+        source: a matrix laid out flat, float32 or float64.
+        stride: length of its rows.
+        offset: the first column to be read.
         width: number of columns to be read, a multiple of 64 bytes.
         starts: [M + 1] int64.
         indices: [E], any integer type.
         weights: [E] in the type of ``source``, or None for ones.
         y: [M, C] in the type of ``source``.
-        column: the first to be written; columns beyond the last are left out.
-        add: to what is there.
+        column: the first column to be written; columns beyond the last are left out.
+        add: whether to add to what is there.
     """
     lanes = VECTOR_BYTES // source.itemsize
     block = VECTORS * lanes

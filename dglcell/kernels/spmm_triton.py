@@ -1,10 +1,10 @@
-"""Triton's loops of sparse products: rows in the order of their edges, so that sums are the same every time.
+"""Compute sparse products in Triton's loops: rows in the order of their edges, so that sums are the same every time.
 
 A product is of x [N, B, H] with an adjacency: B strains side by side, or one where the columns have no strains. A
-program sums a piece of a row, for a tile of strains and columns. Whoever has lost a node is known while rows are read
-and written, so that what nodes send needs no tensor of its own.
+program sums a piece of a row, for a tile of strains and columns. Lost nodes are taken into account while rows are read
+and written, so that no tensor of what nodes send is needed.
 
-Kept apart because Triton is not there on every machine. Under ``TRITON_INTERPRET=1`` the loops run on a CPU, slowly.
+They are kept apart because Triton is not on every machine. Under ``TRITON_INTERPRET=1`` the loops run on a CPU, slowly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _load_sent(
     BASED: tl.constexpr,
     SUM: tl.constexpr,
 ):
-    """[BB, BH] what a node sends: its row; nothing, or minus the base's, in strains that have lost it."""
+    """Load what a node sends, [BB, BH]: its row, or in strains that have lost it nothing or minus the base's row."""
     node = node.to(tl.int64)
     value = tl.zeros(there.shape, SUM)
     if HAS_X:
@@ -47,7 +47,7 @@ def _load_sent(
 
 @triton.jit
 def _store_received(total, received, keep, out, node, strains, columns, there, B, H, MASKED: tl.constexpr):
-    """Write what a node receives; minus what the base's node does in strains that have lost it."""
+    """Write what a node receives, or minus what the base's node receives in strains that have lost it."""
     node = node.to(tl.int64)
     if MASKED:
         kept = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] != 0
@@ -84,22 +84,22 @@ def sum_pieces(
     """Sum the edges of a piece of a row; write the row, or a partial sum where it has several pieces.
 
     Args:
-        pieces: [P, 4] int32: row, first edge, last edge + 1, place among the partial sums or -1.
+        pieces: [P, 4] int32: row, first edge, last edge + 1, and place among the partial sums or -1.
         neighbours: [E] nodes at the other ends.
-        weights: [E].
-        x: [N, B, H].
-        base: [N, H] whose negative lost nodes send.
+        weights: [E] weights of the edges.
+        x: [N, B, H] rows of the strains.
+        base: [N, H] base rows; lost nodes send minus these.
         keep_in: [N, B] bytes, zero for lost nodes.
-        received: [M, H] whose negative lost nodes receive.
-        keep_out: [M, B] bytes.
-        out: [M, B, H].
-        partial: [S, B, H] in the type of the sums.
+        received: [M, H] what the base receives; lost nodes receive minus this.
+        keep_out: [M, B] bytes, zero for lost nodes.
+        out: [M, B, H] results, written.
+        partial: [S, B, H] partial sums, written, in the type of the sums.
         B, H: strains and columns.
-        HAS_X, WEIGHTED, MASKED_IN, BASED, MASKED_OUT: which of the above count.
-        ONLY_LOST: whether only nodes that ``keep_out`` has lost are of interest; the others' rows are not summed.
+        HAS_X, WEIGHTED, MASKED_IN, BASED, MASKED_OUT: which of the above arguments are used.
+        ONLY_LOST: whether only nodes that ``keep_out`` has lost are needed; the rows of others are not summed.
         SUM: type of the sums.
         BB, BH: strains and columns of a tile.
-        UNROLL: edges whose rows are read at once.
+        UNROLL: number of edges whose rows are read at once.
     """
     piece = tl.program_id(0)
     tiles = tl.cdiv(H, BH)
@@ -161,14 +161,14 @@ def add_pieces(
 
 @triton.jit
 def sum_lost(x, keep, out, B, H, CLEAR: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
-    """Minus the sum of a node's rows over the strains that have lost it; other rows are not read.
+    """Compute minus the sum of a node's rows over the strains that have lost it; other rows are not read.
 
     Args:
-        x: [N, B, H].
-        keep: [N, B] bytes.
-        out: [N, H] in the type of the sums.
+        x: [N, B, H] rows of the strains.
+        keep: [N, B] bytes, zero for lost nodes.
+        out: [N, H] results, written, in the type of the sums.
         B, H: strains and columns.
-        CLEAR: whether the rows become zero.
+        CLEAR: whether the rows are set to zero.
         SUM, BB, BH: as for ``sum_pieces``.
     """
     node = tl.program_id(0).to(tl.int64)

@@ -1,4 +1,4 @@
-"""Threads that share a loop, and memory that they use again."""
+"""Share a loop among threads, and reuse memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from numpy.typing import DTypeLike, NDArray
 def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]]) -> None:
     """Call ``function(*task)`` for every task, over as many threads as torch uses; return when all are done.
 
-    The calling thread takes tasks too. With one thread or one task this is a plain loop. Tasks start in their order
-    and may run at once, so each must write to its own part of the result. Plain threads rather than OpenMP ones: a
-    process forked after an OpenMP region dies in its next one.
+    The calling thread takes tasks too. With one thread or one task this is a plain loop. Tasks start in their order and
+    may run at once, so each must write to its own part of the result. Plain threads are used rather than those of
+    OpenMP, because a process forked after an OpenMP region dies in its next one.
 
     Args:
         function: e.g. a numba kernel compiled with ``nogil=True``.
         tasks: arguments of each call, the largest first where they differ much.
 
     Raises:
-        Exception: the first that a task raised, after the tasks under way have ended; tasks not yet begun are dropped.
+        Exception: the first one that a task raised, once the tasks under way have ended; tasks not yet begun are
+        dropped.
     """
     threads = min(torch.get_num_threads(), len(tasks))
     if threads <= 1:
@@ -39,7 +40,7 @@ def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...
             function(*task)
         return
     waiting = deque(tasks)
-    # A pool of one process and size; the pool of another is dropped, and its threads end, when nobody uses it.
+    # The pool belongs to one process and size. Another pool is dropped, and its threads end, when nobody uses it.
     pool = _pool(os.getpid(), torch.get_num_threads() - 1)
     helpers = [pool.submit(_work_off, function, waiting) for _ in range(threads - 1)]
     try:
@@ -54,7 +55,7 @@ def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...
 
 
 def _work_off(function: Callable[..., object], waiting: deque[tuple[object, ...]]) -> None:
-    """Run waiting tasks until none is left; after a failure none is left for anybody."""
+    """Run waiting tasks until none is left; a failure drops the waiting tasks of all threads."""
     try:
         while True:
             try:
@@ -71,10 +72,10 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="dglcell-kernel")
 
 
-# Memory for what is computed over and over: kept by each thread, on large pages where the system has them.
+# Memory that is used again and again: each thread keeps its own, on large pages where the system has them.
 #
-# Rows that are read in any order from some megabytes need hundreds of small pages, more than a processor has the
-# addresses of at hand: on large ones sums over edges ran up to twice as fast.
+# Rows that are read in any order from some megabytes need hundreds of small pages, more than a processor keeps the
+# addresses of; on large pages sums over edges ran up to twice as fast.
 
 
 LARGE_PAGE = 2 << 20
@@ -83,12 +84,14 @@ _of_thread = threading.local()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
-    """This thread's array of a name: what it holds is anything, and nobody's after the next call for the same name.
+    """Return this thread's array of a name.
+
+    Its contents are undefined, and the next call for the same name may return the same memory.
 
     Args:
-        name: what for.
-        shape: of the array; the memory behind it grows to the largest asked for.
-        dtype: of its elements.
+        name: what the array is used for.
+        shape: shape of the array; the memory behind it grows to the largest size asked for.
+        dtype: type of its elements.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     buffers: dict[str, NDArray[np.uint8]] = _of_thread.__dict__.setdefault("buffers", {})
@@ -98,13 +101,13 @@ def scratch(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.g
 
 
 def _large_pages(size: int) -> NDArray[np.uint8]:
-    """[size] bytes that begin at a large page, if they are worth one."""
+    """Return [size] bytes that begin at a large page, if they fill at least a quarter of one."""
     if size < LARGE_PAGE // 4:
         return np.empty(size, np.uint8)
     whole = -(-size // LARGE_PAGE) * LARGE_PAGE
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size, np.uint8)
-    # Private: a forked process must not write into its parent's.
+    # The mapping is private: a forked process must not write into its parent's memory.
     mapping = mmap.mmap(-1, whole + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel without them
         mapping.madvise(mmap.MADV_HUGEPAGE)

@@ -1,4 +1,4 @@
-"""Sparse products by Triton's loops: what a program computes, and how the loops are started."""
+"""Describe what a program of Triton's loops of sparse products computes, and start the loops."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from dglcell.graph.resident import ResidentRelation
 
 @dataclass(frozen=True)
 class Tile:
-    """What a program of ``sum_pieces`` computes. No tile changes the order of a sum, nor a bit of it.
+    """Describe the tile that a program of ``sum_pieces`` computes.
+
+    No tile changes the order of a sum, and so none changes a bit of the result.
 
     Attributes:
-        size: numbers of the tile, strains × columns.
-        warps: that share it.
-        unroll: edges whose rows are read at once.
+        size: how many numbers the tile has, strains × columns.
+        warps: how many warps share it.
+        unroll: how many edges' rows are read at once.
     """
 
     size: int
@@ -27,23 +29,23 @@ class Tile:
     unroll: int
 
     def shape(self, B: int, H: int) -> tuple[int, int]:
-        """Strains and columns, powers of two."""
+        """Return the strains and columns of a tile, powers of two."""
         columns = min(self.size, _power_of_2(H))
         return min(self.size // columns, _power_of_2(B)), columns
 
 
 TILES = (Tile(512, 2, 8), Tile(256, 1, 8), Tile(1024, 4, 8))
-"""Those that are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
+"""These tiles are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
 
 _fastest: dict[tuple[Any, ...], Tile] = {}
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Which strains have lost a node, and what that means.
+    """Describe which strains have lost a node, and what stands for its row.
 
     Attributes:
-        keep: [N, B] bool.
+        keep: [N, B] bool, which nodes are kept.
         instead: [N, H] whose negative stands for a lost node's row; None for zeros among the inputs.
     """
 
@@ -64,19 +66,19 @@ def product(
     only_lost: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:
-    """[M, B, H] sums over in-edges, over out-edges if ``transposed``.
+    """Return the sums over in-edges, [M, B, H]; over out-edges if ``transposed``.
 
     Args:
-        relation: E edges.
+        relation: the E edges.
         x_NBH: [N, B, H], contiguous, a floating type; None for zeros.
         shape: B and H.
-        dtype: of the result.
-        weighted: multiply by the relation's fixed weights.
-        transposed: rows are sources.
+        dtype: type of the result.
+        weighted: whether to multiply by the relation's fixed weights.
+        transposed: whether rows are sources.
         inputs: which nodes at the other ends are lost.
-        outputs: which rows are lost; they are as any other where nothing is said to stand for them.
-        only_lost: leave all but the lost rows undefined.
-        tile: of a program; the fastest where None.
+        outputs: which rows are lost; they are like any others where nothing is given to stand for them.
+        only_lost: whether all but the lost rows are left undefined.
+        tile: the tile of a program; the fastest where None.
     """
     B, H = shape
     from dglcell.kernels import spmm_triton as compiled
@@ -87,7 +89,7 @@ def product(
     device = split.pieces.device
     out = torch.empty(len(edges.starts) - 1, B, H, dtype=dtype, device=device)
     partial = torch.empty(split.partial, B, H, dtype=sum_dtype, device=device)
-    # Arguments that do not count have to be some tensor.
+    # Unused arguments have to be some tensor.
     (base, keep_in), (received, keep_out) = _sides(inputs, out), _sides(outputs, out)
     rows = out if x_NBH is None else x_NBH
     weights = out if edges.weights is None else edges.weights
@@ -110,12 +112,12 @@ def product(
 
 
 def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
-    """[N, H] minus the sums of rows over the strains that have lost a node; float32 at least.
+    """Return minus the sums of rows over the strains that have lost a node, [N, H]; float32 at least.
 
     Args:
-        x_NBH: [N, B, H], contiguous.
-        keep_NB: [N, B] bool.
-        clear: set these rows to zero.
+        x_NBH: [N, B, H] the rows, contiguous.
+        keep_NB: [N, B] bool, which nodes are kept.
+        clear: whether to set these rows to zero.
     """
     from dglcell.kernels import spmm_triton as compiled
 
@@ -129,14 +131,14 @@ def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
 
 
 def _sum_type(dtype: torch.dtype) -> Any:
-    """Triton's type for sums of such rows."""
+    """Return Triton's type for sums of rows of a type."""
     import triton.language as tl
 
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
 def _power_of_2(number: int) -> int:
-    """The next one."""
+    """Return the next power of two."""
     return 1 << max(number - 1, 0).bit_length()
 
 
@@ -148,7 +150,7 @@ def _sides(sides: Sides | None, any_tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fastest_tile(key: tuple[Any, ...], run: Callable[[Tile], None], device: torch.device) -> Tile:
-    """The fastest for products like this one: timed once in a process, where there is a GPU to time it on."""
+    """Return the fastest tile for products like this one; it is timed once in a process, where there is a GPU."""
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return _fastest.get(key, TILES[0])
     if key not in _fastest:

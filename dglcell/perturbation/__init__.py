@@ -1,10 +1,10 @@
-"""The strains' graphs, and the strategies that compute on them."""
+"""Define the strains' graphs, and the strategies that compute on them."""
 
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """Ways to express the strains' graphs; ``auto`` takes one of them. See ``dglcell.perturbation.perturb``."""
 
 EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
-"""Those that can express perturbations of single edges."""
+"""These strategies can express perturbations of single edges."""
 
 DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
-"""Those that leave products to DGL, whose build must support the device."""
+"""These strategies leave products to DGL, whose build must support the device."""

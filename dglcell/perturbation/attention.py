@@ -1,4 +1,4 @@
-"""Attention along edges with any score, without a tensor as large as edges × strains.
+"""Compute attention along edges with any score, without a tensor as large as edges × strains.
 
 A score is a function ``score(keys, queries, weights) -> logits``. It gets the ends of some edges row by row: keys and
 queries of shape [rows, H], and the fixed weights of the edges of shape [rows], or None where the relation has none. It
@@ -30,7 +30,7 @@ from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation.rules import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
-"""See the module's docstring."""
+"""A function that gives logits; the module's docstring defines it."""
 
 Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
@@ -44,12 +44,12 @@ BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
 
 @dataclass(frozen=True)
 class GATv2Score:
-    """What scores a pair: ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head apart.
+    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately.
 
     Attributes:
-        vector: [A, H / A] a of each of A heads.
-        edge_vector: [H], times the weight of the edge; optional.
-        slope: of LeakyReLU for negative numbers, 0 or more.
+        vector: [A, H / A] the vector a of each of A heads.
+        edge_vector: [H], multiplied by the weight of the edge; optional.
+        slope: slope of LeakyReLU for negative numbers, 0 or more.
     """
 
     vector: Tensor
@@ -58,11 +58,11 @@ class GATv2Score:
 
     @property
     def uses_weights(self) -> bool:
-        """Whether fixed edge weights take part."""
+        """Return whether fixed edge weights take part in the score."""
         return self.edge_vector is not None
 
     def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
-        """[rows, A] logits of pairs."""
+        """Return the logits of pairs, [rows, A]."""
         both = keys + queries
         if self.edge_vector is not None and weights is not None:
             both = both + weights.unsqueeze(-1) * self.edge_vector
@@ -73,14 +73,14 @@ class GATv2Score:
 def compiled_edges(
     edges: ResidentRelation, score: Score, kernel: str, width: int, dtype: torch.dtype
 ) -> tuple[Edges, Tensor, Tensor | None] | None:
-    """The edges and the score for Triton's loops, where these are to be used; they know GATv2 alone.
+    """Return the edges and the score for Triton's loops, which compute GATv2 alone; None where these are not used.
 
     Args:
-        edges: of a relation.
+        edges: the edges of a relation.
         score: see the module's docstring.
-        kernel: of products; ``auto`` for what has proven itself on this relation.
+        kernel: the kernel of products; ``auto`` takes what has proved right on this relation.
         width: H.
-        dtype: of sums.
+        dtype: type of the sums.
     """
     chosen = edges.attention if kernel == "auto" and triton_runs_on(edges.src.device.type) else kernel
     if chosen != "triton" or not isinstance(score, GATv2Score):
@@ -99,7 +99,7 @@ def attend(
     score: Score,
     kernel: str = "auto",
 ) -> Tensor:
-    r"""Attention of destination nodes to the sources of their surviving in-edges, column by column.
+    r"""Compute the attention of destination nodes to the sources of their surviving in-edges, column by column.
 
     .. math::
         y_v = \sum_{u} \mathrm{softmax}_u(\mathrm{score}(k_u, q_v, w_{uv}))\; k_u
@@ -152,7 +152,7 @@ def attend_differences(
     kernel: str = "auto",
     log_strengths: Tensor | None = None,
 ) -> Tensor:
-    """By how much every strain's attention differs from that of the base, without cancellation.
+    """Compute by how much every strain's attention differs from that of the base, without cancellation.
 
     Args:
         edges: from N source to M destination nodes; parallel edges count each.
@@ -205,7 +205,7 @@ def attend_pairs(
     score: Score,
     log_strengths: Tensor | None = None,
 ) -> Tensor:
-    """``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
+    """Compute ``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
 
     Args:
         edges: from N source to M destination nodes; parallel edges count each.
@@ -219,7 +219,7 @@ def attend_pairs(
         log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
 
     Returns:
-        [K, H], see ``attend_differences``.
+        The differences of the pairs, [K, H], as in ``attend_differences``.
 
     Raises:
         RuntimeError: the score's number of heads does not divide H.
@@ -262,7 +262,7 @@ def _difference(
     score: Score,
     added: Tensor | None,
 ) -> Tensor:
-    """Differences of q nodes with K slots for in-edges each, in b strains.
+    """Compute the differences of q nodes with K slots for in-edges each, in b strains.
 
     Args:
         keys: [q, K, H] of the base, and [q, K, b, H].
@@ -282,7 +282,7 @@ def _difference(
     logits = score(
         PerturbedTensor(key.flatten(0, 1), None if key_delta is None else key_delta.flatten(0, 2), shape[2]),
         PerturbedTensor(query.flatten(0, 1), query_delta, shape[2]),
-        # Perturbed by nothing, so that products with perturbed keys find out which row belongs to which.
+        # A perturbation of zero is added, so that products with perturbed keys know which row belongs to which.
         None if weight is None else PerturbedTensor(weight.flatten(), None, shape[2]),
     )
     # A score that looks at neither keys nor queries gives plain logits.
@@ -297,7 +297,7 @@ def _difference(
 
 
 class _Averages(torch.autograd.Function):
-    """Differences of averages of keys, given those of logits: a few passes over memory forward and backward.
+    """Compute differences of averages of keys from those of logits, in a few passes over memory forward and backward.
 
     With p the base's shares, p' = p + c a strain's, b the base's keys and δ differences of keys: ``Σ c b + Σ p' δ``.
     """
@@ -312,9 +312,9 @@ class _Averages(torch.autograd.Function):
         alive_base: Tensor,
         alive: Tensor,
     ) -> Tensor:
-        """Take [q, K, 1, A], [q, K, b, A], [q, K, H], [q, K, b, H], [q, K, 1] and [q, K, b]; give [q, b, H]."""
+        """Take [q, K, 1, A], [q, K, b, A], [q, K, H], [q, K, b, H], [q, K, 1] and [q, K, b]; return [q, b, H]."""
         share = _shares(logits, alive_base)
-        # Spread over heads and strains: memory in one piece is several times faster to go through.
+        # Spread over heads and strains, because memory in one piece is several times faster to read.
         none = share.new_zeros(1, 1, 1, 1)
         change = share_changes(share, logits, none if delta is None else delta, -3, alive.unsqueeze(-1))
         out = torch.einsum("qkba,qkad->qbad", change, _split(key, change)).flatten(2)
@@ -329,7 +329,7 @@ class _Averages(torch.autograd.Function):
         share, change, key, key_delta = ctx.saved_tensors
         grad = _split(grad, share)
         d_key = torch.einsum("qkba,qbad->qkad", change, grad).flatten(2)
-        # How much the results depend on c, and by which part of that on p, which is a part of p' too.
+        # How the results depend on c, and on the part of p, which is also a part of p'.
         d_change, d_share, d_key_delta = torch.einsum("qkad,qbad->qkba", _split(key, share), grad), None, None
         new_share = share + change
         if key_delta is not None:
@@ -350,24 +350,24 @@ class _Averages(torch.autograd.Function):
 
 
 def _shares(logits: Tensor, alive: Tensor) -> Tensor:
-    """[q, K, b, A] softmax over the slots that are alive; zero for the others."""
+    """Return the softmax over the slots that are alive, [q, K, b, A]; it is zero for the others."""
     gone = ~alive.unsqueeze(-1)
-    # A finite floor keeps nodes without any edge free of NaN; then all slots have a share, which is taken away.
+    # A finite floor keeps nodes without any edge free of NaN. All slots then have a share, which is removed below.
     return torch.softmax(logits.masked_fill(gone, torch.finfo(logits.dtype).min), dim=1).masked_fill(gone, 0)
 
 
 def _weighted(share: Tensor, x: Tensor) -> Tensor:
-    """[q, b, H] sums over slots of x [q, K, b, H], each head with shares of its own [q, K, b, A]."""
+    """Return the sums over slots of x [q, K, b, H], [q, b, H], each head with its own shares [q, K, b, A]."""
     return (share.unsqueeze(-1) * _split(x, share)).sum(1).flatten(2)
 
 
 def _split(x: Tensor, share: Tensor) -> Tensor:
-    """[…, H] as [..., A, H / A], for as many heads as the shares have."""
+    """Reshape [..., H] to [..., A, H / A], for as many heads as the shares have."""
     return x.unflatten(-1, (share.shape[-1], -1))
 
 
 class _Sums:
-    """Where a backward pass adds up gradients of a table's rows."""
+    """Hold the sums of gradients of a table's rows during a backward pass."""
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
         self.shape, self.dtype = shape, dtype
@@ -382,13 +382,13 @@ class _Sums:
             self.total[:, columns].index_add_(0, rows, grad)
 
     def take(self) -> Tensor | None:
-        """The sums; the next backward pass begins anew."""
+        """Return the sums, and clear them for the next backward pass."""
         total, self.total = self.total, None
         return total
 
 
 class _Table:
-    """A tensor of which blocks take rows.
+    """Hold a tensor from which blocks take rows.
 
     Its gradient is added up block by block in one place: autograd by itself would make a tensor as large as the whole
     table for every block.
@@ -399,13 +399,13 @@ class _Table:
         self.x: Tensor = _Whole.apply(x, self._sums)
 
     def take(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
-        """[*rows.shape, …] rows of some columns, in the type of the sums."""
+        """Return rows of some columns, [*rows.shape, ...], in the type of the sums."""
         out: Tensor = _Take.apply(self.x, self._sums, rows.flatten(), columns)
         return out.unflatten(0, rows.shape)
 
 
 class _Whole(torch.autograd.Function):
-    """The table itself. Its backward pass runs after those of all ``_Take``, which pass no gradient on."""
+    """Pass the table through. Its backward pass runs after those of all ``_Take``, which pass no gradient on."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, sums: _Sums) -> Tensor:
@@ -435,11 +435,11 @@ class _Take(torch.autograd.Function):
 
 
 class _Tables:
-    """Keys and queries of the base and their differences, as tables of one precision.
+    """Hold keys and queries of the base, and their differences, as tables of one precision.
 
     Attributes:
-        dtype: float32 at least.
-        like: in whose type the result is.
+        dtype: type of the tables, float32 at least.
+        like: a tensor of the type that the result has.
     """
 
     def __init__(self, keys: tuple[Tensor, Tensor | None], queries: tuple[Tensor, Tensor | None]) -> None:
@@ -455,12 +455,12 @@ class _Tables:
 def _in_blocks(
     block: Callable[[Tensor, int, slice], Tensor], order: Tensor, blocks: Iterator[Block], out: Tensor
 ) -> Tensor:
-    """A result put together from blocks, each computed in full precision and once more in the backward pass.
+    """Assemble a result from blocks, each computed in full precision and again in the backward pass.
 
     Args:
-        block: rows of the result, number of slots for in-edges, strains → [rows, strains, H].
-        order: [n] rows of the result, as the blocks count them.
-        blocks: see ``cut``.
+        block: function (rows of the result, number of slots for in-edges, strains) → [rows, strains, H].
+        order: [n] rows of the result, in the order in which the blocks count them.
+        blocks: the blocks that ``cut`` yields.
         out: [m, B, H] zeros, which are filled.
     """
 
@@ -497,25 +497,28 @@ class _Together(torch.autograd.Function):
 
 
 def _both(keep: Keep, source: Tensor, node: Tensor, columns: slice) -> Tensor:
-    """[q, K, b] bool: whether both ends of edges are kept."""
+    """Return whether both ends of edges are kept, [q, K, b] bool."""
     there = keep[0][:, columns].index_select(0, source.flatten()).unflatten(0, source.shape)
     return there & keep[1][:, columns].index_select(0, node).unsqueeze(1)
 
 
 def _weights(edges: ResidentRelation, edge: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """[q, K] weights of some edges; None where the relation has none."""
+    """Return the weights of some edges, [q, K]; None where the relation has none."""
     return None if edges.weight is None else edges.weight[edge].to(dtype)
 
 
 def in_edges(edges: ResidentRelation, nodes: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """[n, width] in-edges of nodes that have 1 … ``width`` of them (the last one repeated), and which are real."""
+    """Return the in-edges of nodes that have 1 … ``width`` of them, [n, width], and which of these are real.
+
+    The last one is repeated.
+    """
     first, degree = edges.in_starts[nodes].unsqueeze(1), edges.in_degrees[nodes].unsqueeze(1)
     slots = torch.arange(width, device=nodes.device)
     return first + torch.minimum(slots, degree - 1), slots < degree
 
 
 def block_rows(x: Tensor) -> int:
-    """How many rows as wide as those of ``x`` a block may have."""
+    """Return how many rows as wide as those of ``x`` a block may have."""
     row_bytes = x.shape[-1] * torch.promote_types(x.dtype, torch.float32).itemsize
     return BLOCK_BYTES.get(x.device.type, BLOCK_BYTES["cpu"]) // row_bytes
 
@@ -523,11 +526,11 @@ def block_rows(x: Tensor) -> int:
 def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[Block]:
     """Cut rectangles so that rows × width × strains is no more than ``limit``.
 
-    A node with so many in-edges that they are too many even alone is computed a few strains at a time; those of one
-    node in one strain are never cut.
+    A node that has too many in-edges even alone is computed for a few strains at a time. The in-edges of one node in
+    one strain are never divided.
 
     Yields:
-        Rows, width, strains.
+        The rows, the width and the strains of each block.
     """
     for shape in shapes:
         strains = min(num_strains, max(1, limit // shape.width))

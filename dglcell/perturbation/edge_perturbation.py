@@ -1,4 +1,4 @@
-"""Perturbations of single edges, beside the gene deletions of a strain: removed edges and weights of a strain's own."""
+"""Describe changes of single edges, beside a strain's gene deletions: removed edges and a strain's own weights."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Reweighting = tuple[int, Relation, Node, Node, float | Tensor]
 
 @dataclass(frozen=True, eq=False)
 class EdgeChanges:
-    """What strains do to the edges of one relation; every (edge, strain) pair occurs at most once.
+    """Hold what strains do to the edges of one relation; every (edge, strain) pair occurs at most once.
 
     An edge is named by its position among the resident edges, which are sorted by destination.
 
     Attributes:
-        removed_edges: [D] int64.
-        removed_strains: [D] int64.
+        removed_edges: [D] int64 edges that are removed.
+        removed_strains: [D] int64 strain that removes each of them.
         edges: [Q] int64 edges with a weight of the strain's own.
-        strains: [Q] int64.
+        strains: [Q] int64 strain of each weight.
         weights: [Q] float, in place of the fixed weights (1 where the relation has none); may require gradients.
     """
 
@@ -46,16 +46,16 @@ class EdgeChanges:
         return len(self.removed_edges) + len(self.edges)
 
     def without_removed(self, alive_EB: Tensor) -> Tensor:
-        """[E, B] bool: ``alive_EB``, false also where a strain has removed the edge."""
+        """Return ``alive_EB``, [E, B] bool, set to false where a strain has removed the edge."""
         gone = torch.zeros((), dtype=torch.bool, device=alive_EB.device)
         return alive_EB.index_put((self.removed_edges, self.removed_strains), gone)
 
     def reweighted(self, weight_EB: Tensor) -> Tensor:
-        """[E, B]: ``weight_EB``, with the strains' own weights put in."""
+        """Return ``weight_EB``, [E, B], with the strains' own weights put in."""
         return weight_EB.index_put((self.edges, self.strains), self.weights.to(weight_EB.dtype))
 
     def map(self, device: torch.device | str, first_strain: int = 0) -> EdgeChanges:
-        """The same changes on ``device``, of strains numbered from ``first_strain``."""
+        """Return the same changes on ``device``, with strains numbered from ``first_strain``."""
         return EdgeChanges(
             self.removed_edges.to(device),
             self.removed_strains.to(device) + first_strain,
@@ -67,12 +67,12 @@ class EdgeChanges:
 
 @dataclass(frozen=True, eq=False)
 class EdgePerturbations:
-    """Changed edges of B strains.
+    """Hold the changed edges of B strains.
 
     A removed edge is not an edge of weight 0: it is left out of degrees, means and softmaxes. A weight replaces the
-    edge's fixed weight, or the 1 of an edge without. Which nodes a strain loses is decided by its deleted genes
-    alone: removing the edge between a gene and its reaction does not remove the reaction. Edges at a lost node are
-    gone, whatever is said about them here.
+    edge's fixed weight, or 1 where the edge has none. Only a strain's deleted genes decide which nodes it loses:
+    removing the edge between a gene and its reaction does not remove the reaction. Edges at a lost node are removed,
+    whatever is said about them here.
 
     Attributes:
         relations: relation → its changed edges.
@@ -100,7 +100,8 @@ class EdgePerturbations:
             cell: the wild-type cell.
             num_strains: B of the batch.
             removed: (strain, relation, source, destination); nodes by index, or by name where there are vocabularies.
-            weights: the same and a weight, a number or a tensor without dimensions (gradients flow into it).
+            weights: (strain, relation, source, destination, weight); a weight is a number or a tensor without
+            dimensions (gradients flow into it).
             vocabularies: node type → names, e.g. ``CellGraph.vocabularies``.
 
         Raises:
@@ -117,20 +118,20 @@ class EdgePerturbations:
         return cls(relations, num_strains)
 
     def with_wild_type(self) -> EdgePerturbations:
-        """The same with the wild type, unchanged, in front as strain 0."""
+        """Return the same changes with the wild type, unchanged, in front as strain 0."""
         shifted = {relation: c.map(c.edges.device, first_strain=1) for relation, c in self.relations.items()}
         return EdgePerturbations(shifted, self.num_strains + 1)
 
     def to(self, device: torch.device | str) -> EdgePerturbations:
-        """The same on ``device``."""
+        """Return the same changes on ``device``."""
         return replace(self, relations={relation: c.map(device) for relation, c in self.relations.items()})
 
 
 def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score: Score) -> None:
-    """Refuse weights of single edges where attention would not see them.
+    """Refuse weights of single edges where the score does not use weights.
 
     Raises:
-        ConfigError: there are some, and the score says ``uses_weights = False``.
+        ConfigError: there are such weights, and the score has ``uses_weights = False``.
     """
     if changes is not None and len(changes.edges) and not getattr(score, "uses_weights", True):
         raise ConfigError(
@@ -143,7 +144,7 @@ def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score:
 
 @dataclass(frozen=True)
 class _Lookup:
-    """Finds and checks the edges of one relation."""
+    """Find and check the edges of one relation."""
 
     edges: ResidentRelation
     num_strains: int
@@ -161,7 +162,7 @@ class _Lookup:
             )
         )
         self._check_strains(strain)
-        # Out of range nodes would alias other pairs.
+        # Nodes out of range would be taken for other pairs.
         inside = (source >= 0) & (source < self.edges.num_src) & (destination >= 0) & (destination < self.edges.num_dst)
         key = torch.where(inside, destination * self.edges.num_src + source, -1)
         pairs, order = self.edges.edges_by_pair
@@ -177,7 +178,7 @@ class _Lookup:
         return EdgeChanges(edge[:cut], strain[:cut], edge[cut:], strain[cut:], weight)
 
     def _nodes(self, nodes: Sequence[Node], node_type: str) -> list[int]:
-        """Indices of nodes given by index or name."""
+        """Return the indices of nodes that are given by index or name."""
         names = [node for node in nodes if isinstance(node, str)]
         if not names:
             return [int(node) for node in nodes]
@@ -199,7 +200,7 @@ class _Lookup:
         return [vocabulary.index(node) if isinstance(node, str) else int(node) for node in nodes]
 
     def _weights(self, weights: Sequence[Reweighting]) -> Tensor:
-        """[Q] float64, as one tensor through which gradients flow."""
+        """Return the weights as one tensor through which gradients flow, [Q] float64."""
         device = self.edges.src.device
         values = [torch.as_tensor(entry[4], dtype=torch.float64, device=device) for entry in weights]
         stacked = torch.stack(values) if values else torch.empty(0, dtype=torch.float64, device=device)

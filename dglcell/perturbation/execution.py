@@ -1,4 +1,4 @@
-"""How rows are computed: compiled or not, and what evaluation keeps of the base."""
+"""Compute functions of rows, compiled or not, and keep what evaluation computed of the base."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ COMPILED_ROWS = 1 << 13
 """Rows of the smallest block that is compiled: half of a block on a CPU."""
 
 UNCOMPILED_EVALUATION = ("cpu",)
-"""Where layers are compiled for training only. A CPU gains little there: 0 to 20 % of all predictions of triples."""
+"""On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
 
 VARIANTS = 64
 """Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:
-    """A function of rows as one of bases and differences.
+    """Make a function of rows take bases and differences.
 
     Args:
-        function: of tensors [rows, H] or ``PerturbedTensor``.
-        compiled: let ``torch.compile`` join its operations; plain torch where that does not work on this machine.
+        function: function of tensors [rows, H] or of ``PerturbedTensor``.
+        compiled: whether ``torch.compile`` joins its operations; plain torch is used where that does not work on this
+        machine.
     """
 
     def apply(
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
-        # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain. So
-        # would the last block of a batch and the last batch of an epoch be.
+        # Listed rows differ in number from batch to batch and are few, so that compiling them does not pay. The same
+        # holds for the last block of a batch and the last batch of an epoch.
         whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS
         device = bases[0].device.type
         worth = compiled and whole and (torch.is_grad_enabled() or device not in UNCOMPILED_EVALUATION)
@@ -66,7 +67,7 @@ def _run(
 
 @cache
 def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
-    # Compiled code is kept for later processes where the user's other caches are, not in a folder that is emptied.
+    # Compiled code is kept for later processes beside the user's other caches, not in a folder that is emptied.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache("compiled")))
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     return torch.compile(_run)
@@ -74,7 +75,7 @@ def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 @cache
 def compiler_works(device_type: str) -> bool:
-    """Whether ``torch.compile`` gives code that runs there; it needs a C++ compiler for a CPU, Triton for a GPU."""
+    """Return whether ``torch.compile`` gives code that runs; a CPU needs a C++ compiler, a GPU Triton."""
     try:
         torch.compile(lambda x: (x * 2).exp())(torch.ones(8, device=device_type))
     except Exception as error:  # compilers fail in ways of their own
@@ -86,21 +87,21 @@ def compiler_works(device_type: str) -> bool:
     return True
 
 
-# What was computed of the wild type, or of another base, kept for the batches of an evaluation.
+# Results of the wild type, or of another base, are kept for the batches of an evaluation.
 
 
 class BasePass:
-    """One pass over a batch: the base's tensors in the order in which they are asked for.
+    """Hand out the base's tensors during one pass over a batch, in the order in which they are asked for.
 
-    The base is computed by the same operations in the same order for every batch. So the first pass fills a list, and
-    the later ones read it from its start.
+    The base is computed by the same operations in the same order for every batch. The first pass therefore fills a
+    list, and later passes read it from its start.
     """
 
     def __init__(self, tensors: list[Any]) -> None:
         self._tensors, self._next = tensors, 0
 
     def once(self, make: Callable[[], T]) -> T:
-        """The next tensor, or the next few of them, made where no pass has come this far."""
+        """Return the next tensor or tuple of tensors, and make it if no earlier pass has come this far."""
         if self._next == len(self._tensors):
             self._tensors.append(make())
         self._next += 1
@@ -109,31 +110,33 @@ class BasePass:
 
 
 class BaseCache:
-    """The base's tensors of a module, as long as its weights do not change.
+    """Keep the base's tensors of a module as long as its weights do not change.
 
-    They are given up when a weight is written to or replaced, when the precision changes, and on ``forget``.
+    They are dropped when a weight is written to or replaced, when the precision changes, and on ``forget``.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew."""
+        """Drop all tensors that are kept."""
         self._lists: dict[tuple[int, ...], list[Any]] = {}
         self._weights: list[Tensor] = []
         self._marks: list[object] = []
 
     def replay(self, module: nn.Module, shared: tuple[int, ...] = ()) -> BasePass | None:
-        """A pass of a module; None in training and where gradients are wanted, as nothing can be kept then.
+        """Start a pass of a module; return None in training and where gradients are wanted, because nothing can be kept
+        then.
 
         Args:
-            module: whose weights the tensors depend on.
-            shared: genes that the base lacks; beside the wild type only the last such base is kept.
+            module: the module whose weights the tensors depend on.
+            shared: genes that the base lacks; besides the wild type, only the last such base is kept.
         """
         if module.training or torch.is_grad_enabled():
             return None
         weights = [parameter.detach() for parameter in module.parameters()]
-        # Writing to a tensor raises its version; weights that are replaced lie elsewhere, because these are held.
+        # Writing to a tensor raises its version. A replaced weight has another address, because the old one is held
+        # here.
         marks: list[object] = [(_version(weight), weight.data_ptr(), weight.dtype) for weight in weights]
         device = weights[0].device.type
         marks.append((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)))
@@ -146,5 +149,5 @@ class BaseCache:
 
 
 def _version(weight: Tensor) -> int:
-    """How often a tensor has been written to; those made in inference mode do not count."""
+    """Return how often a tensor has been written to; tensors made in inference mode do not count."""
     return -1 if weight.is_inference() else weight._version

@@ -1,4 +1,4 @@
-"""A batch of genotypes: which genes and reactions each strain changes, and what is left of them."""
+"""Describe a batch of genotypes: which genes and reactions each strain changes, and how much of them is left."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor
 from dglcell.errors import GenotypeError
 
 MOST_GENES = 2**31
-"""Indices are below it, whatever the cell graph."""
+"""Gene indices are below this number in every cell graph."""
 
 LEAST_STRENGTH = 1e-6
-"""Of what is not deleted: means divide by strengths, and less than this is no measurement."""
+"""A gene that is not deleted has at least this strength: means divide by it, and less is no measurement."""
 
 
 def _is_index(gene: Any) -> bool:
-    """Whether it is a whole number of Python, numpy or torch; `True` is none."""
+    """Return whether a gene is a whole number of Python, numpy or torch; `True` is not one."""
     try:
         operator.index(gene)
     except TypeError:
@@ -32,12 +32,12 @@ def _is_index(gene: Any) -> bool:
 
 @dataclass(frozen=True)
 class ReactionStrengths:
-    """The reaction nodes that B strains change themselves, as a growth medium does, concatenated (CSR).
+    """Hold the reaction nodes that B strains change directly, as a growth medium does, concatenated (CSR).
 
     Attributes:
         nodes: [Q] int64 reaction nodes, strain by strain, each at most once for a strain.
-        offsets: [B + 1] int64.
-        strengths: [Q] float, 0 or more; 0 takes the reaction away.
+        offsets: [B + 1] int64; strain b changes ``nodes[offsets[b]:offsets[b + 1]]``.
+        strengths: [Q] float, 0 or more; 0 removes the reaction.
     """
 
     nodes: Tensor
@@ -46,21 +46,21 @@ class ReactionStrengths:
 
     @property
     def strains(self) -> Tensor:
-        """[Q] int64: the strain of every entry."""
+        """Return the strain of every entry, [Q] int64."""
         return strains_of(self.offsets, len(self.nodes))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ReactionStrengths:
-        """The same on ``device``."""
+        """Return the same strengths on ``device``."""
         moved = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets, self.strengths))
         return ReactionStrengths(*moved)
 
 
 @dataclass(frozen=True)
 class GenotypeBatch:
-    """The deleted and weakened genes of B strains, concatenated (CSR), on one device.
+    """Hold the deleted and weakened genes of B strains, concatenated (CSR), on one device.
 
-    Indices and strengths are validated once, where data is read; here they are taken as they are. Deleting a gene twice
-    is deleting it once.
+    Indices and strengths are checked once, where data is read, and not again here. A gene that is deleted twice counts
+    as deleted once.
 
     Attributes:
         genes: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of
@@ -94,7 +94,7 @@ class GenotypeBatch:
 
         Args:
             strains: the deleted genes of each; or, for strains that are not all deletions, gene → strength.
-            num_genes: of the cell graph; unknown where None.
+            num_genes: number of genes of the cell graph; None where it is unknown.
 
         Raises:
             GenotypeError: an index is outside ``[0, num_genes)``, or a strength is negative, not finite, or not 0 and
@@ -127,32 +127,32 @@ class GenotypeBatch:
 
     @property
     def num_strains(self) -> int:
-        """The number of strains, B."""
+        """Return the number of strains, B."""
         return len(self.offsets) - 1
 
     @property
     def strains(self) -> Tensor:
-        """[P] int64: the strain of every entry of ``genes``; that of fillers is the last."""
+        """Return the strain of every entry of ``genes``, [P] int64; fillers belong to the last strain."""
         return strains_of(self.offsets, len(self.genes))
 
     def of_shared(self) -> GenotypeBatch:
-        """The one strain that deletes the ``shared`` genes and no others, on the same device."""
+        """Return the one strain that deletes the ``shared`` genes and no others, on the same device."""
         number, device = len(self.shared), self.genes.device
-        # A list would be copied to a GPU, which the host waits for.
+        # A list would have to be copied to a GPU, and the host would wait for that.
         genes = torch.tensor(self.shared, device=device) if self.shared else self.genes.new_empty(0)
         return GenotypeBatch(genes, torch.arange(2, device=device) * number, number)
 
     @property
     def deletes_only(self) -> bool:
-        """Whether no strain leaves something of what it changes."""
+        """Return whether strains only delete genes: none is merely weakened, and no reaction is changed."""
         return self.strengths is None and self.reactions is None
 
     def refuse_strengths(self, what: str, do: str) -> None:
         """Refuse strains that do more than delete genes.
 
         Args:
-            what: cannot express them.
-            do: the setting without it.
+            what: what cannot express such strains, for the message.
+            do: the setting that avoids it, for the message.
 
         Raises:
             GenotypeError: there are such strains.
@@ -167,11 +167,11 @@ class GenotypeBatch:
             )
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """Genes as a rectangle.
+        """Return the genes as a rectangle.
 
         Returns:
-            genes [B, K] (0 where there is none), and removed [B, K], how much of each gene is gone: bool where strains
-            only delete, else 1 − strength. A gene that a strain names twice is removed once.
+            Genes [B, K] (0 where there is none), and how much of each gene is removed [B, K]: bool where strains only
+            delete, else 1 − strength. A gene that a strain names twice is removed once.
         """
         genes_BK, positions_BK, present_BK = self._padded
         if self.strengths is None:
@@ -182,8 +182,8 @@ class GenotypeBatch:
     @cached_property
     @torch.inference_mode(False)
     def _padded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, K] genes, where each stands among ``genes``, and which of them there are."""
-        # Kept for passes with gradients too, which could not save a tensor of inference mode.
+        """Return genes, their positions in ``genes``, and which of them are real, each [B, K]."""
+        # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
         slots = torch.arange(self.max_deletions, device=self.genes.device)
         counts = self.offsets.diff()
         present_BK = slots < counts.unsqueeze(1)
@@ -196,7 +196,7 @@ class GenotypeBatch:
         return genes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
-        """The batch on ``device``."""
+        """Return the batch on ``device``."""
         return GenotypeBatch(
             self.genes.to(device, non_blocking=non_blocking),
             self.offsets.to(device, non_blocking=non_blocking),
@@ -221,6 +221,6 @@ def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
 
 
 def strains_of(offsets: Tensor, number: int) -> Tensor:
-    """[number] int64: the strain of every entry of concatenated genes, by offsets [B + 1]; at most B − 1."""
+    """Return the strain of every entry of concatenated genes, [number] int64, from offsets [B + 1]; at most B − 1."""
     positions = torch.arange(number, device=offsets.device)
     return torch.searchsorted(offsets[1:-1], positions, right=True)

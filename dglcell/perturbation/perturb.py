@@ -1,4 +1,4 @@
-"""The one entry point to the strains' graphs: ``perturb(cell, genotypes, strategy)``."""
+"""Provide the one entry point to the strains' graphs: ``perturb(cell, genotypes, strategy)``."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ the genes, lists have room there for as many pairs as can differ."""
 
 
 class PerturbedCell:
-    """The graphs of B strains: what layers see of a strategy.
+    """Represent the graphs of B strains to layers, whichever strategy computes on them.
 
     Args:
-        engine: the strategy.
+        engine: the strategy that computes.
         kept: node type → which nodes the base and the strains keep.
     """
 
@@ -53,27 +53,27 @@ class PerturbedCell:
 
     @property
     def keep(self) -> dict[str, Tensor]:
-        """node type → [N, B] bool, which nodes the strains keep."""
+        """Return which nodes the strains keep: node type → [N, B] bool."""
         return {node_type: kept.strains_NB for node_type, kept in self.kept.items()}
 
     def start(self, x_NH: Tensor) -> States:
-        """States that all strains have in common, as before the first aggregation.
+        """Return states that all strains have in common, as before the first aggregation.
 
         Args:
-            x_NH: [N, H].
+            x_NH: [N, H] the common states.
         """
         return self.engine.start(x_NH)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
-        """Sum or mean over the surviving in-edges of every destination node, in every strain.
+        """Compute the sum or mean over the surviving in-edges of every destination node, in every strain.
 
         An edge survives iff both its ends are kept. Its message is multiplied by the strength of its source, and by its
         fixed weight if it has one; a mean divides by the sum of the strengths, which is the number of surviving
         in-edges where nothing is weakened. A node without any, and a lost node, receive zero.
 
         Args:
-            relation: which edges.
-            states: of the source nodes.
+            relation: the relation whose edges are followed.
+            states: states of the source nodes.
             reduce: ``sum`` or ``mean``.
 
         Raises:
@@ -89,31 +89,31 @@ class PerturbedCell:
         return self.engine.aggregate(relation, states, reduce)
 
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> States:
-        """``aggregate`` along R relations between the same node types at once, of states that ``stacks``.
+        """Compute ``aggregate`` along R relations between the same node types at once, for states with ``stacks``.
 
         Returns:
-            States of which base and differences begin with a dimension of R.
+            States whose base and differences begin with a dimension of R.
         """
         assert isinstance(self.engine, NodeMask)
         return self.engine.aggregate_along(relations, states, reduce)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """Attention of every destination node to its surviving in-edges, in every strain.
+        """Compute the attention of every destination node to its surviving in-edges, in every strain.
 
         The softmax is over the surviving edges only, each of which counts by the strength of its source; a node without
         any, and a lost node, receive zero.
 
         Args:
-            relation: which edges.
-            keys: of the source nodes, H wide; also what is averaged, the heads side by side.
-            queries: of the destination nodes.
+            relation: the relation whose edges are followed.
+            keys: states of the source nodes, H wide; they are also what is averaged, with the heads side by side.
+            queries: states of the destination nodes.
             score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.attention.Score``.
         """
         return self.engine.attend(relation, keys, queries, score)
 
 
 class Engine(Protocol):
-    """What a strategy provides; see ``PerturbedCell``."""
+    """Define what a strategy provides; see ``PerturbedCell``."""
 
     def start(self, x_NH: Tensor) -> States:
         """See ``PerturbedCell.start``."""
@@ -129,7 +129,7 @@ def check_strategy(strategy: str) -> None:
     """Refuse an unknown strategy.
 
     Raises:
-        ConfigError: naming those there are.
+        ConfigError: the strategy is unknown; the message names those that exist.
     """
     if strategy not in ("auto", *STRATEGIES):
         expected = ", ".join(("auto", *STRATEGIES))
@@ -137,10 +137,10 @@ def check_strategy(strategy: str) -> None:
 
 
 def check_strategy_device(strategy: str, device_type: str) -> None:
-    """Refuse a strategy that needs DGL where it is not there, or was built without this device.
+    """Refuse a strategy that needs DGL where DGL is missing or was built without this device.
 
     Raises:
-        MissingDependencyError: naming the strategies that there are.
+        MissingDependencyError: DGL is missing or lacks the device; the message names the strategies that can be used.
     """
     if strategy in DGL_STRATEGIES and not dgl_runs_on(device_type):
         import_dgl()
@@ -162,7 +162,7 @@ def perturb(
     execution: Execution | None = None,
     kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
-    """The graph of every strain of a batch.
+    """Return the graphs of all strains of a batch.
 
     Args:
         cell: the wild-type cell.
@@ -171,14 +171,15 @@ def perturb(
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
         edges: changed edges of the same strains; optional.
-        autotuned: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
+        autotuned: what ``auto`` stands for; the device's defaults where None. With ``edges``, ``auto`` is
+        ``edge_mask``.
         execution: how ``node_mask`` and ``difference`` compute rows.
-        kept_pass: what they computed of the base for earlier batches.
+        kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
 
     Raises:
-        ConfigError: unknown strategy, or one that cannot express changed edges.
+        ConfigError: the strategy is unknown or cannot express changed edges.
         MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
-        GenotypeError: ``edges`` are of another number of strains.
+        GenotypeError: ``edges`` has another number of strains.
     """
     check_strategy(strategy)
     autotuned = autotuned or Autotuned.default(genotypes.genes.device.type)
@@ -219,7 +220,10 @@ def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
 
 def _bounds_lists(cell: ResidentCell, genotypes: GenotypeBatch) -> bool:
-    """Whether the host bounds the number of pairs that differ; it knows neither what is blocked nor the medium."""
+    """Return whether the host can bound how many pairs differ.
+
+    It knows neither which reactions are blocked nor the medium.
+    """
     return (
         cell.steady_state is None
         and genotypes.reactions is None

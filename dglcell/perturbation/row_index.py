@@ -1,4 +1,4 @@
-"""Sets of (node, strain) pairs."""
+"""Index sets of (node, strain) pairs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class RowIndex:
-    """K different (node, strain) pairs of one node type, ordered by node, then strain.
+    """Hold K different (node, strain) pairs of one node type, ordered by node, then strain.
 
-    Node by node, so that the strains' rows of some nodes lie together, beside the base's rows of these nodes.
+    Because of this order, the strains' rows of a node lie together, beside the base's row of the node.
 
     Attributes:
-        mask_NB: [N, B] bool, which pairs.
-        most: an upper bound of K, one at least, that the host knows, so that it need not ask the device. Lists are as
-            long as that: behind the K pairs they are filled with the first of all pairs, and what is computed there is
-            never read.
+        mask_NB: [N, B] bool, which pairs are in the set.
+        most: an upper bound of K, at least one, that the host knows, so that it need not ask the device. Lists have
+        this length: behind the K pairs they are filled with the first of all pairs, and what is computed there is never
+        read.
     """
 
     mask_NB: Tensor
@@ -28,32 +28,32 @@ class RowIndex:
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes, N."""
+        """Return the number of nodes, N."""
         return self.mask_NB.shape[0]
 
     @property
     def num_strains(self) -> int:
-        """The number of strains, B."""
+        """Return the number of strains, B."""
         return self.mask_NB.shape[1]
 
     @cached_property
     def keys(self) -> Tensor:
-        """[K] int64 ``node · B + strain``, ascending."""
+        """Return ``node · B + strain`` of every pair, [K] int64, ascending."""
         if self.most is None:
             return self.mask_NB.flatten().nonzero().squeeze(1)
-        # One place more takes what is in no list.
+        # The additional last place takes the pairs that are in no list.
         places = torch.where(self.mask_NB.flatten(), self._ends - 1, self.most)
         keys = torch.zeros(self.most + 1, dtype=torch.int64, device=places.device)
         return keys.scatter_(0, places, torch.arange(len(places), device=places.device))[: self.most]
 
     @cached_property
     def _ends(self) -> Tensor:
-        """[N · B] number of pairs up to and with each."""
+        """Return the number of pairs up to and including each, [N · B]."""
         return self.mask_NB.flatten().cumsum(0)
 
     @cached_property
     def present(self) -> Tensor | None:
-        """[K] bool, false for what fills the list up to ``most``; None where nothing does."""
+        """Return which entries are real, [K] bool, not fillers up to ``most``; None where there are no fillers."""
         if self.most is None:
             return None
         return torch.arange(self.most, device=self.mask_NB.device) < self._ends[-1]
@@ -63,23 +63,23 @@ class RowIndex:
 
     @cached_property
     def nodes(self) -> Tensor:
-        """[K] int64."""
+        """Return the node of every pair, [K] int64."""
         return self.keys.div(self.num_strains, rounding_mode="floor")
 
     @cached_property
     def strains(self) -> Tensor:
-        """[K] int64."""
+        """Return the strain of every pair, [K] int64."""
         return self.keys - self.nodes * self.num_strains
 
     @cached_property
     def starts(self) -> Tensor:
-        """[N + 1] int64; the pairs of node v are ``starts[v]:starts[v + 1]``."""
+        """Return where each node's pairs start, [N + 1] int64; those of node v are ``starts[v]:starts[v + 1]``."""
         counts = self.mask_NB.sum(1)
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     @cached_property
     def table(self) -> Tensor:
-        """[N, B] int32 position of every pair; -1 for those that are not here."""
+        """Return the position of every pair, [N, B] int32; −1 for pairs that are not in the set."""
         if self.most is not None:
             return torch.where(self.mask_NB, self._ends.view_as(self.mask_NB) - 1, -1).int()
         table = torch.full(self.mask_NB.shape, -1, dtype=torch.int32, device=self.mask_NB.device)
@@ -88,12 +88,12 @@ class RowIndex:
         return table
 
     def positions(self, of: RowIndex) -> Tensor:
-        """[K'] int64 where the pairs of another index stand here; -1 for those that do not."""
+        """Return the positions here of the pairs of another index, [K'] int64; −1 for those that are not here."""
         return self.table.flatten()[of.keys].long()
 
 
 def union(indices: Sequence[RowIndex]) -> RowIndex:
-    """The pairs in any of the indices; the very same object where one of them has all."""
+    """Return the pairs that are in any of the indices; if one of them has all, it is that object itself."""
     different = list({id(index): index for index in indices}.values())
     if len(different) == 1:
         return different[0]

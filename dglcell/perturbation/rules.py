@@ -1,4 +1,4 @@
-"""What torch functions do to differences: rows of a base, and by how much strains differ from them.
+"""Define what torch functions do to differences: rows of a base, and by how much strains differ from them.
 
 A layer is ordinary torch code on rows. Called with tensors it computes whole states; called with a
 ``PerturbedTensor`` it computes the base's rows and the strains' differences from them, without ever subtracting two
@@ -28,13 +28,13 @@ Rule = Callable[..., Any]
 
 
 class PerturbedTensor:
-    """Rows of a base and differences of strains from them.
+    """Hold rows of a base and differences of strains from them.
 
     Attributes:
         base: [n, ...] rows of the base.
         delta: [k, ...] differences, in their own precision; None where no strain differs.
-        rows: to which row of the base a difference belongs: the integer B where row i belongs to base row i // B
-            (k = n · B), or [k] int64 rows of the base.
+        rows: the row of the base that each difference belongs to: the integer B where row i belongs to base row i // B
+        (k = n · B), or [k] int64 rows of the base.
     """
 
     def __init__(self, base: Tensor, delta: Tensor | None, rows: int | Tensor) -> None:
@@ -56,12 +56,12 @@ class PerturbedTensor:
 
     @property
     def shape(self) -> torch.Size:
-        """Of the base's rows."""
+        """Return the shape of the base's rows."""
         return self.base.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the base."""
+        """Return the type of the base."""
         return self.base.dtype
 
     def __add__(self, other: Any) -> PerturbedTensor:
@@ -101,17 +101,17 @@ class PerturbedTensor:
         return _linear_map(Tensor.__getitem__, self, where)
 
     def spread(self, x: Tensor) -> Tensor:
-        """[k, ...] base rows beside the differences that belong to them."""
+        """Return the base row of every difference, [k, ...]."""
         if isinstance(self.rows, Tensor):
             return take_rows(x, self.rows)
         return _flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
 
     def pair(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Base rows and differences in shapes that broadcast, so that what depends on the base is computed once."""
+        """Return base rows and differences in shapes that broadcast, so that the base is computed once."""
         return _beside(x, self.rows), _paired(delta, self.rows)
 
     def with_difference(self, base: Tensor, paired: Tensor) -> PerturbedTensor:
-        """The result of a rule, whose difference has the shape that ``pair`` gives."""
+        """Return the result of a rule, whose difference has the shape that ``pair`` gives."""
         assert self.delta is not None
         return PerturbedTensor(base, _flat(paired, self.rows).to(self.delta.dtype), self.rows)
 
@@ -132,26 +132,26 @@ _pytree.register_pytree_node(
 
 # Base rows and the differences that belong to them. Where every base row has B differences, these are [n, B, ...]
 # beside [n, 1, ...] of the base, which is not copied; listed differences are [k, ...] beside a copy for each. B is a
-# symbol and no ``int`` where the compiler has seen several, so that it is the tensors that are asked for.
+# symbol and no ``int`` where the compiler has seen several, which is why the tensors are tested.
 
 
 def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
-    """Rows of the base, or what was computed from them, beside ``_paired`` differences."""
+    """Return rows of the base, or functions of them, in a shape that broadcasts with ``_paired`` differences."""
     return take_rows(x, rows) if isinstance(rows, Tensor) else x.unsqueeze(1)
 
 
 def _paired(delta: Tensor, rows: int | Tensor) -> Tensor:
-    """[k, ...] differences in a shape that broadcasts with ``_beside``."""
+    """Return differences [k, ...] in a shape that broadcasts with ``_beside``."""
     return delta if isinstance(rows, Tensor) else delta.unflatten(0, (-1, rows))
 
 
 def _flat(paired: Tensor, rows: int | Tensor) -> Tensor:
-    """The inverse of ``_paired``."""
+    """Invert ``_paired``."""
     return paired if isinstance(rows, Tensor) else paired.flatten(0, 1)
 
 
 def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
-    """For each of ``number`` base rows the sum over its differences, in order, in single precision or better."""
+    """Sum for each of ``number`` base rows its differences, in order, in single precision or better."""
     dtype = torch.promote_types(paired.dtype, torch.float32)
     if not isinstance(rows, Tensor):
         return paired.sum(1, dtype=dtype)
@@ -162,7 +162,7 @@ def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
 
 
 def take_rows(table: Tensor, index: Tensor) -> Tensor:
-    """``table[index]`` along the first dimension, with a backward pass that adds in order.
+    """Return ``table[index]`` along the first dimension, with a backward pass that adds in order.
 
     Args:
         table: [S, ...].
@@ -194,11 +194,11 @@ LINEAR = frozenset([
     "narrow", "select", "index_select", "__getitem__", "contiguous", "neg", "stack", "cat", "concat",
 ])
 # fmt: on
-"""By name. None of them may mix rows or move the first dimension."""
+"""Names of linear functions, none of which may mix rows or move the first dimension."""
 
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function of LINEAR: of one perturbed tensor, or of several in a list."""
+    """Apply a function of LINEAR to one perturbed tensor, or to several in a list."""
     parts = list(x) if isinstance(x, (list, tuple)) else [x]
     like = next(part for part in parts if isinstance(part, PerturbedTensor))
     parts = [part if isinstance(part, PerturbedTensor) else PerturbedTensor(part, None, like.rows) for part in parts]
@@ -216,7 +216,7 @@ def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> 
 
 
 def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
-    """The differences of ``x``, zeros where it has none."""
+    """Return the differences of ``x``, zeros where it has none."""
     if x.delta is not None:
         return x.delta
     known = like.delta
@@ -240,14 +240,14 @@ def _add(x: Any, y: Any, *, alpha: float = 1) -> PerturbedTensor:
 
 
 def _scaled(delta: Tensor | None, by: Any) -> Tensor | None:
-    """Differences times a number or parameters."""
+    """Multiply differences by a number or parameters."""
     if delta is None:
         return None
     return delta * (by.to(delta.dtype) if isinstance(by, Tensor) else by)
 
 
 def _multiply(x: Any, y: Any) -> Any:
-    """x·y, whose difference is δx·y + x·δy + δx·δy."""
+    """Return x·y, whose difference is δx·y + x·δy + δx·δy."""
     if not isinstance(x, PerturbedTensor):
         x, y = y, x
     if not isinstance(x, PerturbedTensor):
@@ -272,7 +272,7 @@ def _matmul(x: Any, y: Any) -> PerturbedTensor:
 
 
 def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: PerturbedTensor) -> PerturbedTensor:
-    """A bilinear function of two perturbed tensors."""
+    """Apply a bilinear function to two perturbed tensors."""
     base = times(x.base, y.base)
     if x.delta is None and y.delta is None:
         return PerturbedTensor(base, None, x.rows)
@@ -293,7 +293,7 @@ def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> P
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
-    """Linear in its first operand, the only perturbed one."""
+    """Apply an einsum that is linear in its first operand, the only perturbed one."""
     delta = x.delta
     if delta is not None:
         delta = torch.einsum(equation, delta, *(tensor.to(delta.dtype) for tensor in tensors))
@@ -301,7 +301,7 @@ def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTen
 
 
 def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> PerturbedTensor:
-    """One mask for the base and all strains: so a strain's state is still base plus difference, exactly."""
+    """Apply one mask to the base and all strains, so that a strain's state is still exactly base plus difference."""
     if not training or p == 0:
         return x
     return _multiply(x, PerturbedTensor(F.dropout(torch.ones_like(x.base), p), None, x.rows))
@@ -312,14 +312,14 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
 
 @dataclass(frozen=True)
 class Curve:
-    """A function g of rows that is not linear, and what its difference is made of.
+    """Describe a function g of rows that is not linear, and how its difference is computed.
 
     Every function also gets the parameters of g.
 
     Attributes:
-        of_base: a → what differences need of the base, computed once per node.
-        difference: δ, and what ``of_base`` gave beside the differences → g(a + δ) − g(a).
-        gradient: gradient of g(x), and x → gradient of x.
+        of_base: function a → what differences need of the base, computed once per node.
+        difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
+        gradient: function (gradient of g(x), x) → gradient of x.
     """
 
     of_base: Callable[..., tuple[Tensor, ...]]
@@ -328,7 +328,7 @@ class Curve:
 
 
 class _CurveDifference(torch.autograd.Function):
-    """The difference of a ``Curve``.
+    """Compute the difference of a ``Curve``.
 
     With J the derivative of g, the gradient is ``J(a + δ)ᵀ grad`` for δ. For a it is the sum of these over the strains
     minus ``J(a)ᵀ`` of the sum of grad: one row per node, and right to rounding of either term.
@@ -369,17 +369,17 @@ def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters
 
 
 def _curve_difference(x: PerturbedTensor, curve: str, *parameters: Any) -> Tensor | None:
-    """Of a perturbed tensor, in the type of its differences; None where it has none."""
+    """Return the difference of a perturbed tensor, in the type of its differences; None where it has none."""
     return None if x.delta is None else _apply(x.base, x.delta, x.rows, curve, *parameters)
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
-    """What a difference is computed in: single precision or better."""
+    """Return the type in which a difference is computed: single precision or better."""
     return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
 
 
 def _pointwise(curve: str, function: Callable[..., Tensor], *defaults: float) -> Rule:
-    """The rule of a function of single numbers that may have parameters."""
+    """Return the rule of a function of single numbers that may have parameters."""
 
     def rule(x: PerturbedTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> PerturbedTensor:
         parameters = (*args, *kwargs.values()) or defaults
@@ -393,7 +393,7 @@ def _alone(a: Tensor, *parameters: float) -> tuple[Tensor, ...]:
 
 
 def _relu_difference(d: Tensor, a: Tensor) -> Tensor:
-    # Without a sum of nearly equal numbers.
+    # This form avoids a sum of nearly equal numbers.
     return torch.maximum(d + a.clamp(max=0), -a.relu())
 
 
@@ -424,7 +424,7 @@ def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
 
 
 def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
-    """a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
+    """Return a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
     square = a * a
     density = torch.exp(torch.rsub(square, -0.5 * math.log(2 * math.pi), alpha=0.5))
     slope = a * density
@@ -434,9 +434,10 @@ def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
 
 
 def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
-    """A Taylor sum as far as it is closer than the subtraction of two values, and from there that subtraction."""
-    # One where the sum is not good enough, and 0 elsewhere. A choice by a mask takes ten times as long on a CPU, whose
-    # vector instructions torch does not use for it; with these weights `lerp` gives one of both to the last bit.
+    """Return a Taylor sum where it is closer than the subtraction of two values, and that subtraction elsewhere."""
+    # The weight is 1 where the sum is not good enough, and 0 elsewhere. A choice by a mask takes ten times as long on a
+    # CPU, whose vector instructions torch does not use for it; with these weights `lerp` gives one of both to the last
+    # bit.
     far = F.hardshrink(d, 1e-4 if d.dtype == torch.float64 else 0.03).sign_().abs_()
     series = torch.addcmul(first, d, torch.addcmul(second, d, third)).mul_(d)
     return series.lerp_(_aten.gelu_(d + a).sub_(value), far)
@@ -449,7 +450,7 @@ def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
 
 
 def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
-    """c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
+    """Return c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
     if centre:
         square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
         c = a - mean
@@ -460,7 +461,7 @@ def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
 
 
 def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
-    """``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
+    """Return ``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
     e = d - d.mean(-1, keepdim=True) if centre else d
     change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
     r_new = (v + change).clamp(min=eps).rsqrt()
@@ -520,7 +521,7 @@ CURVES = {
 
 
 def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> PerturbedTensor:
-    """With p the base's shares and m = e^Δ − 1: ``p' − p = p (m − Σ p m) / (1 + Σ p m)``."""
+    """Compute ``p' − p = p (m − Σ p m) / (1 + Σ p m)``, with p the base's shares and m = e^Δ − 1."""
     share = torch.softmax(x.base, dim)
     if x.delta is None:
         return PerturbedTensor(share, None, x.rows)
@@ -530,17 +531,17 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
 
 
 LARGEST_EXPONENT = 30.0
-"""Of e^Δ: far below where single precision overflows."""
+"""The exponent of e^Δ is at most this, far below where single precision overflows."""
 
 
 def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
-    """By how much a softmax's shares change.
+    """Return by how much a softmax's shares change.
 
     Args:
         p: the base's shares.
-        logits: the base's.
+        logits: the logits of the base.
         delta: by how much the logits differ.
-        dim: along which shares sum to one, negative.
+        dim: the dimension along which shares sum to one, negative.
         alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
 
     Returns:
@@ -555,13 +556,13 @@ def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Ten
     m = torch.expm1((delta - top).masked_fill(gone, -torch.inf))
     change = (p * m).sum(dim, keepdim=True)
     precise = p * (m - change) / (1 + change).clamp(min=0.25)
-    # Where most of the shares moved, nothing cancels.
+    # Where most of the shares moved, the subtraction does not cancel.
     direct = torch.softmax((logits + delta).masked_fill(gone, floor), dim).masked_fill(gone, 0) - p
     return torch.where(change > -0.5, precise, direct)
 
 
 def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> PerturbedTensor:
-    """A function of rows without a rule of its own; see the module's docstring."""
+    """Apply a function of rows without a rule of its own; see the module's docstring."""
     values = [*args, *kwargs.values()]
     known = [x for x in values if isinstance(x, PerturbedTensor)]
     like = next((x for x in known if x.delta is not None), known[0])
@@ -574,7 +575,7 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
     base = call([x.base if isinstance(x, PerturbedTensor) else x for x in values])
     if like.delta is None:
         return PerturbedTensor(base, None, like.rows)
-    # The same wide tensors before and after, so that the gradients of both are subtracted while they are wide.
+    # The same wide tensors are used before and after, so that their gradients are subtracted while they are wide.
     before = [_widened(x) for x in values]
     after = [
         row + x.delta if isinstance(x, PerturbedTensor) and x.delta is not None else row
@@ -584,7 +585,7 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
 
 
 def _widened(x: Any) -> Any:
-    """In float64; a perturbed tensor's base beside its differences."""
+    """Convert to float64; a perturbed tensor becomes its base rows beside its differences."""
     if isinstance(x, PerturbedTensor):
         return x.spread(x.base).double()
     return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
@@ -610,7 +611,7 @@ RULES: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }
-"""By name of the torch function, for functions that are not in LINEAR."""
+"""Name of a torch function that is not in LINEAR → its rule."""
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]

@@ -1,9 +1,9 @@
-"""How strengths are applied: which nodes a strain keeps, what the others and the weakened ones send, and to whom.
+"""Apply strengths: which nodes a strain keeps, what lost and weakened nodes send, and what nodes receive.
 
 A node of strength s sends s(b + δ) where the base's sends b, so what it sends differs by **sδ − (1 − s)b**: δ where the
 strain keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
-base's receives; a weakened one receives as ever. This file has the rule in each form in which strategies use it: of all
-pairs, of listed pairs, and of the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
+base's node receives; a weakened node receives as before. This file has the rule in each form in which strategies use
+it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dglcell.perturbation.rules import take_rows
 
 
 def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
-    """Which nodes every strain keeps.
+    """Return which nodes every strain keeps.
 
     A gene is lost exactly if it is deleted. A reaction node stands for one enzyme complex (one AND-term of the rule)
     in one direction, so it is lost if any of its genes is; a reaction without a rule and every metabolite are kept.
@@ -53,7 +53,7 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
 
 def _keep_reactions(cell: ResidentCell, keep_NB: Tensor, genotypes: GenotypeBatch) -> Tensor:
-    """[N, B] bool: which reaction nodes strains that keep these genes have left by gene rules and by their medium."""
+    """Return which reaction nodes are left by gene rules and the medium in strains with these genes, [N, B] bool."""
     if CATALYSES in cell.relations:
         kept = ~(spmm(cell[CATALYSES], (~keep_NB).to(torch.float32), weighted=False) > 0.5)
     else:
@@ -65,7 +65,9 @@ def _keep_reactions(cell: ResidentCell, keep_NB: Tensor, genotypes: GenotypeBatc
 
 
 def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
-    """How much is left of every node in every strain: node type → [N, B] float, of types of which strains weaken some.
+    """Return how much is left of every node in every strain: node type → [N, B] float.
+
+    Only node types of which strains weaken some nodes are present.
 
     A reaction node has the smallest strength among the genes of its enzyme complex and its own; 1 where it has neither.
     """
@@ -89,12 +91,12 @@ def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]
 
 
 def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-    """[N, B] bool: which reaction nodes could carry flux in the wild type and cannot in every strain.
+    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool.
 
-    Strategy, link and flux rounds ask for the same batch one after the other, so that the last answer is kept.
+    Strategy, link and flux rounds ask for the same batch one after the other, so the last answer is kept.
 
     Args:
-        cell: whose strains lose blocked reactions.
+        cell: the cell whose strains lose blocked reactions.
         genotypes: the strains.
     """
     steady_state = cell.steady_state
@@ -107,8 +109,8 @@ def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
 
 
 def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
-    """[N, B] bool: which genes every strain keeps."""
-    # One row more takes the fillers' −1.
+    """Return which genes every strain keeps, [N, B] bool."""
+    # The additional last row takes the fillers' −1.
     keep = torch.ones(num_genes + 1, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
     left = keep.new_zeros(()) if genotypes.strengths is None else genotypes.strengths != 0
     keep.index_put_((genotypes.genes, genotypes.strains), left)
@@ -116,12 +118,14 @@ def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
 
 
 def lost_on_host(cell: ResidentCell, genes: NDArray[np.int64], shared: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Nodes that strains may have lost and the base has not, by node type: each as often as there are such strains.
+    """Return nodes that strains may have lost and the base has not, by node type.
+
+    Each node occurs as often as there are such strains.
 
     A reaction that the base has lost, too, may be among them.
 
     Args:
-        cell: on any device, which is not asked.
+        cell: the cell, on any device; the device is not asked.
         genes: the strains' deleted genes; negative ones are fillers.
         shared: genes that the base lacks.
     """
@@ -137,13 +141,13 @@ Slots = tuple[Tensor, Tensor]
 
 
 class Kept:
-    """Which nodes of one type the base and the strains keep, and how much of them.
+    """Hold which nodes of one type the base and the strains keep, and how much of them.
 
     Attributes:
         base_N1: [N, 1] bool; every strain has lost what the base has not.
         strains_NB: [N, B] bool.
-        strengths_NB: [N, B] float, zero where a strain has lost the node; None where all that is kept is whole.
-        slots: the same as a list, where K is known on the host; else None.
+        strengths_NB: [N, B] float, zero where a strain has lost the node; None where no kept node is weakened.
+        slots: the lost and weakened nodes as a list by strain, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
         on_host: see ``lost_on_host``; None where the host does not know them.
     """
@@ -164,44 +168,44 @@ class Kept:
         self._minus_lost: dict[torch.dtype, Tensor] = {}
 
     def of_base(self, x_NH: Tensor) -> Tensor:
-        """Rows of the base, zero where it has lost the node."""
+        """Return rows of the base, zero where it has lost the node."""
         return x_NH if self.whole else x_NH * self.base_N1
 
     def times(self, copies: int) -> Kept:
-        """The same of several copies of the nodes, one copy after the other."""
+        """Return this for several copies of the nodes, one copy after the other."""
         strengths = None if self.strengths_NB is None else self.strengths_NB.repeat(copies, 1)
         base, strains = self.base_N1.repeat(copies, 1), self.strains_NB.repeat(copies, 1)
         return Kept(base, strains, strengths_NB=strengths, whole=self.whole)
 
     def weights(self, dtype: torch.dtype) -> Tensor:
-        """[N, B] how much each node counts in a strain: its strength."""
+        """Return how much each node counts in a strain, [N, B]: its strength."""
         return (self.strains_NB if self.strengths_NB is None else self.strengths_NB).to(dtype)
 
     def columns(self, dtype: torch.dtype) -> Tensor:
-        """[N, 1 + B] ``weights``, with the base in front."""
+        """Return ``weights`` with the base in front, [N, 1 + B]."""
         return torch.cat([self.base_N1.to(dtype), self.weights(dtype)], dim=1)
 
     @cached_property
     def log_strengths(self) -> Tensor | None:
-        """[N, B] what is added to logits in a softmax, 0 for lost nodes; None where all that is kept is whole."""
+        """Return what is added to softmax logits, [N, B], 0 for lost nodes; None where no kept node is weakened."""
         if self.strengths_NB is None:
             return None
         return self.strengths_NB.masked_fill(~self.strains_NB, 1).log()
 
     def minus_lost(self, dtype: torch.dtype) -> Tensor:
-        """[N, B] −1 for the pairs that the strain does not keep, 0 for the others; made once for a type."""
+        """Return −1 for the pairs that the strain does not keep, 0 for the others, [N, B]; made once for a type."""
         if dtype not in self._minus_lost:
             self._minus_lost[dtype] = self.strains_NB.to(dtype) - 1
         return self._minus_lost[dtype]
 
     @cached_property
     def lost(self) -> RowIndex:
-        """The pairs that the base keeps and the strain does not."""
+        """Return the pairs that the base keeps and the strain does not."""
         return RowIndex(~self.strains_NB & self.base_N1, None if self.on_host is None else max(1, len(self.on_host)))
 
     @cached_property
     def changed(self) -> RowIndex:
-        """The pairs that the base keeps and the strain does not keep whole: those that send something else."""
+        """Return the pairs that the base keeps and the strain does not keep whole: those that send something else."""
         if self.strengths_NB is None:
             return self.lost
         changed_NB = (self.strengths_NB != 1) & self.base_N1
@@ -209,18 +213,18 @@ class Kept:
 
     @cached_property
     def absent(self) -> RowIndex:
-        """The pairs that the strain does not keep, whether the base does or not."""
+        """Return the pairs that the strain does not keep, whether the base does or not."""
         return RowIndex(~self.strains_NB)
 
 
 def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """[N, B, H] by how much what the nodes send differs from what the base's nodes send.
+    """Return by how much what the nodes send differs from what the base's nodes send, [N, B, H].
 
     Args:
-        kept: of the nodes.
+        kept: what is kept of the nodes.
         base_NH: the base's states.
         delta_NBH: the strains' differences; None where there are none.
-        dtype: of the result.
+        dtype: type of the result.
     """
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
     base = kept.of_base(base_NH).to(dtype)
@@ -232,19 +236,19 @@ def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dty
 
 
 def _weakened(strength: Tensor, base: Tensor, delta: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The rule of this file: sδ − (1 − s)b, of rows that broadcast."""
+    """Return sδ − (1 − s)b, the rule of this file, for rows that broadcast."""
     gone = ((strength - 1) * base).to(dtype)
     return gone if delta is None else torch.addcmul(gone, strength.to(dtype), delta)
 
 
 def sent_by(kept: Kept, base_NH: Tensor, delta_DH: Tensor, pairs: RowIndex) -> Tensor:
-    """``sent`` of D listed pairs.
+    """Compute ``sent`` for D listed pairs.
 
     Args:
-        kept: of the nodes.
+        kept: what is kept of the nodes.
         base_NH: the base's states.
         delta_DH: the differences of the pairs.
-        pairs: which they are.
+        pairs: the listed pairs.
 
     Returns:
         [D, H] in the type of the base.
@@ -261,18 +265,18 @@ def sent_by(kept: Kept, base_NH: Tensor, delta_DH: Tensor, pairs: RowIndex) -> T
 def sums_by_slot(
     edges: ResidentRelation, kept: Kept, base_NH: Tensor, slots: Slots, dtype: torch.dtype, kernel: str
 ) -> Tensor:
-    """[M, B, H] sums of ``sent`` over in-edges where no state differs yet, so that only a few nodes send less.
+    """Return the sums of ``sent`` over in-edges, [M, B, H], where no state differs yet and only a few nodes send less.
 
-    What they no longer send is their few rows times the weights of their edges, without a product over all edges for
-    every strain and column.
+    What these nodes no longer send is computed from their few rows and the weights of their edges, without a product
+    over all edges for every strain and column.
 
     Args:
-        edges: from N to M nodes.
-        kept: of the sources.
+        edges: edges from N to M nodes.
+        kept: what is kept of the sources.
         base_NH: the base's states.
         slots: the sources that strains have lost or weakened.
-        dtype: of the result.
-        kernel: of the product.
+        dtype: type of the result.
+        kernel: the kernel of the product.
     """
     nodes_BK, removed_BK = slots
     columns = nodes_BK.new_zeros(edges.num_src, nodes_BK.numel(), dtype=dtype)
@@ -283,10 +287,12 @@ def sums_by_slot(
 
 
 def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
-    """[M, B, H] the same of what nodes receive: nothing where they are lost, which differs by −y from the base.
+    """Return by how much what the nodes receive differs from what the base's nodes receive, [M, B, H].
+
+    A lost node receives nothing, which differs by −y from the base.
 
     Args:
-        kept: of the receiving nodes.
+        kept: what is kept of the receiving nodes.
         base_MH: what the base's nodes receive.
         sums_MBH: sums of ``sent`` over the in-edges.
     """
@@ -295,7 +301,7 @@ def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
 
 
 class _LostInstead(torch.autograd.Function):
-    """Rows of strains, zeros where None, with −b in place of lost nodes'."""
+    """Replace the rows of lost nodes by −b; the other rows are the strains', or zeros where None."""
 
     @staticmethod
     def forward(ctx: Any, rows_NBH: Tensor | None, base_NH: Tensor, kept: Kept) -> Tensor:
@@ -312,10 +318,10 @@ class _LostInstead(torch.autograd.Function):
 
 
 def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
-    """``sent`` without weakened nodes, and ``received``, with lost pairs listed: other rows are copied, not compared.
+    """Compute ``sent`` without weakened nodes, or ``received``, with lost pairs listed; other rows are only copied.
 
     Args:
-        kept: of the nodes; lost pairs are few.
+        kept: what is kept of the nodes; lost pairs are few.
         base_NH: the base's states.
         delta_NBH: differences of all pairs.
 

@@ -1,4 +1,4 @@
-"""Node states of every strain: what travels through the network.
+"""Hold the node states of every strain as they pass through the layers of a network.
 
 Layers are written against ``States`` only. A strategy is free to keep differences from a base, for all (node, strain)
 pairs or for those that differ, or whole states.
@@ -44,14 +44,14 @@ Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 
 @dataclass(frozen=True)
 class Execution:
-    """How rows are computed; nothing of it changes a result beyond rounding.
+    """Describe how rows are computed; no setting changes a result beyond rounding.
 
     Attributes:
-        dtype: of differences; the base's where None.
-        recompute: keep only the inputs of each block for the backward pass.
-        compile: let ``torch.compile`` make one loop of the operations on rows.
-        dense_share: listed pairs, as a share of all, from which all are computed.
-        stack: compute relations together where their layers have the same structure, so that launches are few.
+        dtype: type of differences; that of the base where None.
+        recompute: whether only the inputs of each block are kept for the backward pass.
+        compile: whether ``torch.compile`` makes one loop of the operations on rows.
+        dense_share: share of listed pairs among all from which all pairs are computed.
+        stack: whether relations with layers of the same structure are computed together, so that launches are few.
     """
 
     dtype: torch.dtype | None = None
@@ -62,20 +62,20 @@ class Execution:
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes that a layer keeps for the backward pass for each number of a strain's row, about.
+        """Return about how many bytes a layer keeps for the backward pass for each number of a strain's row.
 
-        Plain torch keeps the arguments of a dozen operations; compiled code those that it cannot get by cheaply.
+        Plain torch keeps the arguments of a dozen operations; compiled code keeps those that are costly to recompute.
         """
         size = (self.dtype or torch.float32).itemsize
         return size * (4 if self.compile else 12)
 
 
 class Pooled(NamedTuple):
-    """A weighted mean over the kept nodes.
+    """Hold a weighted mean over the kept nodes.
 
     Attributes:
-        base_1H: [1, H] of the base.
-        difference_BH: [B, H] by how much the strains' differ from it.
+        base_1H: [1, H] mean of the base.
+        difference_BH: [B, H] by how much the strains' means differ from it.
     """
 
     base_1H: Tensor
@@ -83,29 +83,29 @@ class Pooled(NamedTuple):
 
 
 class States(ABC):
-    """States of the N nodes of one type in B strains, H wide: a base, and by how much each strain differs from it."""
+    """Hold states of the N nodes of one type in B strains, H wide: a base, and each difference from it."""
 
     @property
     def stacks(self) -> bool:
-        """Whether relations are computed together."""
+        """Return whether relations are computed together."""
         return False
 
     @property
     @abstractmethod
     def base_NH(self) -> Tensor:
-        """[N, H] states of the base, which is the wild type unless the strains share deletions."""
+        """Return the states of the base, [N, H]; the base is the wild type unless the strains share deletions."""
 
     @abstractmethod
     def whole(self) -> Tensor:
-        """[N, B, H] the strains' states themselves."""
+        """Return the strains' states themselves, [N, B, H]."""
 
     @abstractmethod
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        """The states of chosen (node, strain) pairs.
+        """Return the states of chosen (node, strain) pairs.
 
         Args:
-            nodes: any shape of node indices.
-            strains: of the same shape.
+            nodes: node indices in any shape.
+            strains: strain indices in the same shape.
 
         Returns:
             ``[*nodes.shape, H]``.
@@ -113,7 +113,7 @@ class States(ABC):
 
     @abstractmethod
     def pool(self, gate: States, kept: Kept) -> Pooled:
-        """Softmax-weighted mean over the kept nodes of the base and of every strain.
+        """Return the softmax-weighted mean over the kept nodes, of the base and of every strain.
 
         Args:
             gate: logits of the same nodes, one wide.
@@ -123,7 +123,7 @@ class States(ABC):
 
     @abstractmethod
     def sum(self, addends: Sequence[Addend]) -> States:
-        """The sum of functions of rows, of states of the same nodes as these.
+        """Return the sum of functions of rows, for states of the same nodes as these.
 
         Args:
             addends: each function gets one argument per state, tensors [rows, H] or ``PerturbedTensor``, and gives
@@ -142,7 +142,7 @@ class States(ABC):
 
 @dataclass(frozen=True, eq=False)
 class WholeStates(States):
-    """Every row of the wild type and of every strain: clear, but small differences drown in rounding.
+    """Keep every row of the wild type and of every strain; this is simple, but rounding hides small differences.
 
     Attributes:
         x_NCH: [N, 1 + B, H], the wild type first; or [N, 1, H] where no strain differs.
@@ -158,7 +158,7 @@ class WholeStates(States):
 
     @property
     def columns(self) -> Tensor:
-        """[N, 1 + B, H]."""
+        """Return one column for the wild type and for each strain, [N, 1 + B, H]."""
         return self.x_NCH.expand(-1, 1 + self.num_strains, -1)
 
     def whole(self) -> Tensor:
@@ -192,13 +192,13 @@ class WholeStates(States):
 
 
 class DifferenceStates(States):
-    """A base, and differences from it: of all pairs, of listed ones, or none at all.
+    """Keep a base, and differences from it: for all pairs, for listed pairs, or none at all.
 
     Args:
-        base_NH: [N, H]; of R relations that are computed together [R, N, H].
-        delta: [N, B, H], or [K, H] of the pairs of ``index``, or None where no strain differs; or [R, N, B, H].
+        base_NH: [N, H] states of the base; [R, N, H] for R relations that are computed together.
+        delta: [N, B, H] differences; [K, H] for the pairs of ``index``; None where no strain differs; or [R, N, B, H].
         index: the listed pairs; None where ``delta`` has all.
-        num_strains: B.
+        num_strains: the number of strains, B.
         execution: how rows are computed.
         kept_pass: the base's tensors of earlier batches, in evaluation.
     """
@@ -227,20 +227,20 @@ class DifferenceStates(States):
 
     @property
     def delta_dtype(self) -> torch.dtype:
-        """Of differences."""
+        """Return the type of differences."""
         return self.execution.dtype or self.base_NH.dtype
 
     def with_difference(self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None = None) -> DifferenceStates:
-        """Other states of the same strains."""
+        """Return other states of the same strains."""
         return DifferenceStates(base_NH, delta, index, self.num_strains, self.execution, self.kept_pass)
 
     def unbound(self) -> list[DifferenceStates]:
-        """Those of each of R relations that were computed together."""
+        """Return the states of each of R relations that were computed together."""
         deltas = [None] * len(self.base_NH) if self.delta is None else self.delta.unbind()
         return [self.with_difference(*one) for one in zip(self.base_NH.unbind(), deltas, strict=True)]
 
     def dense(self) -> Tensor:
-        """[N, B, H] differences of all pairs."""
+        """Return the differences of all pairs, [N, B, H]."""
         N, B = len(self.base_NH), self.num_strains
         if self.delta is None:
             return self.base_NH.new_zeros(N, B, self.base_NH.shape[1], dtype=self.delta_dtype)
@@ -253,7 +253,7 @@ class DifferenceStates(States):
         return rows.unflatten(0, (N, B))
 
     def at(self, index: RowIndex) -> Tensor:
-        """[K, H] differences of chosen pairs, zero where nothing is listed."""
+        """Return the differences of chosen pairs, [K, H], zero where nothing is listed."""
         if self.delta is None:
             return self.base_NH.new_zeros(len(index), self.base_NH.shape[1], dtype=self.delta_dtype)
         if self.index is index:
@@ -301,7 +301,9 @@ class DifferenceStates(States):
         return _joined([base for base, _ in outs]), _joined([delta for _, delta in outs]).unflatten(0, (-1, B))
 
     def _listed(self, addend: Addend, with_base: bool) -> DifferenceStates:
-        """One addend where its arguments differ; without its base, only the base's rows of these nodes are computed."""
+        """Compute one addend where its arguments differ.
+
+        Without its base, only the base's rows of these nodes are computed."""
         states = _distinct([addend])
         if addend[0] is None:
             return states[0]
@@ -331,7 +333,7 @@ class DifferenceStates(States):
         starts: Tensor,
         number: int,
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Results of ranges of nodes, each with all its pairs."""
+        """Yield the results of ranges of nodes, each with all its pairs."""
         n = len(starts)
         work = starts + torch.arange(n, device=starts.device)
         cuts = torch.arange(0, number + n, rows_in_block(starts.device), device=starts.device)
@@ -373,17 +375,17 @@ class DifferenceStates(States):
 
 
 def stacked(states: Sequence[DifferenceStates]) -> DifferenceStates:
-    """Dense states of the same nodes along R relations, as [R, …]."""
+    """Stack dense states of the same nodes along R relations, as [R, …]."""
     bases, deltas = [x.base_NH for x in states], [x.dense() for x in states]
     return states[0].with_difference(torch.stack(bases), torch.stack(deltas))
 
 
 def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """[N, 1] the base's softmax over the nodes that it keeps, and [N, B] by how much the strains' differ from it.
+    """Return the base's softmax over the nodes that it keeps, [N, 1], and how much the strains' differ, [N, B].
 
     Args:
-        logits_N1: of the base.
-        kept: which nodes are kept; lost ones have no share, and weakened ones that much less.
+        logits_N1: logits of the base.
+        kept: which nodes are kept; lost nodes have no share, and the share of weakened ones is reduced.
         delta_NB: by how much the strains' logits differ; None where they do not.
     """
     floor = torch.finfo(logits_N1.dtype).min
@@ -395,7 +397,7 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
 
 
 def activation_limit(device: torch.device) -> int:
-    """Bytes that the layers of a step may keep on a device for the backward pass; more is computed once more."""
+    """Return how many bytes the layers of a step may keep on a device for the backward pass; the rest is recomputed."""
     if device.type == "cuda":
         return int(SHARE_FOR_ACTIVATIONS["cuda"] * torch.cuda.get_device_properties(device).total_memory)
     ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
@@ -409,12 +411,12 @@ def _free_for_activations() -> int:
 
 
 def rows_in_block(device: torch.device) -> int:
-    """Rows that are computed together on a device; as many as on a GPU where it is neither CPU nor CUDA."""
+    """Return how many rows are computed together on a device; a device other than CPU and CUDA counts as a GPU."""
     return ROWS_IN_BLOCK["cpu" if device.type == "cpu" else "cuda"]
 
 
 class _Body:
-    """What one block computes: the sum of the addends, from the rows of their distinct arguments."""
+    """Compute one block: the sum of the addends, from the rows of their distinct arguments."""
 
     def __init__(self, addends: Sequence[Addend], states: Sequence[DifferenceStates], compiled: bool) -> None:
         position = {id(state): i for i, state in enumerate(states)}
@@ -445,7 +447,7 @@ def _distinct(addends: Sequence[Addend]) -> list[DifferenceStates]:
 
 
 def _sum_of_bases(addends: Sequence[Addend]) -> Tensor:
-    """[N, H] of the base alone."""
+    """Return the sum of the addends of the base alone, [N, H]."""
     rows = [[state.base_NH for state in arguments] for _, arguments in addends]
     return _sum_up([x[0] if function is None else function(*x) for (function, _), x in zip(addends, rows, strict=True)])
 
@@ -458,21 +460,21 @@ def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _joined(blocks: Sequence[Tensor]) -> Tensor:
-    """All blocks as one; a single one is not copied."""
+    """Join all blocks; a single one is not copied."""
     return torch.cat(list(blocks)) if len(blocks) > 1 else blocks[0]
 
 
 def _blocks(
     bases: Sequence[Tensor], base_sizes: int | list[int], deltas: Sequence[Tensor | None], delta_sizes: int | list[int]
 ) -> Iterator[tuple[tuple[Tensor, ...], list[Tensor | None]]]:
-    """Blocks of the bases, and those of the differences that belong to them."""
+    """Yield blocks of the bases, with the blocks of the differences that belong to them."""
     parts = [None if delta is None else _split(delta, delta_sizes) for delta in deltas]
     for i, block in enumerate(zip(*(_split(base, base_sizes) for base in bases), strict=True)):
         yield block, [None if part is None else part[i] for part in parts]
 
 
 def _split(rows: Tensor, sizes: int | list[int]) -> tuple[Tensor, ...]:
-    """Blocks of rows; all rows as they are where they are one block, as the gradient of a part is a copy."""
+    """Split rows into blocks; a single block is returned as it is, because the gradient of a part is a copy."""
     if isinstance(sizes, int) and rows.shape[-2] <= sizes:
         return (rows,)
     blocks: tuple[Tensor, ...] = rows.split(sizes, -2)

@@ -1,1 +1,1 @@
-"""What ``auto`` takes: kernels that proved themselves, and what was found once for a machine and a cell graph."""
+"""Choose what ``auto`` stands for: kernels that proved right, and settings found once for a machine and a cell."""

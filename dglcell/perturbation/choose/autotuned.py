@@ -1,4 +1,4 @@
-"""What ``auto`` stands for: found once for a machine and a cell graph, the same ever after; and what steps cost."""
+"""Keep what ``auto`` stands for, found once for a machine and a cell graph, and predict what steps cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 from dglcell.perturbation.states import DENSE_SHARE, Execution
 
-# What ``strategy: auto`` and ``kernel: auto`` take: found once for a machine and a cell graph, the same ever after.
+# What ``strategy: auto`` and ``kernel: auto`` stand for is found once for a machine and a cell graph, and then kept.
 
 
 ATTENTIONS = ("blocks", "triton")
@@ -30,17 +30,17 @@ COMPILED_DENSE_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Autotuned:
-    """How the strains' graphs of a cell are computed.
+    """Describe how the strains' graphs of a cell are computed.
 
     Attributes:
-        strategy: what ``auto`` stands for.
-        dense_share: changed rows, as a share of N · B, from which ``difference`` makes states dense.
-        kernels: relation name → number of columns → kernel; the nearest number of columns counts.
-        differences: name of the type that strains' differences are in; the base's where None.
+        strategy: the strategy that ``auto`` stands for.
+        dense_share: share of all N · B rows; where more rows change, ``difference`` computes all of them.
+        kernels: relation name → number of columns → kernel; the entry with the nearest number of columns is used.
+        differences: name of the floating type of the strains' differences; None for the type of the base.
         compile: whether ``torch.compile`` joins the operations of layers.
-        attention: how GATv2 goes along edges, see ``ATTENTIONS``.
-        shares: whether predictions of strains with deletions in common compute these once, where ``strategy`` is not
-            ``difference``, which always does.
+        attention: how GATv2 attention is computed, one of ``ATTENTIONS``.
+        shares: whether predictions of strains that share deletions compute these once, where ``strategy`` is not
+        ``difference``, which always does.
     """
 
     strategy: str
@@ -53,38 +53,38 @@ class Autotuned:
 
     @classmethod
     def default(cls, device_type: str) -> Autotuned:
-        """Without calibration: on a GPU ``node_mask``, which never waits for the device."""
+        """Return the choice without calibration: on a GPU ``node_mask``, which never waits for the device."""
         return cls("difference" if device_type == "cpu" else "node_mask")
 
     def execution(self, *, recompute: bool) -> Execution:
-        """How rows are computed."""
+        """Return how rows are computed with this choice."""
         dtype = None if self.differences is None else getattr(torch, self.differences)
         return Execution(dtype, recompute, self.compile, self.dense_share)
 
     def for_layers(self, *, compiled: bool, half: bool) -> Autotuned:
-        """The same where layers are compiled or not, and differences are in half precision or not.
+        """Return this choice for layers that are compiled or not, with differences in half precision or not.
 
-        Rows of a list run uncompiled, so that lists stop earlier to be worth it where layers are compiled.
+        Listed rows run uncompiled, so that lists pay off less often where layers are compiled.
         """
         share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiled else self.dense_share
         return replace(self, compile=compiled, differences="bfloat16" if half else None, dense_share=share)
 
     def apply(self, cell: ResidentCell) -> None:
-        """Let ``kernel: auto`` of the cell's relations follow these autotuned."""
+        """Make ``kernel: auto`` of the cell's relations follow this choice."""
         for relation in cell.relations:
             cell[relation].preferred = dict(self.kernels.get("/".join(relation), {}))
             cell[relation].attention = self.attention
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain containers, for JSON."""
+        """Return the choice as plain containers, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], source: str) -> Autotuned:
-        """The reverse of ``to_dict``.
+        """Read the choice from what ``to_dict`` returned.
 
         Raises:
-            CheckpointError: ``content`` is something else.
+            CheckpointError: ``content`` has another form.
         """
         try:
             kernels = {name: {int(c): str(k) for c, k in by.items()} for name, by in content["kernels"].items()}
@@ -117,16 +117,16 @@ class Autotuned:
             ) from error
 
 
-# What a step costs under each strategy and kernel, predicted from sizes and from what a machine can do.
+# The time of a step under each strategy and kernel is predicted from sizes and from the rates of the machine.
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device does in a second.
+    """Hold how many bytes a device moves and how many operations it computes in a second.
 
     Attributes:
-        bytes: moved by a copy, reads and writes.
-        flops: of a matrix product, a multiplication and an addition each.
+        bytes: bytes that a copy moves in a second; reads and writes both count.
+        flops: operations of a matrix product in a second; a multiplication and an addition count as two.
     """
 
     bytes: float
@@ -138,7 +138,7 @@ PROBES = {"cpu": (64 << 20, 1024), "cuda": (1 << 30, 8192)}
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    """A copy and a matrix product; takes some ten milliseconds."""
+    """Measure a copy and a matrix product; this takes some ten milliseconds."""
     size, width = PROBES.get(device.type, PROBES["cpu"])
     data = torch.ones(size // dtype.itemsize, dtype=dtype, device=device)
     target, square = torch.empty_like(data), torch.ones(width, width, dtype=dtype, device=device)
@@ -168,7 +168,7 @@ CACHE_GAIN = 4.0
 
 
 def predict_product(kernel: str, relation: ResidentRelation, columns: int, itemsize: int, rates: Rates) -> float:
-    """Seconds of one product, to tell hopeless kernels from those worth timing."""
+    """Predict the seconds of one product, so that hopeless kernels need not be timed."""
     gathered = relation.num_edges * columns * itemsize
     if kernel == "dense":
         return 2.0 * relation.num_src * relation.num_dst * columns / rates.flops
@@ -180,12 +180,12 @@ def predict_product(kernel: str, relation: ResidentRelation, columns: int, items
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a relation's work in a layer differs from the wild type's.
+    """Hold how much of a relation's work in a layer differs from the wild type's.
 
     Attributes:
-        rows: changed (destination, strain) pairs, as a share of M · B.
-        edges: edges out of changed sources, as a share of E · B.
-        total_rows: M · B.
+        rows: (destination, strain) pairs that change, as a share of M · B.
+        edges: edges out of sources that change, as a share of E · B.
+        total_rows: the number of pairs, M · B.
     """
 
     rows: float
@@ -200,8 +200,8 @@ def survey(
 
     Args:
         cell: the cell.
-        layers: relations that each layer computes.
-        genotypes: B strains.
+        layers: the relations that each layer computes.
+        genotypes: the B strains.
     """
     keep = keep_masks(cell, genotypes)
     changed = {node_type: torch.zeros_like(mask) for node_type, mask in keep.items()}

@@ -1,6 +1,6 @@
-"""Kernels prove themselves: compared with the reference on real relations before `auto` times them, and remembered.
+"""Compare kernels with the reference on real relations before `auto` times them, and remember the outcome.
 
-On a GPU of a user's nothing is trusted that was only ever compiled. A kernel that differs or fails is dropped with a
+A kernel that was only ever compiled is not trusted on a user's GPU. A kernel that differs or fails is dropped with a
 warning, for all relations and for later runs on the same machine with the same versions.
 """
 
@@ -30,7 +30,7 @@ from dglcell.perturbation.sent import Kept, received, sent
 log = logging.getLogger("dglcell")
 
 MUST_PROVE = ("cuda",)
-"""Where kernels have to; those for CPUs are compared by tests on many of them."""
+"""Kernels have to prove themselves on these devices; those for CPUs are compared by tests on many CPUs."""
 
 COLUMNS, SAMPLES = 64, 8
 """Columns that the reference computes at once, as it needs memory for edges × columns; and how often it does."""
@@ -42,10 +42,10 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, to
 """Errors allowed, as shares of the largest number of a row, by the type of the rows."""
 
 STRAINS_THAT_ATTEND = 5
-"""In a comparison at most: more than a program has, and few, as blocks in float64 take long."""
+"""At most this many strains attend in a comparison: more than a program has, but few, as float64 takes long."""
 
 REDUCED = 4e-3
-"""The same of float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
+"""Error allowed for float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
 
 
 ATTENTION = "triton attention"
@@ -57,11 +57,11 @@ ErrorOf = Callable[[str, ResidentRelation, tuple[int, int], torch.dtype, torch.d
 
 @dataclass(frozen=True)
 class Proof:
-    """What was seen of a kernel on a machine.
+    """Record how a kernel's results on a machine compared with the reference.
 
     Attributes:
-        ok: whether all that it computed was right.
-        seen: the largest error, or what went wrong and where.
+        ok: whether all results were right.
+        seen: the largest error, or what failed and where.
     """
 
     ok: bool
@@ -69,7 +69,7 @@ class Proof:
 
 
 def this_machine(device: torch.device | str) -> dict[str, str]:
-    """What proofs hold for: the device's name, and the versions of what computes there."""
+    """Return what a proof holds for: the device's name, and the versions of the libraries that compute there."""
     device = torch.device(device)
     try:
         triton = importlib.metadata.version("triton")
@@ -80,13 +80,13 @@ def this_machine(device: torch.device | str) -> dict[str, str]:
 
 
 class Proofs:
-    """All proofs of a machine, kept in a file of the user's cache.
+    """Keep all proofs of a machine in a file of the user's cache.
 
     Args:
-        device: of the kernels.
+        device: the device that the kernels run on.
 
     Attributes:
-        known: kernel → what was seen.
+        known: kernel → its proof.
     """
 
     def __init__(self, device: torch.device | str) -> None:
@@ -105,7 +105,7 @@ class Proofs:
             return {}
 
     def add(self, kernel: str, proof: Proof) -> None:
-        """Remember at once: after some failures of a GPU nothing else can be done with it."""
+        """Record a proof and write it at once, as nothing can be done with a GPU after some failures."""
         self.known[kernel] = proof
         content = {"machine": self.machine, "kernels": {name: asdict(known) for name, known in self.known.items()}}
         try:
@@ -122,15 +122,17 @@ class Proofs:
         device: torch.device,
         error_of: ErrorOf | None = None,
     ) -> bool:
-        """Whether a kernel is right on a relation, found out now unless it was dropped before; a warning if it is not.
+        """Return whether a kernel is right on a relation; warn if it is not.
+
+        It is tested now unless it was dropped before.
 
         Args:
             kernel: one of ``KERNELS``.
-            relation: on the device.
-            columns: strains and columns of each, as in a step.
-            dtype: of the rows.
-            device: of the relation.
-            error_of: what is compared with the reference; products where None.
+            relation: the relation, on the device.
+            columns: number of strains, and number of columns of each, as in a step.
+            dtype: type of the rows.
+            device: the device of the relation.
+            error_of: function that compares with the reference; products are compared where it is None.
         """
         before = self.known.get(kernel)
         if before is not None and not before.ok:
@@ -162,7 +164,10 @@ class Proofs:
 def largest_error(
     kernel: str, relation: ResidentRelation, columns: tuple[int, int], dtype: torch.dtype, device: torch.device
 ) -> float:
-    """Of a kernel's products and gradients, as a share of a row's largest number; NaN where one is no number."""
+    """Return the largest error of a kernel's products and gradients, or NaN where a result is NaN.
+
+    Errors are shares of the largest number of a row.
+    """
     errors = [_of_product(kernel, relation, columns[0] * columns[1], dtype, device)]
     if kernel == "triton":
         errors.append(_of_masked(relation, columns, dtype, device))
@@ -183,7 +188,7 @@ def _of_product(
 def _of_masked(
     relation: ResidentRelation, columns: tuple[int, int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """The same of what strains send, with lost nodes."""
+    """Compute the products of what strains send, with lost nodes."""
     strains, width = columns
     sizes = relation.num_src, relation.num_dst
     source, target = (_random((n, strains), torch.float32, device) > LOST * 2 - 1 for n in sizes)
@@ -202,7 +207,7 @@ def _of_masked(
 
 
 def attention_error(heads: int) -> ErrorOf:
-    """That of GATv2 by Triton's loops against blocks in float64, with all gradients."""
+    """Return a function that compares GATv2 by Triton's loops with blocks in float64, including all gradients."""
 
     def error(
         kernel: str, relation: ResidentRelation, columns: tuple[int, int], dtype: torch.dtype, device: torch.device
@@ -235,7 +240,7 @@ def attention_error(heads: int) -> ErrorOf:
 
 
 def _keep(strains: int, relation: ResidentRelation, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which sources and destinations some strains keep; the base, which is one, keeps all."""
+    """Return which sources and destinations some strains keep; a single strain is the base and keeps all."""
     lost = LOST if strains > 1 else 0.0
     source, target = (
         _random((n, strains), torch.float32, device) >= 2 * lost - 1 for n in (relation.num_src, relation.num_dst)
@@ -244,13 +249,16 @@ def _keep(strains: int, relation: ResidentRelation, device: torch.device) -> tup
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Between -1 and 1; from no generator, whose state a calibration must not change."""
+    """Return numbers between -1 and 1, without a generator, whose state a calibration must not change."""
     numbers = torch.arange(torch.Size(shape).numel(), device=device, dtype=torch.float64)
     return (torch.sin(numbers * 12.9898) * 43758.5453).frac().to(dtype).view(shape)
 
 
 def _error(fast: Callable[..., Tensor], plain: Callable[..., Tensor], inputs: list[Tensor], upstream: Tensor) -> Tensor:
-    """Of results and gradients, in samples of columns, the first and the last among them; in float64."""
+    """Return the largest error of results and gradients, in float64.
+
+    Samples of columns are compared, the first and the last among them.
+    """
     found, width = _with_gradients(fast, inputs, upstream), upstream.shape[-1]
     step = max(1, COLUMNS * width // upstream[0].numel())
     worst = found[0].new_zeros((), dtype=torch.float64)
@@ -263,11 +271,11 @@ def _error(fast: Callable[..., Tensor], plain: Callable[..., Tensor], inputs: li
 
 
 def _row_error(found: Tensor, right: Tensor) -> Tensor:
-    """The largest error, as a share of the largest number of its row."""
+    """Return the largest error, as a share of the largest number of its row."""
     if right.dim() == 1:
         found, right = found.unsqueeze(0), right.unsqueeze(0)
     scale = right.abs().flatten(1).amax(1)
-    # Numbers of a row may happen to be small, all of them.
+    # All numbers of a row may happen to be small.
     scale = torch.maximum(scale, 0.1 * scale.mean()).view(-1, *(1,) * (right.dim() - 1))
     return ((found.double() - right).abs() / scale.clamp(min=torch.finfo(torch.float64).tiny)).max()
 

@@ -1,1 +1,1 @@
-"""The strategies: ways to aggregate over the perturbed graphs, equal to each other."""
+"""Provide the strategies: ways to aggregate over the perturbed graphs that give equal results."""

@@ -1,4 +1,6 @@
-"""Listed differences: only the (node, strain) pairs that differ from the base, all of them where that is cheaper."""
+"""Compute listed differences: only for (node, strain) pairs that differ from the base, or for all where that is
+cheaper.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ATTEND_SHARE = 0.25
 
 
 class _Lists(NodeMask):
-    """What both ways to list pairs have in common."""
+    """Implement what both ways to list pairs have in common."""
 
     def _aggregate_listed(
         self,
@@ -42,16 +44,16 @@ class _Lists(NodeMask):
         targets: RowIndex,
         most_edges: int | None = None,
     ) -> DifferenceStates:
-        """Sums or means for listed targets.
+        """Return sums or means for listed targets.
 
         Args:
-            relation: along whose edges.
-            states: of the sources, listed.
-            base_MH: sums of the base.
+            relation: the relation whose edges are followed.
+            states: the listed states of the sources.
+            base_MH: the sums of the base.
             reduce: ``sum`` or ``mean``.
-            sources: the pairs that send something else than the base.
-            targets: the pairs that receive something else.
-            most_edges: out of all sources, where sizes are not read from the device.
+            sources: the pairs that send something other than the base does.
+            targets: the pairs that receive something other than the base does.
+            most_edges: an upper bound of the edges out of all sources, where sizes are not read from the device.
         """
         sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
         sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets, most_edges)
@@ -67,12 +69,12 @@ class _Lists(NodeMask):
         return states.with_difference(base_MH, delta_KH, targets)
 
     def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
-        """[M, B] bool: which pairs an edge out of the sources leads to."""
+        """Return which pairs an edge out of the sources leads to, [M, B] bool."""
         return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
 
 
 class Difference(_Lists):
-    """``NodeMask`` with lists of the pairs that differ, as long as they are few.
+    """Do what ``NodeMask`` does with lists of the pairs that differ, as long as they are few.
 
     Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
     differ (``Execution.dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
@@ -91,7 +93,9 @@ class Difference(_Lists):
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``: a softmax changes as a whole, so that a touched pair attends anew."""
+        """See ``PerturbedCell.attend``; a softmax changes as a whole, so that the attention of a changed pair is
+        computed anew.
+        """
         assert isinstance(keys, DifferenceStates)
         assert isinstance(queries, DifferenceStates)
         base_MH = self.base_attention(relation, keys, queries, score)
@@ -119,12 +123,14 @@ class Difference(_Lists):
         return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
 
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
-        """The pairs that send something else than the base: those that differ, and the lost and weakened ones."""
+        """Return the pairs that send something other than the base: different, lost and weakened ones."""
         changed = self.kept[node_type].changed
         return changed if states.index is None else union([states.index, changed])
 
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
-        """The pairs that an edge out of the sources leads to, and the lost ones; none that the base lacks."""
+        """Return the pairs that an edge out of the sources leads to, and the lost ones, without those that the base
+        lacks.
+        """
         edges, kept = self.cell[relation], self.kept[relation[2]]
         reached_MB = kept.lost.mask_NB.clone()
         if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
@@ -143,10 +149,11 @@ class Difference(_Lists):
 
 
 class BoundedDifference(_Lists):
-    """``Difference`` where nothing waits for a GPU: only the first round is listed, and without gradients.
+    """Do what ``Difference`` does without waiting for a GPU: only the first round is listed, and only without
+    gradients.
 
-    How many pairs it changes is bounded on the host, by the degrees of the deleted genes. Lists are that long; what
-    stands behind the pairs that there are is never read.
+    How many pairs that round changes is bounded on the host by the degrees of the deleted genes. Lists have the length
+    of the bound, and what is behind the real pairs is never read.
     """
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
@@ -167,7 +174,7 @@ class BoundedDifference(_Lists):
 
 
 class _ListedSums(torch.autograd.Function):
-    """Sums of what listed sources send, for listed targets; in single precision at least."""
+    """Sum what listed sources send, for listed targets, in single precision at least."""
 
     @staticmethod
     def forward(

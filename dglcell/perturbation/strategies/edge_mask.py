@@ -1,4 +1,4 @@
-"""One weight per edge and strain, aggregated by a single g-SpMM with broadcasting."""
+"""Aggregate with one weight per edge and strain, by a single g-SpMM with broadcasting."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from dglcell.perturbation.states import States, WholeStates
 
 
 class EdgeMask:
-    """Masked weights [E, B, 1] in ``edata``, messages ``u_mul_e``: any edge of any strain can have its own weight.
+    """Aggregate with masked weights [E, B, 1], so that any edge of any strain can have a weight of its own.
+
+    The weights are in ``edata``, and messages are ``u_mul_e``.
 
     States are whole, C = 1 + B columns with the wild type first.
 
     Args:
         cell: the cell graph.
         kept: node type → which nodes the wild type and the strains keep.
-        perturbations: of single edges, with the wild type in front; optional.
+        perturbations: changes of single edges, with the wild type as the first strain; optional.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class EdgeMask:
 
     @property
     def num_strains(self) -> int:
-        """The number of strains, B."""
+        """Return the number of strains, B."""
         return next(iter(self.kept.values())).strains_NB.shape[1]
 
     def start(self, x_NH: Tensor) -> WholeStates:
@@ -94,7 +96,7 @@ class EdgeMask:
         return self.perturbations.relations.get(relation) if self.perturbations else None
 
     def _edge_data(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[E, C] bool surviving edges, and [E, C] their weights."""
+        """Return which edges survive, [E, C] bool, and their weights, [E, C]."""
         edges = self.cell[relation]
         source, destination = (self.kept[node_type].columns(torch.bool) for node_type in (relation[0], relation[2]))
         alive_EC = source[edges.src] & destination[edges.dst]

@@ -1,4 +1,4 @@
-"""The physically reduced graph of every strain by ``dgl.edge_subgraph``: slow, literal, the oracle."""
+"""Build the reduced graph of every strain by ``dgl.edge_subgraph``: slow and literal, the reference for tests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class EdgeSubgraph:
-    """One heterograph for the wild type and for each strain; lost nodes keep a row, their edges are gone.
+    """Hold one heterograph for the wild type and for each strain; lost nodes keep a row, but their edges are removed.
 
     States are whole, C = 1 + B columns with the wild type first.
 
     Args:
         cell: the cell graph.
         kept: node type → which nodes the wild type and the strains keep.
-        perturbations: of single edges, with the wild type in front; optional.
+        perturbations: changes of single edges, with the wild type as the first strain; optional.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EdgeSubgraph:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
     def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
-        """The graph of one strain, with its own edge weights."""
+        """Return the graph of one strain, with its own edge weights."""
         surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
         graph = import_dgl().edge_subgraph(wild_type, surviving, relabel_nodes=False)
         for relation, changes in self.perturbations.items():
@@ -57,7 +57,7 @@ class EdgeSubgraph:
         return graph
 
     def _surviving(self, relation: Relation, strain: int) -> Tensor:
-        """Positions of the edges that the strain has, ascending."""
+        """Return the positions of the edges that the strain has, ascending."""
         edges = self.cell[relation]
         alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
         if relation in self.perturbations:
@@ -72,7 +72,7 @@ class EdgeSubgraph:
         return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     def _strengths(self, node_type: str, states: WholeStates) -> Sequence[Tensor | None]:
-        """[N] strengths of the wild type and of every strain; None where all that is kept is whole."""
+        """Return the strengths of the wild type and of every strain, [N] each; None where no kept node is weakened."""
         kept = self.kept[node_type]
         if kept.strengths_NB is None:
             return [None] * (1 + self.num_strains)

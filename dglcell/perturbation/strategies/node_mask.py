@@ -1,4 +1,4 @@
-"""Dense differences: mask(u → v) = keep(u) · keep(v), so rows are masked around one plain product per relation."""
+"""Compute dense differences: mask(u → v) = keep(u) · keep(v), with one plain product per relation."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FEWER = 2
 
 
 class NodeMask:
-    """Differences of all (node, strain) pairs, with all strains side by side as columns.
+    """Compute the differences of all (node, strain) pairs, with all strains side by side as columns.
 
-    No size depends on the genotypes, so that nothing waits for a GPU.
+    No size depends on the genotypes, so that the host never waits for a GPU.
 
     Args:
         cell: the cell graph.
         kept: node type → which nodes the base and the strains keep.
-        kernel: of sparse products.
+        kernel: the kernel of sparse products.
         execution: how rows are computed.
         kept_pass: the base's tensors of earlier batches, in evaluation.
     """
@@ -48,7 +48,7 @@ class NodeMask:
 
     @property
     def num_strains(self) -> int:
-        """The number of strains, B."""
+        """Return the number of strains, B."""
         return next(iter(self.kept.values())).strains_NB.shape[1]
 
     def start(self, x_NH: Tensor) -> DifferenceStates:
@@ -60,12 +60,12 @@ class NodeMask:
         return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
 
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> DifferenceStates:
-        """See ``PerturbedCell.aggregate_along``: one product for all relations that have the same kernel."""
+        """See ``PerturbedCell.aggregate_along``; one product computes all relations with the same kernel."""
         assert isinstance(states, DifferenceStates)
         by_kernel: dict[object, list[Relation]] = {}
         for relation in relations:
             preferred = self.cell[relation].preferred
-            # Dense matrices of all relations may not fit.
+            # The dense matrices of all relations together may not fit.
             alone = relation if "dense" in (self.kernel, *preferred.values()) else None
             by_kernel.setdefault((alone, *sorted(preferred.items())), []).append(relation)
         parts: dict[Relation, DifferenceStates] = {}
@@ -77,7 +77,7 @@ class NodeMask:
         return stacked([parts[relation] for relation in relations])
 
     def _aggregate_united(self, relations: list[Relation], states: DifferenceStates, reduce: str) -> DifferenceStates:
-        """[R, M, …] received along relations by one product."""
+        """Return [R, M, …] what nodes receive along relations that are computed by one product."""
         united, number = self.cell.unite(relations), len(relations)
         if united[2] not in self.kept:
             self.kept[united[2]] = self.kept[relations[0][2]].times(number)
@@ -88,7 +88,7 @@ class NodeMask:
     def dense_differences(
         self, relation: Relation, states: DifferenceStates, base_MH: Tensor, reduce: str
     ) -> tuple[Tensor, Tensor]:
-        """[M, H] sums or means of the base, and [M, B, H] by how much those of all strains differ.
+        """Return the base's sums or means, [M, H], and by how much those of all strains differ, [M, B, H].
 
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
@@ -108,14 +108,14 @@ class NodeMask:
         return base_MH, self._received(kept, base_MH, sums_MBH)
 
     def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
-        """The lost sources by strain where no state differs yet and they are few; else None."""
+        """Return the lost sources by strain, where no state differs yet and they are few; else None."""
         slots = self.kept[relation[0]].slots
         if states.delta is not None or slots is None or not 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
             return None
         return slots
 
     def _summed_differences(self, relation: Relation, states: DifferenceStates) -> Tensor:
-        """[M, B, H] sums of what the sources send in another way than the base's do."""
+        """Return the sums over in-edges of how much what sources send differs from the base, [M, B, H]."""
         edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
         if slots is not None:
             return sums_by_slot(edges, source, states.base_NH, slots, states.delta_dtype, self.kernel)
@@ -123,7 +123,7 @@ class NodeMask:
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
 
     def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
-        """[M, B, H] as ``dense_differences`` of sums, without a tensor of what is sent."""
+        """Return the differences of ``dense_differences`` for sums, [M, B, H], without a tensor of what is sent."""
         source, destination = self.kept[relation[0]], self.kept[relation[2]]
         return masked_spmm(
             self.cell[relation],
@@ -136,7 +136,7 @@ class NodeMask:
         )
 
     def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
-        """[M, H] sums over the edges that the base keeps."""
+        """Return the sums over the edges that the base keeps, [M, H]."""
         edges, source, destination = self.cell[relation], self.kept[relation[0]], self.kept[relation[2]]
 
         def product() -> Tensor:
@@ -146,13 +146,14 @@ class NodeMask:
         return product() if self.kept_pass is None else self.kept_pass.once(product)
 
     def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[M, 1] and [M, B] weights of surviving in-edges of the base and of every strain, 1 where there is none.
+        """Return the weights of surviving in-edges of the base, [M, 1], and of every strain, [M, B]; 1 where there is
+        none.
 
-        An edge weighs as much as the strength of its source, so that edges are counted where nothing is weakened.
+        An edge weighs as much as the strength of its source; edges are counted where nothing is weakened.
         """
         if relation not in self._degrees:
             edges, kept = self.cell[relation], self.kept[relation[0]]
-            # Exact in float32 up to 16 million edges into one node.
+            # Counts are exact in float32 up to 16 million edges into one node.
             exact = torch.promote_types(dtype, torch.float32)
             counts = (
                 spmm(edges, weights, weighted=False, kernel=self.kernel)
@@ -171,7 +172,7 @@ class NodeMask:
     def base_attention(
         self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
     ) -> Tensor:
-        """[M, H] attention over the edges that the base keeps."""
+        """Return the attention over the edges that the base keeps, [M, H]."""
         ends = self.kept[relation[0]].base_N1, self.kept[relation[2]].base_N1
 
         def attention() -> Tensor:
@@ -183,7 +184,7 @@ class NodeMask:
     def dense_attention(
         self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
     ) -> Tensor:
-        """[M, B, H] by how much the attention of all strains differs, in the type of differences."""
+        """Return by how much the attention of all strains differs, [M, B, H], in the type of differences."""
         source, destination = self.kept[relation[0]], self.kept[relation[2]]
         delta_MBH = attend_differences(
             self.cell[relation],
@@ -195,11 +196,11 @@ class NodeMask:
             self.kernel,
             source.log_strengths,
         )
-        # Before the first round neither keys nor queries differ, and nothing but the states says which type it is.
+        # Before the first round neither keys nor queries differ, so that only the states tell the type.
         return delta_MBH.to(keys.delta_dtype)
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
-        """[N, B, H] see ``sent``; once for all relations out of a node type."""
+        """Return what ``sent`` gives, [N, B, H], computed once for all relations out of a node type."""
         known = self._sent.get(node_type)
         if known is None or known[0] is not states:
             delta = None if states.delta is None else states.dense()
