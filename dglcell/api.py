@@ -207,7 +207,7 @@ def _read_strains(
 
     given: Any = strains
     if isinstance(given, pd.DataFrame):
-        return given, frame_genotypes(given, _gene_columns(given, trained_on))
+        return given, list_genotypes(frame_genotypes(given, _gene_columns(given, trained_on)))
     genotypes = given.genotypes if isinstance(given, Strains) else list_genotypes(given)
     width = max(map(len, genotypes), default=1)
     cells = [genes + [""] * (width - len(genes)) for genes in genotypes]

@@ -1,4 +1,4 @@
-"""Check single values in a configuration: by rules for all values, and by rules that the type of a key has.
+"""Check single values, above all those of a configuration: by rules for all, and by those of a key's type.
 
 A type has its rules as functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. Rules *between* keys are in
 the methods ``validate`` of their dataclasses.
@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dglcell.errors import ConfigError, did_you_mean
 
 LARGEST_INTEGER = 2**31 - 1
@@ -23,6 +26,12 @@ MOST_WORKERS = 4_096
 
 LONGEST_NAME = 255
 """File systems allow at most so many bytes in a file's name."""
+
+LEAST_STRENGTH = 1e-6
+"""A target that is not deleted has at least this strength: means divide by it, and less is no measurement."""
+
+A_STRENGTH = f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards"
+"""Messages say this of what they expect."""
 
 AUTO = "auto"
 """This stands in place of a number that is found by measuring."""
@@ -43,6 +52,12 @@ HIDDEN = "***"
 def shown(key: str, value: object) -> object:
     """Return the value of a key as messages may show it."""
     return HIDDEN if key.startswith("slurm.environment") else value
+
+
+def no_strengths(values: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Return which numbers are no strengths of a target."""
+    # The limit is that of single precision, in which tables keep strengths.
+    return ~(np.isfinite(values) & ((values == 0) | (values >= np.float32(LEAST_STRENGTH))))
 
 
 def check_values(value: Any, key: str = "") -> None:

@@ -18,8 +18,6 @@ class StrainNumbers(NamedTuple):
 
     It is a tuple because loaders pin the tensors of tuples and Lightning converts them.
 
-    A tuple, because loaders pin and Lightning converts the tensors of tuples.
-
     Attributes:
         strains: [B] int64.
         num_genes: P.

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
-from dglcell.data.strains import Strains
+from dglcell.data.strains import CONDITION, Strains
 from dglcell.errors import DataError
 
 # How strains are divided into parts: at random, or by query pair.
@@ -90,6 +90,22 @@ def gene_set_keys(table: Strains) -> Keys:
     return sums[table.offsets[1:]] - sums[table.offsets[:-1]]
 
 
+def strain_keys(table: Strains) -> Keys:
+    """Return a key of each strain, [S], equal where genes, their strengths and all conditions are.
+
+    They are keys of gene sets where strains have neither strengths nor conditions.
+    """
+    keys = gene_set_keys(table)
+    if table.strengths is not None:
+        sums = np.zeros(len(table.targets) + 1, np.uint64)
+        amounts = table.strengths.astype("<f4").view("<u4").astype(np.uint64)
+        np.cumsum(shuffled(gene_keys(table.names)[table.targets] ^ amounts, 0), out=sums[1:])
+        keys = keys + sums[table.offsets[1:]] - sums[table.offsets[:-1]]
+    for name, values in table.of_kind(CONDITION).items():
+        keys = shuffled(keys ^ gene_keys([name])[0], 0) + values.astype("<f4").view("<u4").astype(np.uint64)
+    return keys
+
+
 def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
     """Return the strains with a query pair, ascending, and a key of each one's pair.
 
@@ -103,7 +119,7 @@ def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
 
 
 def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
-    """Divide at random; strains with the same gene set share a part.
+    """Divide at random; strains with the same genes, strengths and conditions share a part.
 
     Args:
         table: the strains.
@@ -112,7 +128,7 @@ def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> P
         by_deletions: meet the shares among the strains of each number of deletions.
     """
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
-    return bins.parts_of(fill_levels(shuffled(gene_set_keys(table), seed), level, bins.shares))
+    return bins.parts_of(fill_levels(shuffled(strain_keys(table), seed), level, bins.shares))
 
 
 def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:
@@ -145,7 +161,7 @@ def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletio
         parts[table.num_deletions <= all_train] = TRAIN
         few &= table.num_deletions > all_train
     level = table.num_deletions[few] if by_deletions else np.zeros(int(few.sum()), np.int64)
-    parts[few] = bins.parts_of(fill_levels(shuffled(gene_set_keys(table)[few], seed), level, bins.shares))
+    parts[few] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[few], seed), level, bins.shares))
     return parts
 
 
@@ -242,14 +258,14 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     phenotypes. This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
     its own draws are read from its files (`split_file`).
 
-    Strains with the same gene set share a part, and count as one that has all their phenotypes.
+    Strains with the same genes, strengths and conditions share a part, and count as one that has all their phenotypes.
 
     Args:
         table: the strains.
         bins: the bins that the strains are dealt into.
         seed: seed of the shuffle.
     """
-    order = shuffled(gene_set_keys(table), seed)
+    order = shuffled(strain_keys(table), seed)
     _, first, group = np.unique(order, return_index=True, return_inverse=True)
     keys, stratum_of = _strata(table, first, group)
     quotas = _quotas(np.bincount(stratum_of, minlength=keys.shape[1]), keys, bins.shares)
@@ -413,7 +429,7 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
     parts[(hits > 0) & ((hits == table.num_deletions) | (rule == "any"))] = TEST
     rest = hits == 0
     level = table.num_deletions[rest] if by_deletions else np.zeros(int(rest.sum()), np.int64)
-    parts[rest] = bins.parts_of(fill_levels(shuffled(gene_set_keys(table)[rest], seed), level, bins.shares))
+    parts[rest] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[rest], seed), level, bins.shares))
     return parts
 
 

@@ -33,11 +33,11 @@ from dglcell.data.partition import (
     deletions_parts,
     gene_disjoint_parts,
     gene_fold_parts,
-    gene_set_keys,
     held_out_gene_parts,
     pair_disjoint_parts,
     random_parts,
     shuffled,
+    strain_keys,
     stratified_parts,
 )
 from dglcell.data.strains import Strains
@@ -213,7 +213,7 @@ def subset_parts(
             expected=f"at most {int(eligible.sum()):,} strains" + ("" if genes is None else " with a listed gene"),
             do="lower the size of the subset, or list more genes",
         )
-    order = shuffled(gene_set_keys(table), seed)
+    order = shuffled(strain_keys(table), seed)
     members = [np.flatnonzero(eligible & (parts == part)) for part in range(len(PARTS))]
     kept = np.full_like(parts, UNUSED)
     for strains, quota in zip(members, _proportional([len(m) for m in members], size), strict=True):

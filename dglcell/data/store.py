@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.strains import (
+    CONDITION,
     COUNTS,
     MEASURED,
     PHENOTYPE,
+    STRENGTHS,
     TARGETS,
     Column,
     Provenance,
@@ -38,7 +40,7 @@ from dglcell.graph.vocabulary import Vocabulary
 # ======== ===========================================================================================
 # counts   uint8, number of targets of each strain; a single one where all strains of the value have as many
 # genes    uint16 (uint32 from 65,536 names on), targets strain after strain, in the order of the source
-# others   float32, little-endian
+# others   float32, little-endian: strengths of targets, where some are not deleted, and columns of strains
 # meta     JSON
 # ======== ===========================================================================================
 #
@@ -58,8 +60,8 @@ class StoreMeta:
     """Describe everything in a store but its columns.
 
     Attributes:
-        columns: what each column is, and the sha256 of its bytes: numbers of targets, targets, phenotypes, and what
-            belongs to these.
+        columns: what each column is, and the sha256 of its bytes: numbers of targets, targets, their strengths where
+            some are not deleted, phenotypes, what belongs to these, and conditions.
         values: number of strains in each value of a column.
         deletions: targets of all strains together.
         names: the gene vocabulary, sorted.
@@ -96,7 +98,17 @@ class StoreMeta:
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of the columns of a kind."""
-        return tuple(label[1] for label, _ in self.columns if label[0] == kind and label not in (COUNTS, TARGETS))
+        return tuple(label[1] for label, _ in self.columns if label[0] == kind and len(label) > 1)
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """Return the conditions: name → categories, none where values are numbers."""
+        return {label[1]: label[2:] for label, _ in self.columns if label[0] == CONDITION}
+
+    @property
+    def has_strengths(self) -> bool:
+        """Return whether some targets are not deleted but weakened."""
+        return any(label == STRENGTHS for label, _ in self.columns)
 
     @property
     def phenotypes(self) -> tuple[str, ...]:
@@ -261,18 +273,21 @@ class Store:
         """
         meta = self.meta
         labels = [label for label, _ in meta.columns]
-        wanted = [labels.index(label) for label in (COUNTS, TARGETS, *self._wanted(phenotypes))]
+        first = [label for label in (COUNTS, TARGETS, STRENGTHS) if label in labels]
+        wanted = [labels.index(label) for label in (*first, *self._wanted(phenotypes))]
         environment = open_environment(self.path)
         if self._read_meta(environment).sha256 != self.sha256:
             raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
         threads = min(len(wanted), os.cpu_count() or 1)
         with environment.begin(buffers=True) as transaction, ThreadPoolExecutor(threads) as pool:
             counts, targets, *columns = pool.map(partial(self._column, transaction), wanted)
+        strengths = columns.pop(0) if meta.has_strengths else None
         offsets = np.zeros(meta.strains + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
-        found = {Column(*labels[number]): values for number, values in zip(wanted[2:], columns, strict=True)}
+        of = [Column.of_label(labels[number]) for number in wanted[len(first) :]]
+        found = dict(zip(of, columns, strict=True))
         units = {column.name: meta.units[column.name] for column in found if column.kind == PHENOTYPE}
-        return Strains(meta.names, targets, offsets, found, units, meta.provenance)
+        return Strains(meta.names, targets, offsets, found, units, meta.provenance, strengths)
 
     def verify(self) -> None:
         """Check the vocabulary, and each column by its hash.
@@ -297,7 +312,8 @@ class Store:
         stored = np.dtype(np.uint8 if label == COUNTS else "<f4")
         if label == TARGETS:
             stored = target_dtype(len(meta.names))
-        size = meta.deletions if label == TARGETS else meta.strains
+        of_targets = label in (TARGETS, STRENGTHS)
+        size = meta.deletions if of_targets else meta.strains
         column = np.empty(size, np.int32 if label == TARGETS else stored)
         for value, strains in enumerate(meta.values):
             try:
@@ -311,7 +327,7 @@ class Store:
             found = np.frombuffer(content, stored)
             if label == COUNTS and len(found) == 1:
                 found = np.broadcast_to(found, strains)
-            if at + len(found) > size or (label != TARGETS and len(found) != strains):
+            if at + len(found) > size or (not of_targets and len(found) != strains):
                 break
             column[at : at + len(found)] = found
             digest.update(column[at : at + strains].data if label == COUNTS else content)
@@ -352,8 +368,9 @@ class Store:
                 expected=f"some of {', '.join(self.meta.phenotypes)}",
                 do="name phenotypes as `dglcell data stats` prints them",
             )
-        there = {label for label, _ in self.meta.columns}
-        return [(kind, name) for kind in MEASURED for name in wanted if (kind, name) in there]
+        there = [label for label, _ in self.meta.columns]
+        measured = [(kind, name) for kind in MEASURED for name in wanted if (kind, name) in there]
+        return [*measured, *(label for label in there if label[0] == CONDITION)]
 
 
 def verify_store(path: Path) -> tuple[Store, bool]:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 import dglcell
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
 from dglcell.data.strains import (
-    MEASURED,
+    CONDITION,
     P_VALUE,
     PHENOTYPE,
     REPLICATES,
     SD,
+    STORED,
     Column,
     ContentHash,
     Strains,
@@ -80,7 +81,7 @@ def _check_genotypes(
 
 
 def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, NDArray[np.float32]]:
-    """Return the columns as they are stored, in their order."""
+    """Return the columns as they are stored, in their order; conditions have been checked with their source."""
     if set(strains.columns) != set(columns):
         raise DataError(
             "the label columns differ from those of the store",
@@ -96,13 +97,17 @@ def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, 
 
 
 def _named(columns: Iterable[Column]) -> str:
-    return ", ".join(f"{kind} of {name}" for kind, name in columns)
+    return ", ".join(f"{column.kind} of {column.name}" for column in columns)
 
 
 def _check_labels(columns: Mapping[Column, NDArray[np.float32]], rows_before: int) -> None:
-    for (kind, name), values in columns.items():
+    for (kind, name, categories), values in columns.items():
         wrong, expected = np.isinf(values), "a finite number, or nothing where it was not measured"
-        if kind == P_VALUE:
+        if kind == CONDITION:
+            wrong, expected = ~np.isfinite(values), "a finite number for every strain"
+            if categories:
+                wrong, expected = ~np.isin(values, np.arange(len(categories))), "the number of a category"
+        elif kind == P_VALUE:
             wrong, expected = (values < 0) | (values > 1), "a number from 0 to 1, or nothing"
         elif kind == SD:
             wrong, expected = wrong | (values < 0), "a finite number, 0 or more, or nothing"
@@ -135,10 +140,11 @@ class StoreWriter:
 
     Args:
         path: directory of the store to be.
-        head: names, columns, units and provenance of all pieces; its own strains are not written.
+        head: names, columns, units and provenance of all pieces, and whether they have strengths; its own strains are
+            not written.
         command: the command that builds the store, for the record.
         overwrite: replace the store at ``path``.
-        allow_empty: accept strains without a deletion (the wild type).
+        allow_empty: accept strains without a deletion (the wild type), as is always done where strains have conditions.
 
     Raises:
         DataError: ``path`` exists, or no phenotype is named, or (at the end) no strain was written.
@@ -153,7 +159,8 @@ class StoreWriter:
         self._vocabulary = Vocabulary.of(head.names)
         self._columns = _stored_columns(head)
         self._units = {name: head.units.get(name, "") for name in head.phenotypes}
-        self._hash = ContentHash(self._vocabulary, self._columns, self._units)
+        self._has_strengths = head.strengths is not None
+        self._hash = ContentHash(self._vocabulary, self._columns, self._units, with_strengths=self._has_strengths)
         self._pending: list[Strains] = []
         self._values: list[int] = []
         self._strains = self._deletions = 0
@@ -185,7 +192,7 @@ class StoreWriter:
         """
         for start in range(0, len(strains), VALUE_STRAINS):
             piece = self._checked(strains.slice(start, min(start + VALUE_STRAINS, len(strains))))
-            self._hash.update(piece.num_deletions, piece.targets, piece.columns)
+            self._hash.update(piece)
             self._strains += len(piece)
             self._pending.append(piece)
             if sum(map(len, self._pending)) >= VALUE_STRAINS:
@@ -200,11 +207,18 @@ class StoreWriter:
                 f"gene '{missing}' is not among the names of the store", do="give the writer the names of all pieces"
             )
         counts = strains.num_deletions
-        _check_genotypes(counts, targets.astype(np.int64), self._vocabulary, self._strains, self._allow_empty)
+        # The wild type under several conditions is several strains.
+        may_be_empty = self._allow_empty or bool(self._head.conditions)
+        _check_genotypes(counts, targets.astype(np.int64), self._vocabulary, self._strains, may_be_empty)
         columns = _label_columns(strains, self._columns)
         _check_labels(columns, self._strains)
+        if strains.strengths is not None and not self._has_strengths:
+            raise DataError("strains with strengths follow strains without them", do="give all pieces strengths")
         return strains.with_(
-            names=self._vocabulary.names, targets=targets.astype(target_dtype(len(self._vocabulary))), columns=columns
+            names=self._vocabulary.names,
+            targets=targets.astype(target_dtype(len(self._vocabulary))),
+            columns=columns,
+            strengths=strains.left() if self._has_strengths else None,
         )
 
     def _write(self) -> None:
@@ -214,7 +228,8 @@ class StoreWriter:
         counts = strains.num_deletions.astype(np.uint8)
         if (counts == counts[0]).all():
             counts = counts[:1]
-        for number, values in enumerate((counts, strains.targets, *strains.columns.values())):
+        strengths = () if strains.strengths is None else (strains.strengths.astype("<f4", copy=False),)
+        for number, values in enumerate((counts, strains.targets, *strengths, *strains.columns.values())):
             self._file.append(value_key(len(self._values), number), values.tobytes())
         self._values.append(len(strains))
         self._deletions += len(strains.targets)
@@ -296,7 +311,7 @@ def _stored_columns(head: Strains) -> list[Column]:
                 got=", ".join(stray),
                 expected=f"some of {', '.join(head.phenotypes)}",
             )
-    return [Column(kind, name) for kind in MEASURED for name in head.of_kind(kind)]
+    return [column for kind in STORED for column in head.columns if column.kind == kind]
 
 
 SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
-from dglcell.errors import DataError, import_optional
+from dglcell.errors import DataError, GenotypeError, import_optional, listing
 from dglcell.files.atomic import canonical_hash
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -32,8 +33,15 @@ Array = Any
 """An array of numpy, or a tensor of torch."""
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
+CONDITION, SEEN = "condition", "seen"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
-"""Kinds of columns that a store keeps, in its order; float32, and NaN where nothing was measured."""
+"""Kinds of columns that hold measurements: float32, and NaN where nothing was measured."""
+
+STORED = (*MEASURED, CONDITION)
+"""Kinds of columns that a store keeps, in its order; all are float32."""
+
+MEDIUM = "medium"
+"""The condition of this name is the growth medium, which a cell graph may know by its exchange reactions."""
 
 PREFIXES = {P_VALUE: "p"}
 """Prefixes of names of columns in annotated data, where the prefix is not the kind."""
@@ -41,21 +49,35 @@ PREFIXES = {P_VALUE: "p"}
 PIECE = 2**20
 """Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
 
-COUNTS, TARGETS = ("counts",), ("genes",)
-"""Hashes and stores give these names to what is no column: numbers of targets, and targets."""
+COUNTS, TARGETS, STRENGTHS = ("counts",), ("genes",), ("strengths",)
+"""Hashes and stores give these labels to what is no column: numbers of targets, targets, and their strengths."""
 
 
 class Column(NamedTuple):
     """Identify a column of strains.
 
     Attributes:
-        kind: one of ``MEASURED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
-            the same two strains were crossed, so that equal numbers are one measurement listed twice.
-        name: the phenotype that it is, or belongs to.
+        kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
+            the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
+            [S, C], the conditions as a model sees them (`Strains.with_conditions`).
+        name: the phenotype that it is, or belongs to; or the condition.
+        categories: names that the values of a condition are indices of; none where they are numbers.
     """
 
     kind: str
     name: str = ""
+    categories: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> tuple[str, ...]:
+        """Return the parts of this identity one after the other, as hashes and stores have them."""
+        return (self.kind, self.name, *self.categories)
+
+    @classmethod
+    def of_label(cls, label: Sequence[str]) -> Column:
+        """Return the column with this label."""
+        kind, name, *categories = label
+        return cls(kind, name, tuple(categories))
 
 
 def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
@@ -65,6 +87,34 @@ def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
         kinds: kind → name → [S] values.
     """
     return {Column(kind, name): values for kind in MEASURED for name, values in kinds.get(kind, {}).items()}
+
+
+def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
+    """Return columns of conditions from their values, in the order of their names.
+
+    Args:
+        conditions: name → [S] numbers, or texts, whose distinct values become categories.
+
+    Raises:
+        DataError: a number is not finite, or a text is empty.
+    """
+    columns = {}
+    for name, given in sorted(conditions.items()):
+        values, categories = np.asarray(given), tuple[str, ...]()
+        if values.dtype.kind not in "biuf":
+            found, values = np.unique(values.astype(str), return_inverse=True)
+            check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
+        values = values.astype(np.float32)
+        if not np.isfinite(values).all():
+            number = int(np.argmin(np.isfinite(values)))
+            raise DataError(
+                f"strain {number}: condition '{name}' is not a finite number",
+                got=float(values[number]),
+                expected="a number for every strain, or a text for every strain",
+                do="give the condition of every strain, or leave such strains out",
+            )
+        columns[Column(CONDITION, name, categories)] = values
+    return columns
 
 
 @dataclass(frozen=True)
@@ -121,7 +171,7 @@ class Strains:
     """Hold S strains: what each one changes, and what is known of it.
 
     Targets of a strain keep the order of the source: query genes first, array gene last. Arrays are numpy's; `to`
-    gives the same record in tensors.
+    gives the same record in tensors. Conditions of strains, such as a growth medium or a temperature, are columns.
 
     >>> import dglcell
     >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
@@ -131,10 +181,12 @@ class Strains:
         names: distinct names of the nodes that targets are indices of, any order.
         targets: [P] integers, indices into ``names``, concatenated strain by strain; in a batch there may be fillers
             of −1 behind them.
-        offsets: [S + 1] int64; strain s deletes ``targets[offsets[s]:offsets[s + 1]]``.
+        offsets: [S + 1] int64; strain s changes ``targets[offsets[s]:offsets[s + 1]]``.
         columns: what a column is → [S] its values.
         units: phenotype → unit (``""`` if dimensionless).
         provenance: where the strains came from.
+        strengths: [P] float32, what is left of each target: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild
+            type, more where it is overexpressed. None where all are deleted.
 
     Raises:
         DataError: the columns do not fit together, or a name cannot be used.
@@ -146,6 +198,7 @@ class Strains:
     columns: Mapping[Column, Array] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     provenance: Provenance = field(default_factory=lambda: Provenance("python"))
+    strengths: Array | None = None
 
     def __post_init__(self) -> None:
         check_names("gene", tuple(self.names))
@@ -169,6 +222,8 @@ class Strains:
                 raise DataError(
                     f"strains: column '{column.name}' has the wrong length", got=len(values), expected=len(self)
                 )
+        if self.strengths is not None:
+            check_strengths(self.strengths, self.targets, self.offsets, self.names)
 
     @classmethod
     def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]]) -> Self:
@@ -186,10 +241,11 @@ class Strains:
     @classmethod
     def from_names(
         cls,
-        strains: Iterable[Sequence[str]],
+        strains: Iterable[Sequence[str] | Mapping[str, float]],
         cell: CellGraph | None = None,
         *,
         phenotypes: Mapping[str, ArrayLike] | None = None,
+        conditions: Mapping[str, ArrayLike] | None = None,
         units: Mapping[str, str] | None = None,
     ) -> Self:
         """Make strains from lists of gene names.
@@ -198,18 +254,27 @@ class Strains:
         >>> strains = Strains.from_names([["b0008", "b2464"], ["b0727"]], phenotypes={"fitness": [0.1, 0.9]})
         >>> strains.num_deletions.tolist()
         [2, 1]
+        >>> Strains.from_names([{"b0008": 0.3}, ["b0727"]]).strengths.tolist()
+        [0.30000001192092896, 0.0]
 
         Args:
-            strains: the deleted genes of each.
+            strains: the deleted genes of each; or gene → strength, as in ``strengths`` of the record.
             cell: whose genes they have to be, under any name that it knows; not checked where None.
             phenotypes: name → a number for each strain, NaN where not measured.
+            conditions: name → a number or a text for each strain; the one of the name ``medium`` is its growth medium.
             units: phenotype → unit.
 
         Raises:
-            GenotypeError: the cell lacks a gene.
-            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one.
+            GenotypeError: the cell lacks a gene, or a strength is no amount.
+            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one; or a condition
+                is missing.
         """
-        genotypes = list_genotypes(strains)
+        listed = list(strains)
+        genotypes = list_genotypes(listed)
+        strengths = None
+        if any(isinstance(strain, Mapping) for strain in listed):
+            left = (strain.values() if isinstance(strain, Mapping) else [0.0] * len(strain) for strain in listed)
+            strengths = np.fromiter(chain.from_iterable(left), np.float32)
         if cell is not None:
             genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
             for number, genes in enumerate(genotypes):
@@ -221,7 +286,8 @@ class Strains:
                 number = int(np.flatnonzero(np.isinf(values))[0])
                 raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
         made = cls.from_indices(vocabulary.names, [[vocabulary.index(gene) for gene in genes] for genes in genotypes])
-        return replace(made, columns=columns_of(phenotype=labels), units=dict(units or {}))
+        columns = {**columns_of(phenotype=labels), **condition_columns(conditions or {})}
+        return replace(made, columns=columns, units=dict(units or {}), strengths=strengths)
 
     @classmethod
     def from_dataframe(
@@ -231,6 +297,7 @@ class Strains:
         *,
         genes: Sequence[str] | None = None,
         phenotypes: Sequence[str] = (),
+        conditions: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> Self:
         """Make strains from the rows of a DataFrame.
@@ -246,18 +313,20 @@ class Strains:
             cell: whose genes they have to be; not checked where None.
             genes: its gene columns, as `frame_genotypes` has them.
             phenotypes: its columns of numbers.
+            conditions: its columns of conditions.
             units: phenotype → unit.
 
         Raises:
             DataError: a column is not there, or holds no numbers.
-            GenotypeError: there is no gene column, or the cell lacks a gene.
+            GenotypeError: there is no gene column, the cell lacks a gene, or a strength is no amount.
         """
-        check_columns([str(name) for name in frame.columns], phenotypes)
+        check_columns([str(name) for name in frame.columns], [*phenotypes, *conditions])
         try:
             columns = {name: frame[name].to_numpy(dtype=np.float32) for name in phenotypes}
         except (TypeError, ValueError) as error:
             raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
-        return cls.from_names(frame_genotypes(frame, genes), cell, phenotypes=columns, units=units)
+        given = {name: frame[name].to_numpy() for name in conditions}
+        return cls.from_names(frame_genotypes(frame, genes), cell, phenotypes=columns, conditions=given, units=units)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -327,10 +396,11 @@ class Strains:
 
     @cached_property
     def design(self) -> sparse.csr_matrix:
-        """Return a sparse matrix, [S, N], that is 1 where the strain deletes the gene."""
+        """Return a sparse matrix, [S, N], that says how much of the gene the strain lacks, 1 where it is deleted."""
         from scipy import sparse
 
-        values, shape = np.ones(len(self.targets)), (len(self), len(self.names))
+        values = np.ones(len(self.targets)) if self.strengths is None else 1.0 - self.strengths
+        shape = (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 
     def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -361,7 +431,52 @@ class Strains:
         """Return what the strains do to a cell graph, as integers; the record has to be in tensors."""
         from dglcell.perturbation.genotype import GenotypeBatch
 
-        return GenotypeBatch(self.targets.long(), self.offsets, self.max_deletions)
+        seen = self.columns.get(Column(SEEN))
+        return GenotypeBatch(
+            self.targets.long(), self.offsets, self.max_deletions, strengths=self.strengths, conditions=seen
+        )
+
+    # Conditions.
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """Return the conditions: name → categories, none where values are numbers."""
+        return {column.name: column.categories for column in self.columns if column.kind == CONDITION}
+
+    def with_conditions(self, seen: Mapping[str, Sequence[str]]) -> Self:
+        """Return the record with a column ``SEEN``, the conditions that a model sees, in its order.
+
+        Args:
+            seen: name → categories, none where values are numbers.
+
+        Raises:
+            DataError: strains do not have such a condition, or a category of it that the model does not know.
+        """
+        if not seen:
+            return self
+        known = {column.name: (column, values) for column, values in self.columns.items() if column.kind == CONDITION}
+        found = []
+        for name, categories in seen.items():
+            if name not in known or bool(categories) != bool(known[name][0].categories):
+                kind = "texts" if categories else "numbers"
+                raise DataError(
+                    f"strains lack the condition '{name}', which the model sees",
+                    got=listing(self.conditions) if known else "strains without conditions",
+                    expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
+                )
+            column, values = known[name]
+            unknown = [column.categories[i] for i in np.unique(values).astype(int)] if categories else []
+            unknown = [category for category in unknown if category not in categories]
+            if unknown:
+                raise DataError(
+                    f"condition '{name}' has a value that the model was not made for",
+                    got=listing(unknown),
+                    expected=f"among {listing(categories)}",
+                )
+            codes = np.array([categories.index(c) if c in categories else -1 for c in column.categories])
+            found.append(codes[values.astype(np.int64)] if categories else values)
+        stacked = np.stack(found, axis=1).astype(np.float32)
+        return self.with_(columns={**self.columns, Column(SEEN): stacked})
 
     # Other strains of the same form.
 
@@ -370,6 +485,7 @@ class Strains:
         first, last = self.offsets[start], self.offsets[stop]
         return self.with_(
             targets=self.targets[first:last],
+            strengths=None if self.strengths is None else self.strengths[first:last],
             offsets=self.offsets[start : stop + 1] - first,
             columns={column: values[start:stop] for column, values in self.columns.items()},
         )
@@ -384,13 +500,17 @@ class Strains:
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
         targets: Array
+        strengths = self.strengths
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             most = self.max_deletions
-            if len(self.targets) == most * len(self):  # all have as many: no place is computed for each target
+            if strengths is None and len(self.targets) == most * len(self):
+                # All have as many targets, so that no place is computed for each.
                 targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
             else:
-                targets = self.targets[np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])]
+                places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+                targets = self.targets[places]
+                strengths = None if strengths is None else strengths[places]
         else:
             import torch
 
@@ -400,20 +520,25 @@ class Strains:
             size = int(offsets[-1]) if size is None else size
             numbers = torch.arange(size, device=self.targets.device)
             places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
-            targets = self.targets[places.clamp(max=len(self.targets) - 1)].long()
-            targets = torch.where(numbers < offsets[-1], targets, -1)
+            places = places.clamp(max=len(self.targets) - 1)
+            targets = torch.where(numbers < offsets[-1], self.targets[places].long(), -1)
+            strengths = None if strengths is None else strengths[places]
         columns = {column: values[rows] for column, values in self.columns.items()}
-        made = self.with_(targets=targets, offsets=offsets, columns=columns)
+        made = self.with_(targets=targets, offsets=offsets, columns=columns, strengths=strengths)
         if not isinstance(targets, np.ndarray):
             made.__dict__["max_deletions"] = self.max_deletions
         return made
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Join the strains of ``parts``, one part after the other, with genes matched by name.
+        """Join the strains of ``parts``, one part after the other, with genes and categories matched by name.
 
         Values are NaN where a part lacks a column.
+
+        Raises:
+            DataError: a part lacks a condition of another part.
         """
+        parts = cls._with_the_same_categories(parts)
         names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
         place = {name: number for number, name in enumerate(names)}
         targets = [translated(part.targets, np.array([place[name] for name in part.names])) for part in parts]
@@ -430,12 +555,53 @@ class Strains:
             offsets=np.concatenate([*offsets, ends[-1:]]),
             columns=columns,
             units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
+            strengths=None
+            if all(part.strengths is None for part in parts)
+            else np.concatenate([part.left() for part in parts]),
         )
+
+    @classmethod
+    def _with_the_same_categories(cls, parts: Sequence[Self]) -> list[Self]:
+        """Return parts whose conditions have the categories of all of them, sorted.
+
+        Raises:
+            DataError: a part lacks a condition of another part, or has texts where that has numbers.
+        """
+        conditions = [part.conditions for part in parts]
+        everywhere = {name: set[str]() for name in chain.from_iterable(conditions)}
+        for one in conditions:
+            for name, categories in one.items():
+                everywhere[name].update(categories)
+        for name, found in everywhere.items():
+            if any(name not in one or bool(one[name]) != bool(found) for one in conditions):
+                raise DataError(
+                    f"condition '{name}' is not the same kind of column in all tables that are joined",
+                    expected=f"texts in all of them, or numbers in all of them, under the name '{name}'",
+                    do="give the condition of every strain",
+                )
+        order = {name: tuple(sorted(categories)) for name, categories in everywhere.items()}
+
+        def recoded(column: Column, values: Array) -> tuple[Column, Array]:
+            if column.kind != CONDITION or column.categories == order[column.name]:
+                return column, values
+            codes = np.array([order[column.name].index(category) for category in column.categories], np.float32)
+            return column._replace(categories=order[column.name]), codes[values.astype(np.int64)]
+
+        return [part.with_(columns=dict(recoded(*item) for item in part.columns.items())) for part in parts]
+
+    def left(self) -> NDArray[np.float32]:
+        """Return what is left of each target, [P], 0 where all are deleted."""
+        return np.zeros(len(self.targets), np.float32) if self.strengths is None else self.strengths
 
     def map(self, function: Callable[[Array], Array]) -> Self:
         """Return the record with ``function`` applied to each array; it must keep the array's length."""
         columns = {column: function(values) for column, values in self.columns.items()}
-        made = self.with_(targets=function(self.targets), offsets=function(self.offsets), columns=columns)
+        made = self.with_(
+            targets=function(self.targets),
+            offsets=function(self.offsets),
+            columns=columns,
+            strengths=None if self.strengths is None else function(self.strengths),
+        )
         made.__dict__["max_deletions"] = self.max_deletions
         return made
 
@@ -462,16 +628,17 @@ class Strains:
         ``names``.
         """
         vocabulary = Vocabulary.of(self.names)
-        content = ContentHash(vocabulary, self.columns, self.units)
-        content.update(self.num_deletions, translated(self.targets, vocabulary.indices(self.names)), self.columns)
+        content = ContentHash(vocabulary, self.columns, self.units, with_strengths=self.strengths is not None)
+        content.update(self.with_(targets=translated(self.targets, vocabulary.indices(self.names))))
         return content.hexdigest()
 
     def to_anndata(self) -> anndata.AnnData:
         """Return the strains as annotated data, for Scanpy and other packages that read them.
 
         Returns:
-            A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene. ``obs``
-            has the deleted genes, their number and the phenotypes; ``uns`` has units and where the strains come from.
+            A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene, and 0.7
+            where a strength of 0.3 is left. ``obs`` has the deleted genes, their number, the phenotypes and the
+            conditions; ``uns`` has units and where the strains come from.
 
         Raises:
             MissingDependencyError: anndata is not installed.
@@ -481,14 +648,41 @@ class Strains:
         made = import_optional("anndata", "`to_anndata`", "pip install 'dglcell[anndata]'")
         columns: dict[str, Any] = {"genes": [";".join(genes) for genes in self.genotypes]}
         columns["deletions"] = self.num_deletions
-        for (kind, name), values in self.columns.items():
-            columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = values
+        if self.strengths is not None:
+            written = [f"{strength:g}" for strength in self.strengths]
+            columns["strengths"] = [";".join(written[a:b]) for a, b in itertools.pairwise(self.offsets)]
+        for (kind, name, categories), values in self.columns.items():
+            shown = np.array(categories, dtype=object)[values.astype(np.int64)] if categories else values
+            columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = shown
         about = {name: getattr(self.provenance, name) for name in ("source", "description", "citation", "licence")}
         return made.AnnData(
             self.design.astype(np.float32),
             obs=pd.DataFrame(columns, index=[str(number) for number in range(len(self))]),
             var=pd.DataFrame(index=list(self.names)),
             uns={"units": dict(self.units), "provenance": about},
+        )
+
+
+def check_strengths(
+    strengths: NDArray[np.floating], targets: NDArray[np.integer], offsets: NDArray[np.int64], names: Sequence[str]
+) -> None:
+    """Refuse strengths that are no amounts.
+
+    Raises:
+        GenotypeError: one is negative, not finite, or not 0 and below ``LEAST_STRENGTH``.
+        DataError: there are more or fewer than targets.
+    """
+    if len(strengths) != len(targets):
+        raise DataError("strains: strengths do not fit the targets", got=len(strengths), expected=len(targets))
+    wrong = no_strengths(strengths)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise GenotypeError(
+            f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the strength of gene "
+            f"'{names[targets[place]]}' is no amount",
+            got=float(strengths[place]),
+            expected=A_STRENGTH,
+            do="leave a gene out that the strain does not change",
         )
 
 
@@ -515,27 +709,34 @@ class ContentHash:
         vocabulary: the names that targets are indices of.
         columns: columns of the strains, in any order.
         units: phenotype → unit.
+        with_strengths: whether the strains have strengths.
     """
 
-    def __init__(self, vocabulary: Vocabulary, columns: Iterable[Column], units: Mapping[str, str]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, columns: Iterable[Column], units: Mapping[str, str], *, with_strengths: bool
+    ) -> None:
         chosen = sorted(
-            (column for column in columns if column.kind in MEASURED), key=lambda column: MEASURED.index(column.kind)
+            (column for column in columns if column.kind in STORED), key=lambda column: STORED.index(column.kind)
         )
+        parts = (COUNTS, TARGETS, *((STRENGTHS,) if with_strengths else ()))
         self._dtype = target_dtype(len(vocabulary))
         self._vocabulary = vocabulary.sha256
         self._units = {column.name: units.get(column.name, "") for column in chosen if column.kind == PHENOTYPE}
         self._hashes: dict[tuple[str, ...], Any] = {
-            label: hashlib.sha256() for label in (COUNTS, TARGETS, *map(tuple, chosen))
+            label: hashlib.sha256() for label in (*parts, *(column.label for column in chosen))
         }
 
-    def update(
-        self, counts: NDArray[np.integer], targets: NDArray[np.integer], columns: Mapping[Column, Array]
-    ) -> None:
-        """Take in the next strains: their numbers of targets, their targets, and their columns."""
-        stored = {COUNTS: counts.astype(np.uint8), TARGETS: targets.astype(self._dtype, copy=False)}
+    def update(self, strains: Strains) -> None:
+        """Take in the next strains, whose targets are indices into the vocabulary."""
+        stored = {
+            COUNTS: strains.num_deletions.astype(np.uint8),
+            TARGETS: strains.targets.astype(self._dtype, copy=False),
+            STRENGTHS: strains.strengths,
+        }
         for label, digest in self._hashes.items():
-            values = stored[label] if label in stored else columns[Column(*label)].astype("<f4", copy=False)
-            digest.update(np.ascontiguousarray(values))
+            values = stored[label] if label in stored else strains.columns[Column.of_label(label)]
+            kept = values if label in (COUNTS, TARGETS) else values.astype("<f4", copy=False)
+            digest.update(np.ascontiguousarray(kept))
 
     def columns(self) -> list[tuple[tuple[str, ...], str]]:
         """Return the hash of each column so far."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -15,6 +20,12 @@ if TYPE_CHECKING:
 
 GENES = "genes"
 """The column of this name holds all deleted genes, separated by ``;``."""
+
+STRENGTHS = "strengths"
+"""The column of this name holds the strengths of ``GENES``, in the same order."""
+
+STRENGTH = re.compile(r"(.+):(0|1|[0-9]*\.[0-9]+(?:e-?[0-9]+)?)")
+"""A cell with such a text holds a gene and its strength."""
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 """A column with such a name holds one deleted gene."""
@@ -45,8 +56,20 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
     return sorted(numbered, key=lambda i: int(names[i][5:])) or single
 
 
-def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str]]:
-    """Return the deleted genes of each row of a DataFrame; empty cells delete nothing.
+def split_strength(written: str) -> tuple[str, str]:
+    """Return the gene and the strength of what a cell says, e.g. ``b0008:0.3``; the strength may be empty.
+
+    It is 0, 1, or a number with a decimal point, since names of genes may themselves have a colon before a number.
+    """
+    found = STRENGTH.fullmatch(written)
+    return (found[1].strip(), found[2]) if found else (written, "")
+
+
+def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str] | dict[str, float]]:
+    """Return the deleted genes of each row of a DataFrame, or gene → strength; empty cells change nothing.
+
+    A strength is written behind its gene, ``b0008:0.3``, or in columns ``strength_1, strength_2, …`` of their own; a
+    gene without one is deleted.
 
     Args:
         frame: a row per strain.
@@ -60,14 +83,76 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
     header = [str(name) for name in frame.columns]
     check_columns(header, genes or ())
     chosen = [header.index(name) for name in genes] if genes else gene_columns(header, "the DataFrame")
-    columns = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in chosen]
-    rows = zip(*columns, strict=True)
-    if len(columns) == 1:
-        return [[gene.strip() for gene in str(cell).split(";") if gene.strip()] for (cell,) in rows]
-    return [[str(cell).strip() for cell in row if str(cell).strip()] for row in rows]
+    amounts = strength_columns(header, [header[i] for i in chosen])
+
+    def cells(columns: Sequence[int]) -> list[list[str]]:
+        filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
+        rows = zip(*filled, strict=True)
+        if len(columns) == 1:
+            return [[part.strip() for part in str(cell).split(";")] for (cell,) in rows]
+        return [[str(cell).strip() for cell in row] for row in rows]
+
+    written = cells([header.index(name) for name in amounts]) if amounts else None
+    rows = cells(chosen)
+    return [with_strengths(row, written[i] if written else (), f"row {i}") for i, row in enumerate(rows)]
 
 
-def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
+def strength_columns(header: Sequence[str], genes: Sequence[str]) -> list[str]:
+    """Return the columns of strengths that a table has for its gene columns, in the same order; there may be none.
+
+    They are ``strength_1, …`` for ``gene_1, …``, and ``strengths`` for a single column of all genes.
+    """
+    names = [f"strength{gene[4:]}" if NUMBERED.fullmatch(gene) else STRENGTHS for gene in genes]
+    return names if names and all(name in header for name in names) else []
+
+
+def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str) -> list[str] | dict[str, float]:
+    """Return the genes of a row, or gene → strength where any has one.
+
+    Args:
+        cells: genes, with their strengths or without; empty ones change nothing.
+        amounts: their strengths, of columns of their own; none where there are no such columns.
+        where: the row, for messages.
+
+    Raises:
+        GenotypeError: a strength is no number, is given twice or without a gene, or a gene has two strengths.
+    """
+    found: list[tuple[str, str]] = []
+    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
+        gene, written = split_strength(cell)
+        if (written and amount) or (amount and not gene):
+            raise GenotypeError(
+                f"{where}: a strength {'is given twice' if gene else 'has no gene'}",
+                got=f"'{cell}' and '{amount}'",
+                expected="one strength for each gene, behind its name or in a column of its own",
+            )
+        if gene:
+            found.append((gene, written or amount))
+    if not any(amount for _, amount in found):
+        return [gene for gene, _ in found]
+    genes = [gene for gene, _ in found]
+    twice = sorted({gene for gene in genes if genes.count(gene) > 1})
+    if twice:
+        raise GenotypeError(f"{where}: gene '{twice[0]}' is named twice", expected="each gene once, with one strength")
+    return {gene: strength_of(amount, where) for gene, amount in found}
+
+
+def strength_of(written: str, where: str) -> float:
+    """Return the strength that a text says, 0 where it is empty.
+
+    Raises:
+        GenotypeError: the text is no strength.
+    """
+    try:
+        strength = float(written or 0)
+    except ValueError:
+        strength = math.nan
+    if no_strengths(np.array(strength)):
+        raise GenotypeError(f"{where}: a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
+    return strength
+
+
+def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
     """Return the deleted genes of each strain, as lists.
 
     Raises:

@@ -132,9 +132,6 @@ class CellEncoder(nn.Module):
 
         There is one entry for each layer and node type with a learned combination: none for sums and means, and none
         where only one relation ends in a node type.
-
-        For each layer and node type with a learned combination: none for sums and means, and where but one relation
-        ends in a node type.
         """
         training = self.training
         self.eval()

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError
 
 MOST_GENES = 2**31
 """Gene indices are below this number in every cell graph."""
-
-LEAST_STRENGTH = 1e-6
-"""A gene that is not deleted has at least this strength: means divide by it, and less is no measurement."""
 
 
 def _is_index(gene: Any) -> bool:
@@ -76,6 +74,7 @@ class GenotypeBatch:
             knock-down, above 1 for an overexpression; a strain then names a gene at most once. None where all are
             deleted, which costs less.
         reactions: reaction nodes that strains change themselves; optional.
+        conditions: [B, C] float, what a model sees of the conditions of each strain; optional.
     """
 
     genes: Tensor
@@ -85,6 +84,7 @@ class GenotypeBatch:
     on_host: Tensor | None = None
     strengths: Tensor | None = None
     reactions: ReactionStrengths | None = None
+    conditions: Tensor | None = None
 
     @classmethod
     def from_lists(
@@ -205,17 +205,17 @@ class GenotypeBatch:
             self.genes if self.genes.device.type == "cpu" else self.on_host,
             None if self.strengths is None else self.strengths.to(device, non_blocking=non_blocking),
             None if self.reactions is None else self.reactions.to(device, non_blocking),
+            None if self.conditions is None else self.conditions.to(device, non_blocking=non_blocking),
         )
 
 
 def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
-    right = strengths.isfinite() & ((strengths == 0) | (strengths >= LEAST_STRENGTH))
-    wrong = (~right).nonzero().flatten().tolist()
-    if wrong:
+    wrong = np.flatnonzero(no_strengths(strengths.numpy()))
+    if len(wrong):
         raise GenotypeError(
             f"strain {int(strains[wrong[0]])}: the strength of a gene is no amount",
             got=[float(strengths[i]) for i in wrong],
-            expected=f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards",
+            expected=A_STRENGTH,
             do="leave a gene out that the strain does not change",
         )
 

@@ -78,7 +78,7 @@ def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
         "models are grey. Only kernel ridge uses networks."
     )
     if metric == "pearson":
-        caption += " Undefined where a model predicts the same for all strains."
+        caption += " A model that predicts the same for all strains has none, and no bar."
     table = [(r.model, r.part, r.metrics.get(metric, math.nan), int(r.metrics.get("n", 0))) for r in shown]
     return Panel(
         f"{quote(phenotype, safe='')}-models",
@@ -102,7 +102,8 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
         draw_nothing(axes, title, "no results")
         return
     heading(axes, title, "bars: test · diamonds: validation")
-    names = sorted(scores, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
+    drawn = [name for name in scores if any(map(math.isfinite, scores[name].values()))]
+    names = sorted(drawn or scores, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
     test = np.array([scores[name].get("test", math.nan) for name in names])
     validation = np.array([scores[name].get("validation", math.nan) for name in names])
     colors = [LIGHT if name in nulls else BLUE for name in names]

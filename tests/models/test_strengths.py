@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from dglcell.checks import LEAST_STRENGTH
 from dglcell.errors import GenotypeError
 from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
@@ -19,7 +20,7 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.nn.dango import ReleasedSAGNN
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.genotype import LEAST_STRENGTH, GenotypeBatch
+from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import RandomCell, random_cells
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}

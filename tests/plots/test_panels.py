@@ -12,8 +12,9 @@ import pytest
 from matplotlib.text import Text
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.metrics import ResultRow
 from dglcell.plots import epoch_picture, run_panels, write_panel
-from dglcell.plots.comparison import SCORES, comparison_panels
+from dglcell.plots.comparison import SCORES, comparison_panels, models_panel
 from dglcell.plots.style import DPI, STYLE, Panel, Table, draw_nothing, fit_margins, new_figure
 from tests.plots.invented import RUNS, embedding, png_size, subject
 
@@ -159,3 +160,18 @@ def test_an_empty_panel_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert texts_outside(panel, monkeypatch) == []
     reason = "there is nothing, " * 9
     assert texts_outside(panel, monkeypatch) == [reason]
+
+
+def test_a_model_without_a_score_has_no_bar() -> None:
+    rows = [
+        ResultRow("dglcell", "test", "fitness", {"pearson": 0.5, "n": 9}, False),
+        ResultRow("training mean", "test", "fitness", {"pearson": np.nan, "n": 9}, True),
+    ]
+    panel = models_panel(rows, "fitness")
+    axes = new_figure(panel.width, panel.height, 80).subplots()
+    panel.draw(axes)
+    said = [text.get_text() for text in axes.texts]
+    assert "dglcell" in said
+    assert "training mean" not in said
+    assert [row[0] for row in panel.table.rows] == ["dglcell", "training mean"]
+    assert "A model that predicts the same for all strains has none, and no bar." in panel.caption

@@ -84,7 +84,7 @@ class SourceConfig:
         """Return the options in use, as plain containers, without those that change no strain."""
         own = self.own()
         options = own.config if own else getattr(self, self.name, self.laboratory)
-        return {name: value for name, value in asdict(options).items() if name != "processes"}
+        return {name: value for name, value in _set_options(asdict(options)).items() if name != "processes"}
 
     def own(self) -> Source | None:
         """Make the source, where it is a class of the user's own.
@@ -95,6 +95,15 @@ class SourceConfig:
         known = self.name in COMPUTED or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
+
+
+ADDED = ("strengths", "conditions", "media")
+"""Options of these names came later: where they are not set, stores are named as they were before."""
+
+
+def _set_options(options: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in options.items() if value or name not in ADDED}
+    return {name: _set_options(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
 
 def _unknown(name: str, known: Sequence[str]) -> ConfigError:

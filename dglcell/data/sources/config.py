@@ -66,10 +66,16 @@ class CsvConfig:
     Attributes:
         path: the file; a relative path is also searched in the raw folder.
         genes: the columns of deleted genes, with query genes first and the array gene last; an empty cell deletes
-            nothing. A single column may contain several genes, separated by ``;``.
+            nothing. A single column may contain several genes, separated by ``;``. None are needed where strains have
+            conditions.
+        strengths: the columns of what is left of each of ``genes``, in the same order: 0 or empty for a deletion, 0.3
+            for a knock-down. It is left out where strengths are written behind genes, ``b0008:0.3``, or all are
+            deletions.
         phenotypes: phenotype name → column.
         p_values: phenotype name → column.
         sds: phenotype name → column of standard deviations over replicates.
+        conditions: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the
+            growth medium. Every strain has all conditions.
         units: phenotype name → unit.
         separator: a comma, tab or semicolon; ``auto``: the most frequent one in the header.
         aliases: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a
@@ -87,9 +93,11 @@ class CsvConfig:
 
     path: str = ""
     genes: list[str] = field(default_factory=list)
+    strengths: list[str] = field(default_factory=list)
     phenotypes: dict[str, str] = field(default_factory=dict)
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     separator: Separator = "auto"
     aliases: str | None = None
@@ -116,8 +124,14 @@ class CsvConfig:
             ("genes", self.genes, "[gene_1, gene_2]"),
             ("phenotypes", self.phenotypes, "{fitness: fitness}"),
         ):
-            if not value:
+            if not value and not (key == "genes" and self.conditions):
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
+        if self.strengths and len(self.strengths) != len(self.genes):
+            raise ConfigError(
+                f"`{where}.strengths` does not fit `genes` beside it",
+                got=listing(self.strengths),
+                expected=f"a column for each of {listing(self.genes)}",
+            )
         for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
             stray = sorted(set(columns) - set(self.phenotypes))
             if stray:

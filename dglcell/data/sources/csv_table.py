@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
-from dglcell.data.strains import Provenance, Strains, columns_of
+from dglcell.data.strains import Provenance, Strains, columns_of, condition_columns
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases
@@ -95,11 +95,21 @@ def measure_rows(
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
     p_values, _ = _numbers(rows, config.p_values, "p_values", config, mistakes)
     sds, _ = _numbers(rows, config.sds, "sds", config, mistakes)
-    strains = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes, mistakes)
+    strains = read_genotypes(
+        rows,
+        config.genes,
+        aliases[0],
+        config.ignore_genes,
+        mistakes,
+        config.strengths,
+        may_be_empty=bool(config.conditions),
+    )
+    conditions = condition_columns(_conditions(rows, config, mistakes))
+    strains = strains.with_(columns=conditions)
     if config.replicates == REFUSE:
         first = np.unique(strain_numbers(strains), return_index=True)[1]
         again = ~np.isin(np.arange(len(rows)), first)
-        mistakes.add(rows, again, "these genes were listed before", config.genes, do="set `replicates: mean`")
+        mistakes.add(rows, again, "this strain was listed before", config.genes, do="set `replicates: mean`")
     mistakes.refuse()
     counts = {
         "rows": read,
@@ -109,7 +119,7 @@ def measure_rows(
     }
     alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
     return strains.with_(
-        columns=columns_of(phenotype=phenotypes, p_value=p_values, sd=sds),
+        columns={**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **conditions},
         units={name: config.units.get(name, "") for name in phenotypes},
         provenance=replace(
             provenance, files={**provenance.files, **alias_file}, counts={**provenance.counts, **counts}
@@ -139,6 +149,25 @@ def _measured(
             do="mend the row, or set `missing: drop` to leave such rows out",
         )
     return measured
+
+
+def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, NDArray[Any]]:
+    """Return the conditions of the rows: numbers where all cells of the column are numbers, else texts."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, column in config.conditions.items():
+        cells = rows.column(column, "conditions").str.strip()
+        numbers, missing = read_numbers(cells, config.decimal, config.na_values)
+        mistakes.add(
+            rows,
+            missing,
+            f"condition '{name}' is missing",
+            [column],
+            expected="a number or a text for every strain",
+            do="fill the cell, or leave the row out",
+        )
+        texts = cells.mask(missing, "missing").to_numpy(dtype=str)
+        found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts
+    return found
 
 
 def _numbers(

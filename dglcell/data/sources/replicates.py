@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import ConflictConfig
-from dglcell.data.strains import CROSS, P_VALUE, SD, Column, Provenance, Strains, columns_of
+from dglcell.data.strains import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more
 
 # Measurements are strains, too, before replicates are merged: a row each, several of which may have the same genes.
@@ -29,17 +29,25 @@ def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
 
 
 def strain_numbers(rows: Strains) -> NDArray[np.int64]:
-    """Return a number for each row, [R], equal for rows that delete the same genes in any order.
+    """Return a number for each row, [R], equal for rows of the same genes in any order, strengths and conditions.
 
     Strains are numbered by first appearance.
     """
     import pandas as pd
 
-    genes = np.full((len(rows), rows.max_deletions), -1, dtype=np.int32)
-    genes[np.arange(rows.max_deletions) < rows.num_deletions[:, None]] = rows.targets
+    changed, kinds = rows.targets, len(rows.names)
+    if rows.strengths is not None:
+        amounts = pd.factorize(rows.strengths)[0]
+        changed = pd.factorize(changed.astype(np.int64) * (int(amounts.max(initial=0)) + 1) + amounts)[0]
+        kinds = int(changed.max(initial=0)) + 1
+    table = np.full((len(rows), rows.max_deletions), -1, dtype=np.int32)
+    table[np.arange(rows.max_deletions) < rows.num_deletions[:, None]] = changed
     numbers = np.zeros(len(rows), dtype=np.int64)
-    for column in np.sort(genes, axis=1).T:
-        numbers = pd.factorize(numbers * (len(rows.names) + 1) + column + 1)[0].astype(np.int64, copy=False)
+    for column in np.sort(table, axis=1).T:
+        numbers = pd.factorize(numbers * (kinds + 1) + column + 1)[0].astype(np.int64, copy=False)
+    for values in rows.of_kind(CONDITION).values():
+        codes = pd.factorize(values)[0]
+        numbers = pd.factorize(numbers * (int(codes.max(initial=0)) + 1) + codes)[0].astype(np.int64, copy=False)
     return numbers
 
 
@@ -146,7 +154,7 @@ MEAN, REFUSE = "mean", "refuse"
 
 
 def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEAN) -> Strains:
-    """Turn rows into strains: rows of the same genes, in whatever order, become one.
+    """Turn rows into strains: rows of the same genes, in whatever order, strengths and conditions become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
     since p-values of replicates do not average. Rows that list one measurement twice (the same two strains crossed,
@@ -220,9 +228,11 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
             p_value={name: select_single(values, first, single) for name, values in rows.of_kind(P_VALUE).items()},
             sd=sds,
             replicates=replicates,
-        ),
+        )
+        | {column: values for column, values in strains.columns.items() if column.kind == CONDITION},
         units={name: rows.units.get(name, "") for name in means},
         provenance=rows.provenance,
+        strengths=strains.strengths,
     )
 
 

@@ -9,13 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.strains import Strains
+from dglcell.data.table import split_strength
 from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable
@@ -276,28 +278,41 @@ WITHIN_CELL = ";"
 
 
 def read_genotypes(
-    rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str], mistakes: Mistakes
+    rows: Rows,
+    columns: Sequence[str],
+    aliases: AliasTable,
+    ignored: Sequence[str],
+    mistakes: Mistakes,
+    strengths: Sequence[str] = (),
+    *,
+    may_be_empty: bool = False,
 ) -> Strains:
-    """Read the deleted genes of the rows of a table.
+    """Read the deleted and weakened genes of the rows of a table.
 
     Args:
         rows: the table.
-        columns: the columns of genes; a single one may hold several genes, separated by ``;``.
+        columns: the columns of genes; a single one may hold several genes, separated by ``;``. A strength may stand
+            behind a gene, ``b0008:0.3``.
         aliases: other names of genes.
         ignored: systematic names of genes that do not count as deleted.
-        mistakes: gets the rows that delete nothing, or a gene twice.
+        mistakes: gets the rows that delete nothing, or a gene twice, or have a strength that is none.
+        strengths: the columns of strengths, in the same order; empty where there are none.
+        may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
 
     Raises:
         DataError: a column is missing, or a name is ambiguous.
     """
     import pandas as pd
 
-    cells = [rows.column(column, "genes") for column in columns]
-    if len(cells) == 1 and cells[0].str.contains(WITHIN_CELL, regex=False).any():
-        parts = cells[0].str.split(WITHIN_CELL, expand=True).fillna("")
-        cells = [parts[i] for i in parts.columns]
+    if not columns:
+        return Strains.from_indices((), [()] * len(rows))
+    cells = _parts_of_cells([rows.column(column, "genes") for column in columns])
     written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
-    stripped = [str(name).strip() for name in found]
+    shape = len(cells), len(rows)
+    pairs = [split_strength(str(name).strip()) for name in found]
+    stripped, behind = [gene for gene, _ in pairs], np.array([amount for _, amount in pairs], dtype=object)
+    named = np.array([gene != "" for gene in stripped])[written].reshape(shape).T
+    amounts = _strengths(rows, columns, named, behind[written].reshape(shape).T, strengths, mistakes)
     resolved, ambiguous = aliases.resolve(stripped, aliases.targets, spelled=True)
     if ambiguous:
         raise DataError(
@@ -309,9 +324,65 @@ def read_genotypes(
     names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
     index = {name: i for i, name in enumerate(names)}
     codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
-    genes = codes[written].reshape(len(cells), len(rows)).T
-    _check(rows, columns, genes, mistakes)
-    return Strains.from_matrix(names, genes)
+    genes = codes[written].reshape(shape).T
+    _check(rows, columns, genes, mistakes, may_be_empty=may_be_empty)
+    return Strains.from_matrix(names, genes, strengths=None if amounts is None else amounts[genes >= 0])
+
+
+def _parts_of_cells(cells: list[pd.Series]) -> list[pd.Series]:
+    """Return the columns, or what a single column holds, part by part."""
+    if len(cells) == 1 and cells[0].str.contains(WITHIN_CELL, regex=False).any():
+        parts = cells[0].str.split(WITHIN_CELL, expand=True).fillna("")
+        return [parts[i] for i in parts.columns]
+    return cells
+
+
+def _strengths(
+    rows: Rows,
+    columns: Sequence[str],
+    named: NDArray[np.bool_],
+    behind: NDArray[Any],
+    strengths: Sequence[str],
+    mistakes: Mistakes,
+) -> NDArray[np.float32] | None:
+    """Return what is left of each gene, [rows, K], 0 where nothing is said; None where nothing is said of any.
+
+    Args:
+        rows: the table.
+        columns: the columns of genes.
+        named: [rows, K] where there is a gene.
+        behind: [rows, K] what stands behind it.
+        strengths: the columns of strengths.
+        mistakes: gets the rows with strengths that are none.
+    """
+    import pandas as pd
+
+    said = behind
+    if strengths:
+        apart = _parts_of_cells([rows.column(column, "strengths") for column in strengths])
+        given = np.full(behind.shape, "", dtype=object)
+        for place, cell in enumerate(apart[: behind.shape[1]]):
+            given[:, place] = cell.str.strip().to_numpy()
+        stray = (given != "") & ((behind != "") | ~named)
+        beyond = [cell.str.strip().to_numpy() != "" for cell in apart[behind.shape[1] :]]
+        wrong = np.logical_or.reduce([stray.any(axis=1), *beyond])
+        do = "write one strength for each gene, behind its name or in a column"
+        mistakes.add(rows, wrong, "genes and strengths do not fit", [*columns, *strengths], do=do)
+        said = np.where(given == "", behind, given)
+    if not (said != "").any():
+        return None
+    filled = np.where(said == "", "0", said)
+    values = pd.to_numeric(pd.Series(filled.ravel()), errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
+    wrong_values: NDArray[np.bool_] = np.any(no_strengths(values), axis=1)
+    mistakes.add(
+        rows,
+        wrong_values,
+        "the strength of a gene is no amount",
+        strengths or columns,
+        expected=A_STRENGTH,
+        do="mend the cell; leave it empty for a deletion",
+    )
+    return np.where(no_strengths(values), np.float32(0), values)
 
 
 def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -321,8 +392,10 @@ def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
     return twice
 
 
-def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int32], mistakes: Mistakes) -> None:
-    empty: NDArray[np.bool_] = np.all(genes < 0, axis=1)
+def _check(
+    rows: Rows, columns: Sequence[str], genes: NDArray[np.int32], mistakes: Mistakes, *, may_be_empty: bool
+) -> None:
+    empty: NDArray[np.bool_] = np.all(genes < 0, axis=1) & (not may_be_empty)
     mistakes.add(
         rows,
         empty,

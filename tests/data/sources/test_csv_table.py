@@ -174,7 +174,7 @@ def test_all_kinds_of_mistakes_are_said_at_once(tmp_path: Path) -> None:
         "  lines 6, 9: no phenotype is measured, got ''",
         "  line 7: the strain deletes no gene, got '', ''",
         "  line 5: a gene is deleted twice, got 'B', 'B'",
-        "  line 10: these genes were listed before, got 'C', 'A'",
+        "  line 10: this strain was listed before, got 'C', 'A'",
     ]
     assert len(kinds) == 10
     assert kinds[5].startswith("  do:       mend the cell")
@@ -234,7 +234,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_replicates_are_refused_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, PAIRS + "A,B,7\n")
-    with pytest.raises(DataError, match=r"'t.csv', line 4: these genes were listed before\n.*'A', 'B'"):
+    with pytest.raises(DataError, match=r"'t.csv', line 4: this strain was listed before\n.*'A', 'B'"):
         load_csv(config(path, replicates="refuse"))
 
 

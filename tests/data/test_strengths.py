@@ -1,0 +1,176 @@
+"""Strengths of targets and conditions of strains, from a table to a store and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dglcell.data.config import SplitConfig
+from dglcell.data.partition import gene_set_keys, strain_keys
+from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.csv_table import load_csv
+from dglcell.data.split import make_split
+from dglcell.data.store import Store
+from dglcell.data.store_build import build_store
+from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.data.table import frame_genotypes, split_strength
+from dglcell.errors import DataError, GenotypeError
+
+HEADER = "gene_1,strength_1,gene_2,strength_2,medium,temp,growth\n"
+ROWS = (
+    "pgi,0.3,pfkA,,glucose,30,0.5\n"
+    "pgi,0.5,,,glucose,30,0.7\n"
+    "pgi,0.5,,,glycerol,30,0.6\n"
+    ",,,,glycerol,37,1.0\n"
+    "pgi,0.5,,,glycerol,30,0.8\n"
+)
+
+
+def read(tmp_path: Path, rows: str = ROWS, header: str = HEADER, **keys: object) -> Strains:
+    path = tmp_path / "table.csv"
+    path.write_text(header + rows)
+    options: dict[str, object] = {
+        "genes": ["gene_1", "gene_2"],
+        "strengths": ["strength_1", "strength_2"],
+        "phenotypes": {"growth": "growth"},
+        "conditions": {"medium": "medium", "temperature": "temp"},
+    }
+    return load_csv(CsvConfig(path=str(path), **{**options, **keys}))  # type: ignore[arg-type]
+
+
+def test_a_table_with_strengths_and_conditions_comes_back_from_its_store(tmp_path: Path) -> None:
+    strains = read(tmp_path)
+    store = build_store(strains, tmp_path / "store", command="test")
+    found = Store(tmp_path / "store").read()
+    assert store.sha256 == found.sha256 == strains.sha256
+    assert found.genotypes == [["pgi", "pfkA"], ["pgi"], ["pgi"], []]
+    assert found.strengths is not None
+    assert found.strengths.tolist() == pytest.approx([0.3, 0.0, 0.5, 0.5])
+    assert found.conditions == {"medium": ("glucose", "glycerol"), "temperature": ()}
+    assert found.of_kind(CONDITION)["temperature"].tolist() == [30, 30, 30, 37]
+    assert found.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.7, 1.0])  # rows 3 and 5 are replicates
+
+
+def test_strengths_may_stand_behind_genes(tmp_path: Path) -> None:
+    apart = read(tmp_path)
+    rows = "pgi:0.3;pfkA,glucose,30,0.5\npgi:0.5,glucose,30,0.7\npgi:0.5,glycerol,30,0.7\n,glycerol,37,1.0\n"
+    behind = read(tmp_path, rows, "genes,medium,temp,growth\n", genes=["genes"], strengths=[])
+    assert behind.genotypes == apart.genotypes
+    assert np.array_equal(behind.strengths, apart.strengths)
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("pgi,-1,,,glucose,30,1", "line 7: the strength of a gene is no amount\n  got:      '-1'"),
+        ("pgi,half,,,glucose,30,1", "line 7: the strength of a gene is no amount\n  got:      'half'"),
+        ("pgi,nan,,,glucose,30,1", "line 7: the strength of a gene is no amount"),
+        ("pgi,1e-9,,,glucose,30,1", "another finite number from 1e-06 upwards"),
+        ("pgi,0.5,pgi,0.3,glucose,30,1", "line 7: a gene is deleted twice"),
+        ("pgi:0.3,0.2,,,glucose,30,1", "line 7: genes and strengths do not fit"),
+        (",0.3,,,glucose,30,1", "line 7: genes and strengths do not fit"),
+        ("pgi,0.3,,,,30,1", "line 7: condition 'medium' is missing"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: str, what: str) -> None:
+    with pytest.raises(DataError) as refusal:
+        read(tmp_path, ROWS + row + "\n")
+    assert what in str(refusal.value)
+
+
+def test_a_gene_may_have_a_colon_before_a_whole_number() -> None:
+    assert split_strength("HGNC:1100") == ("HGNC:1100", "")
+    assert split_strength("HGNC:1100:0.25") == ("HGNC:1100", "0.25")
+    assert split_strength("pgi:0") == ("pgi", "0")
+
+
+def test_rows_of_a_frame() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"gene_1": ["pgi", "pgi:0.2"], "gene_2": ["pfkA", None]})
+    assert frame_genotypes(frame) == [["pgi", "pfkA"], {"pgi": 0.2}]
+    frame = pd.DataFrame({"genes": ["pgi;pfkA", "pgi"], "strengths": ["0.5;", ""]})
+    assert frame_genotypes(frame) == [{"pgi": 0.5, "pfkA": 0.0}, ["pgi"]]
+    with pytest.raises(GenotypeError, match="row 0: a strength is given twice"):
+        frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "strength_1": ["0.3"]}))
+    with pytest.raises(GenotypeError, match="row 0: gene 'pgi' is named twice"):
+        frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "gene_2": ["pgi"]}))
+
+
+def test_strengths_that_are_none_are_refused() -> None:
+    with pytest.raises(GenotypeError, match="strain 1: the strength of gene 'b' is no amount"):
+        Strains.from_names([{"a": 0.5}, {"b": -0.5}])
+    with pytest.raises(DataError, match="strain 1: condition 'temperature' is not a finite number"):
+        Strains.from_names([["a"], ["b"]], conditions={"temperature": [30, np.nan]})
+
+
+def some_strains(seed: int, number: int) -> Strains:
+    numbers = np.random.default_rng(seed)
+    strains = [
+        {f"g{gene}": float(numbers.choice([0, 0.25, 0.5])) for gene in numbers.choice(6, numbers.integers(0, 3), False)}
+        for _ in range(number)
+    ]
+    medium = numbers.choice(["LB", "MOPS"], number)
+    return Strains.from_names(strains, phenotypes={"y": numbers.normal(size=number)}, conditions={"medium": medium})
+
+
+@given(seed=st.integers(0, 99), number=st.integers(2, 12))
+def test_strengths_and_conditions_stay_with_their_strains(seed: int, number: int) -> None:
+    strains = some_strains(seed, number)
+    rows = np.random.default_rng(seed).permutation(number)
+    taken, tensors = strains.take(rows), strains.to("cpu").take(torch.from_numpy(rows))
+    cut = int(rows[0])
+    joined = Strains.concat([strains.slice(0, cut), strains.slice(cut, number)])
+
+    def shown(of: Strains) -> list[tuple[dict[str, float], float]]:
+        assert of.strengths is not None
+        left = np.split(np.asarray(of.strengths), np.asarray(of.offsets[1:-1]))
+        values = np.asarray(of.of_kind(CONDITION)["medium"]).tolist()
+        names = [[of.names[i] for i in part] for part in np.split(np.asarray(of.targets), np.asarray(of.offsets[1:-1]))]
+        return [(dict(zip(n, x.tolist(), strict=True)), value) for n, x, value in zip(names, left, values, strict=True)]
+
+    assert shown(taken) == shown(tensors) == [shown(strains)[row] for row in rows]
+    assert shown(joined) == shown(strains)
+
+
+def test_joined_tables_have_one_list_of_categories() -> None:
+    one = Strains.from_names([["a"]], conditions={"medium": ["MOPS"]})
+    two = Strains.from_names([["b"], ["c"]], conditions={"medium": ["LB", "MOPS"]})
+    joined = Strains.concat([one, two])
+    assert joined.columns[Column(CONDITION, "medium", ("LB", "MOPS"))].tolist() == [1, 0, 1]
+    with pytest.raises(DataError, match="condition 'medium' is not the same kind of column"):
+        Strains.concat([one, Strains.from_names([["b"]])])
+
+
+def test_a_model_sees_conditions_in_its_own_order() -> None:
+    strains = Strains.from_names([["a"], ["b"]], conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37]})
+    seen = strains.with_conditions({"temperature": (), "medium": ("LB", "M9", "MOPS")}).to("cpu").perturbations
+    assert seen.conditions is not None
+    assert seen.conditions.tolist() == [[30, 2], [37, 0]]
+    with pytest.raises(DataError, match="condition 'medium' has a value that the model was not made for"):
+        strains.with_conditions({"medium": ("LB",)})
+    with pytest.raises(DataError, match="strains lack the condition 'dose', which the model sees"):
+        strains.with_conditions({"dose": ()})
+
+
+def test_a_random_split_parts_strengths_and_media_of_one_gene() -> None:
+    strains = some_strains(0, 60)
+    keys = {}
+    for number, key in enumerate(strain_keys(strains)):
+        of = strains.slice(number, number + 1)
+        assert of.strengths is not None
+        gene = of.genotypes[0]
+        order = np.argsort(gene)
+        what = (tuple(np.array(gene)[order]), tuple(of.strengths[order]), float(of.of_kind(CONDITION)["medium"][0]))
+        keys.setdefault(what, set()).add(int(key))
+    assert all(len(found) == 1 for found in keys.values())
+    assert len(set.union(*keys.values())) == len(keys)
+    plain = Strains.from_names([["a", "b"], ["c"]])
+    assert np.array_equal(strain_keys(plain), gene_set_keys(plain))
+    split = make_split(SplitConfig(kind="random", fractions=[0.4, 0.3, 0.3]), strains, "0" * 64)
+    single = [set(strains.take(split.indices(part)).targets) for part in ("train", "test")]
+    assert single[0] & single[1]
