@@ -65,6 +65,7 @@ class ModelConfig:
     name: str = ""  # kind of model: a key of `MODELS`, or MODULE:CLASS of your own
     kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
+    conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
 
     def validate(self) -> None:
         """Check values and their combinations.
