@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dglcell.data.strains import CONDITION, Strains
 from dglcell.errors import DataError
@@ -87,14 +88,22 @@ class Condition:
                 return codes[values.astype(np.int64)]
         return np.full(len(strains), np.nan)
 
-    def centred(self, strains: Strains) -> NDArray[np.float64]:
-        """Return columns whose mean over the training strains is 0, [S, K] or [S, 1], and rows of 0 for the unknown."""
+    def standardised(self, strains: Strains) -> NDArray[np.float64]:
+        """Return numbers whose mean over the training strains is 0, [S], and 0 for what is unknown."""
+        return np.nan_to_num((self.values(strains) - self.mean[0]) / self.scale)
+
+    def columns(self, strains: Strains) -> sparse.csr_array:
+        """Return a column for each category, [S, K], or the standardised numbers, [S, 1].
+
+        A strain has 1 in the column of its category, and the training strains' share in each if that is unknown.
+        """
+        if not self.categories:
+            return sparse.csr_array(self.standardised(strains)[:, None])
         values = self.values(strains)
-        if self.categories:
-            columns = (values[:, None] == np.arange(len(self.categories))) - self.mean
-        else:
-            columns = (values[:, None] - self.mean) / self.scale
-        return np.where(np.isnan(values)[:, None], 0.0, columns)
+        known, unknown = np.flatnonzero(~np.isnan(values)), np.isnan(values).astype(np.float64)
+        shape = (len(strains), len(self.categories))
+        found = sparse.csr_array((np.ones(len(known)), (known, values[known].astype(np.int64))), shape=shape)
+        return found + sparse.csr_array(unknown[:, None]) @ sparse.csr_array(self.mean[None])
 
 
 @dataclass(frozen=True)
@@ -113,9 +122,14 @@ class Conditions:
         columns = sorted((item for item in strains.columns.items() if item[0].kind == CONDITION), key=lambda x: x[0])
         return cls(tuple(Condition.of(column.name, column.categories, values) for column, values in columns))
 
-    def columns(self, strains: Strains) -> NDArray[np.float64]:
-        """Return a centred column for each category and each number, [S, K]; 0 is what is unknown, or the mean."""
-        return np.concatenate([np.zeros((len(strains), 0)), *(one.centred(strains) for one in self.known)], axis=1)
+    def columns(self, strains: Strains) -> sparse.csr_array:
+        """Return the columns of all conditions side by side, [S, K]."""
+        return sparse.csr_array(sparse.hstack([one.columns(strains) for one in self.known]))
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Return the means of these columns over the training strains, [K]."""
+        return np.concatenate([one.mean if one.categories else np.zeros(1) for one in self.known])
 
     def codes(self, strains: Strains) -> NDArray[np.float64]:
         """Return the index of each strain's category, [S, conditions with categories], NaN where it is unknown."""
@@ -123,7 +137,7 @@ class Conditions:
 
     def numbers(self, strains: Strains) -> NDArray[np.float64]:
         """Return the standardised numbers, [S, conditions with numbers], 0 where they are unknown."""
-        return self._side_by_side([one.centred(strains)[:, 0] for one in self.known if not one.categories], strains)
+        return self._side_by_side([one.standardised(strains) for one in self.known if not one.categories], strains)
 
     @staticmethod
     def _side_by_side(found: list[NDArray[np.float64]], strains: Strains) -> NDArray[np.float64]:

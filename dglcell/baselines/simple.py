@@ -107,7 +107,7 @@ class AdditiveRidge:
         right = design.T @ (labels - mean)
         effects, _ = cg(normal, right, rtol=RESIDUAL, maxiter=MAX_ITERATIONS, M=jacobi)
         self.effects, self.condition_effects = np.split(effects, [len(strains.names)])
-        self.intercept = mean - float(gene_mean @ effects)
+        self.intercept = mean - float(gene_mean[: len(strains.names)] @ self.effects)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -115,8 +115,15 @@ class AdditiveRidge:
         return self.intercept + strains.design @ self.effects + self.of_conditions(strains)
 
     def of_conditions(self, strains: Strains) -> NDArray[np.float64] | float:
-        """Return the effects of the conditions of strains, [S], or 0 where the training strains had none."""
-        return 0.0 if self.conditions is None else self.conditions.columns(strains) @ self.condition_effects
+        """Return the effects of the conditions of strains, [S], whose mean over the training strains is 0.
+
+        It is 0 where these had no conditions.
+        """
+        if self.conditions is None:
+            return 0.0
+        return (
+            self.conditions.columns(strains) @ self.condition_effects
+        ) - self.conditions.mean @ self.condition_effects
 
 
 # Null model: a strain behaves like the training strains that share its query pair.

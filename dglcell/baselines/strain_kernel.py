@@ -65,7 +65,7 @@ class StrainKernel:
         return np.concatenate([np.zeros((0, len(self.train))), *self.pieces(strains)])
 
     def pieces(self, strains: Strains) -> Iterator[NDArray[np.float64]]:
-        """Yield the covariance of some strains after the other and the training strains, [s, T]."""
+        """Yield the rows of this covariance in pieces, so that one piece at a time is in memory."""
         compared = max(len(self.train), len(self.train.targets) * strains.max_deletions)
         size = max(1, MOST_COMPARED // compared)
         for start in range(0, len(strains), size):

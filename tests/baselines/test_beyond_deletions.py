@@ -104,6 +104,16 @@ def test_a_category_of_the_table_that_no_training_strain_has_is_unknown() -> Non
     np.testing.assert_allclose(model.predict(strains), 2 + np.array([-1, -1, 1, 1, 0]) * 2 / 2.1, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["additive ridge", "kernel ridge over strains"])
+def test_of_a_condition_that_never_changed_in_training_nothing_is_learned(name: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"g0": float(s)} for s in rng.random(7)]
+    strains = Strains.from_names(rows, conditions={"dose": [0.1] * 7})
+    model = fitted(name, strains, rng.random(7))
+    other = Strains.from_names(rows, conditions={"dose": [0.1 + 1e-6] * 7})
+    np.testing.assert_allclose(model.predict(other), model.predict(strains), atol=1e-5)
+
+
 @given(table=weakened(), alpha=st.sampled_from([0.1, 1.0, 10.0]))
 @FEWER
 def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table, alpha: float) -> None:
