@@ -1,0 +1,69 @@
+"""Describe CRISPRi guides by their mismatches, which say how strongly they repress a gene."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import DataError
+
+SITE, MISMATCH = "site", "mismatch"
+"""Conditions that a guide has: the place that it binds, and whether it differs there at each of its positions."""
+
+BASES = "ACGT"
+
+
+@dataclass
+class GuideConfig:
+    """Configure the features of guides, which become conditions of strains.
+
+    A condition ``site`` says where a guide binds, and ``mismatch_20`` to ``mismatch_1`` say where it does not match, by
+    the distance to the PAM. Guides of one site are one guide with mismatches, so that the most frequent base at each
+    position is taken for the one that matches; where there are few guides, a mismatch cannot be told.
+
+    Attributes:
+        sequence: column of sequences without the PAM, from the end that is far from it; empty where there is no guide.
+        site: columns that together name the place that a guide binds.
+    """
+
+    sequence: str = ""
+    site: list[str] = field(default_factory=list)
+
+
+def guide_conditions(sequences: Sequence[str], sites: Sequence[str], where: str) -> dict[str, NDArray[np.generic]]:
+    """Return the conditions of strains with these guides.
+
+    Args:
+        sequences: [S] sequences, all of one length; empty where there is no guide.
+        sites: [S] names of the sites.
+        where: name of the table, for messages.
+
+    Returns:
+        ``site`` → [S] names, and ``mismatch_20`` … ``mismatch_1`` → [S] 0 or 1.
+
+    Raises:
+        DataError: a sequence has other letters, or another length than the others.
+    """
+    upper = [sequence.strip().upper() for sequence in sequences]
+    wrong = next((s for s in upper if set(s) - set(BASES)), None)
+    lengths = sorted({len(sequence) for sequence in upper if sequence})
+    if wrong is not None or len(lengths) != 1:
+        raise DataError(
+            f"'{where}': sequences of guides cannot be compared",
+            got=f"'{wrong}'" if wrong is not None else f"lengths {', '.join(map(str, lengths)) or 'none'}",
+            expected=f"letters {', '.join(BASES)}, and one length for all",
+        )
+    (length,) = lengths
+    bases = np.array([[BASES.index(base) for base in s] if s else [-1] * length for s in upper], dtype=np.int64)
+    names, site = np.unique(np.asarray(sites, dtype=str), return_inverse=True)
+    counts = np.zeros((len(names), length, len(BASES)), dtype=np.int64)
+    guided = np.flatnonzero(bases[:, 0] >= 0)
+    for position in range(length):
+        np.add.at(counts[:, position], (site[guided], bases[guided, position]), 1)
+    matching = counts.argmax(axis=2)[site]
+    mismatch = (bases != matching) & (bases >= 0)
+    columns = {f"{MISMATCH}_{length - i}": mismatch[:, i].astype(np.float32) for i in range(length)}
+    return {SITE: np.asarray(sites, dtype=str), **columns}
