@@ -145,9 +145,9 @@ class Predictor:
 
         A strength is what is left of a gene: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type.
 
-        >>> found = predictor.predict([{"b0008": 0.3, "b2464": 0.0}, {"b0008": 0.3}])
+        >>> found = dglcell.load("ecoli").predict([{"b0720": 0.3, "b0008": 0}, {"b0720": 0.3}])
         >>> found[["gene_1", "strength_1", "gene_2", "strength_2"]].values.tolist()[0]
-        ['b0008', 0.3, 'b2464', 0.0]
+        ['b0720', 0.3, 'b0008', 0.0]
 
         Args:
             strains: lists of deleted genes, or gene → strength; or a DataFrame with columns ``gene_1, gene_2, …`` or
@@ -398,8 +398,9 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     Args:
         run: what `load` takes, or what `load` and `train` return.
         strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
-            phenotypes of the model; the validation and test part of the run where None. A run whose strains all
-            trained (`split.kind: none`) has neither, and the table has no row.
+            phenotypes of the model, and with strengths and conditions as `Predictor.predict` reads them; the validation
+            and test part of the run where None. A run whose strains all trained (`split.kind: none`) has neither, and
+            the table has no row.
 
     Returns:
         A row for each model, part and phenotype, with metrics in original units. Several seeds are

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import doctest
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -229,9 +230,14 @@ def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> N
         assert predictor.predict(given).predicted_fitness[0] == pytest.approx(half, abs=1e-6)
 
 
+def test_strains_may_be_the_wild_type(predictor: dglcell.Predictor) -> None:
+    found = predictor.predict(dglcell.Strains.from_names([["b0720"], []])).predicted_fitness
+    assert found[1] == pytest.approx(predictor.predict([{"b0720": 1}]).predicted_fitness[0], abs=1e-6)
+
+
 @pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
 def test_strengths_that_are_none_are_refused(predictor: dglcell.Predictor, strength: Any) -> None:
-    with pytest.raises(GenotypeError, match=rf"row 1: a strength is no amount; got: '{strength}'"):
+    with pytest.raises(GenotypeError, match=f"row 1: a strength is no amount; got: '{re.escape(str(strength))}'"):
         predictor.predict([["b0008"], {"b0008": strength}])
 
 
@@ -274,11 +280,11 @@ def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> Non
     [
         (
             {},
-            r"no column is the condition 'medium', .*\n.*\n.*one of glucose, glycerol in each row\n.*conditions={NAME",
+            r"no column is the condition 'medium', .*\n.*\n.*one of glucose, glycerol in each row\n.*conditions={",
         ),
         (
             {"medium": "LB", "temperature": 1},
-            r"2 of 2 rows .*\n  row 0: condition 'medium' .* got: 'LB'; expected: one of",
+            r"2 of 2 rows .*\n  row 0: condition 'medium' .* got: 'LB'; exp",
         ),
         ({"medium": "glucose", "temperature": [1, math.nan]}, r"row 1: condition 'temperature' .* got: 'nan'"),
         ({"medium": "glucose", "temperature": [1, "hot"]}, r"row 1: condition 'temperature' .* got: 'hot'"),
@@ -324,21 +330,27 @@ def test_runs_that_see_other_conditions_do_not_predict_together(folder: Path, mo
         dglcell.load("runs/quickstart")
 
 
+def experiment_of(rows: list[list[str]], folder: Path) -> Path:
+    """An experiment on strains of which each has a fitness of one half."""
+    (folder / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
+    csv_table = {"path": str(folder / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
+    data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    return folder / "mine.yaml"
+
+
 def test_a_strain_of_the_training_has_the_same_strengths(
     predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     split = Split.load(RunDirectory(predictor.directory).split)
     strains = store_of_run(predictor.members[0].config, split).read().genotypes
     pair = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if len(strains[row]) == 2)
-    rows = [pair, [f"{pair[0]}:0", f"{pair[1]}:0.0"], [f"{pair[0]}:0.5", pair[1]], [*pair, "b0008:0.25"]]
-    (tmp_path / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
-    csv_table = {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
-    data = {"store": str(tmp_path / "store"), "source": {"name": "csv", "csv": csv_table}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    other = next(gene for gene in predictor.cell.genes if gene not in pair)
+    rows = [pair, [f"{pair[0]}:0", f"{pair[1]}:0.0"], [f"{pair[0]}:0.5", pair[1]], [*pair, f"{other}:0.25"]]
     with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
     assert "2 of 3 strains; 0 have genes that the cell graph lacks, 1 were trained on" in caplog.text
-    expected = predictor.predict([{pair[0]: 0.5, pair[1]: 0}, {pair[0]: 0, pair[1]: 0, "b0008": 0.25}])
+    expected = predictor.predict([{pair[0]: 0.5, pair[1]: 0}, {pair[0]: 0, pair[1]: 0, other: 0.25}])
     assert found.mae[0] == pytest.approx(np.abs(expected.predicted_fitness - 0.5).mean(), rel=1e-4)
 
 
@@ -350,12 +362,8 @@ def test_an_experiment_with_other_names_is_one_to_evaluate_on(
     trained = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if "b1241" in strains[row])
     named = ["adhE" if gene == "b1241" else gene for gene in trained]
     rows = [named, ["PGI", "pfkA", "b0008"], ["noGene"]]
-    (tmp_path / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
-    csv_table = {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
-    data = {"store": str(tmp_path / "store"), "source": {"name": "csv", "csv": csv_table}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
     with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
     assert found.n.tolist() == [1]
     assert "1 of 3 strains; 1 have genes that the cell graph lacks, 1 were trained on" in caplog.text
 

@@ -111,8 +111,14 @@ class GenotypeColumns:
             GenotypeError: some gene columns have a column of strengths, and others do not.
         """
         of_gene = dict(zip(self.trained_on, self.strengths, strict=False))
-        trained = [of_gene.get(gene, "") for gene in genes]
-        return trained if trained and set(trained) <= set(header) else strength_columns(header, genes, where)
+        trained = [of_gene.get(gene, f"strength of {gene}") for gene in genes]
+        lacking = [name for name in trained if name not in header]
+        if len(lacking) == len(trained):
+            return strength_columns(header, genes, where)
+        if lacking:
+            do = did_you_mean(lacking[0], header, "add it, with an empty cell for a deletion")
+            raise GenotypeError(f"{where}: no column '{lacking[0]}'", got=listing(header), do=do)
+        return trained
 
     def read(
         self, changed: Sequence[str] | Mapping[str, float], conditions: Sequence[object], vocabulary: Vocabulary

@@ -245,9 +245,9 @@ class TestStrengths:
         assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness"]
         assert len(rows) == 36 * 9
         assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
-            *itertools.product(("0.0", "0.25", "2.0"), repeat=2)
+            *itertools.product(("0", "0.25", "2"), repeat=2)
         ]
-        strains = [tuple(f"{row[f'gene_{k}']}:{row[f'strength_{k}']}" for k in (1, 2)) for row in rows]
+        strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
         found = [float(row["predicted_fitness"]) for row in rows]
         np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains), rtol=1e-5)
         assert self.predict(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
@@ -329,9 +329,7 @@ class TestStrengths:
         monkeypatch.setattr(api, "load_trained", lambda *of: seeing_conditions(load_trained(*of)))
         assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium) == 2
         refused = capsys.readouterr().err
-        assert (
-            "'temperature', which the model sees\n  got:      medium=glycerol\n  expected: temperature: a f" in refused
-        )
+        assert "'temperature', which the model sees\n  got:      medium=glycerol\n  expected: temperature: " in refused
         assert "do:       give each as --condition NAME=VALUE" in refused
         warm = ("--condition", "temperature=30")
         assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium, *warm) == 0
@@ -468,7 +466,7 @@ class TestRanking:
         (["x.csv", "--strength", "0.5"], "this is a table\n  got:      --strength\n"),
         (
             ["x.csv", "--condition", "a=1", "--condition", "a=2"],
-            "--condition gives a condition twice\n  got:      a, a",
+            "gives a condition twice\n  got:      a, a",
         ),
         (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
         (

@@ -392,6 +392,17 @@ def test_strengths_are_behind_genes_or_in_columns(trained: Trained, tmp_path: Pa
     assert batch.strengths.tolist() == table.strains.strengths.tolist()
 
 
+def test_a_table_has_all_columns_of_strengths_of_the_training_or_none(trained: Trained, tmp_path: Path) -> None:
+    columns = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
+    (tmp_path / "in.csv").write_text("query,left,array\nb0008,0.3,b0114\n")
+    with pytest.raises(
+        GenotypeError, match=r"no column 'left_2'\n  got:      query, left, array\n  do: +did you mean left"
+    ):
+        read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns)
+    (tmp_path / "in.csv").write_text("query,array\nb0008,b0114\n")
+    assert read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains.strengths is None
+
+
 def test_a_weakened_gene_may_have_any_name(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("genes\nADHE :0.3;b 0008\n")
     table = read_genotypes(tmp_path / "in.csv", trained.cell.genes)
@@ -480,7 +491,7 @@ def test_one_value_of_a_condition_may_be_given_for_all_rows(trained: Trained, tm
         (
             {"medium": "glucose"},
             seeing(),
-            r"several columns are the condition 'medium', .*\n.*medium, condition_medium",
+            r"several columns are the condition 'medium', .*\n.*medium, condition_",
         ),
         ({"dose": "1"}, seeing(), r"not see a condition 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
         ({"medium": "glucose"}, None, r"not see a condition 'temperature'\n  expected: none"),
