@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
-from dglcell.data.table import frame_genotypes, list_genotypes
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -25,9 +24,10 @@ from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
-from dglcell.prediction.conditions import added_column, check_conditions, find_conditions, seen_by
+from dglcell.prediction.conditions import seen_by
+from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column, refuse_rows
+from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, find_run
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from dglcell.models.model import StrainModel
 
 log = logging.getLogger("dglcell")
-
-Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
 
 _PREDICTING = threading.Lock()
 """One thread predicts at a time, because models keep what they have computed of the wild type."""
@@ -189,75 +187,7 @@ class Predictor:
     def _read(
         self, strains: Genotypes | pd.DataFrame | Strains, conditions: Mapping[str, Any], unknown: str = "refuse"
     ) -> tuple[pd.DataFrame, list[Row], GenotypeTable]:
-        """Return strains as a DataFrame, as rows that were read, and as a table to predict.
-
-        Raises:
-            GenotypeError: strains cannot be predicted.
-        """
-        # Strains are the work of a program, which does not leave genes out by mistake.
-        may_be_empty = self._columns.may_be_empty or isinstance(strains, Strains)
-        how = replace(self._columns, unknown=unknown, may_be_empty=may_be_empty)
-        frame, changes = _read_strains(strains, how)
-        check_conditions(how.seen, conditions)
-        for name, values in conditions.items():
-            if added_column(name) in frame.columns:
-                raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
-            frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
-        header = [str(name) for name in frame.columns]
-        found = [frame.iloc[:, i].tolist() for i in find_conditions(how.seen, header, how.conditions, "the strains")]
-        values = zip(*found, strict=True) if found else [()] * len(changes)
-        rows, problems = [], []
-        for number, (changed, seen) in enumerate(zip(changes, values, strict=True)):
-            try:
-                rows.append(how.read(changed, seen, self.cell.genes))
-            except GenotypeError as error:
-                problems.append(f"row {number}: {error}")
-        refuse_rows(problems, len(changes), "the strains")
-        is_known = np.array([not row.lacking for row in rows], bool)
-        return frame, rows, GenotypeTable([], [], how.strains(rows, self.cell.genes), is_known)
-
-
-def _one_each(condition: str, given: Any, number: int) -> list[Any]:
-    """Return a value of a condition for each strain, given one for all or one for each."""
-    values = [given] * number if isinstance(given, str) or not np.iterable(given) else list(given)
-    if len(values) != number:
-        raise GenotypeError(
-            f"condition '{condition}' does not fit the strains",
-            got=f"{len(values):,} values",
-            expected=f"one for each of {number:,} strains, or one for all",
-        )
-    return values
-
-
-def _find_columns(frame: pd.DataFrame, how: GenotypeColumns) -> tuple[list[str], list[str]]:
-    """Return the gene columns of a DataFrame, and those of strengths."""
-    header = [str(name) for name in frame.columns]
-    genes = [header[i] for i in how.find(header, "the DataFrame")]
-    return genes, how.find_strengths(header, genes, "the DataFrame")
-
-
-def _read_strains(
-    strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns
-) -> tuple[pd.DataFrame, Sequence[Sequence[str] | Mapping[str, float]]]:
-    """Return strains as a DataFrame with columns of genes, strengths and conditions, and what each one changes."""
-    import pandas as pd
-
-    given: Any = strains
-    if isinstance(given, pd.DataFrame):
-        genes, strengths = _find_columns(given, how)
-        return given, frame_genotypes(given, genes, strengths)
-    changes = given.changes if isinstance(given, Strains) else list(given)
-    genotypes = list_genotypes(changes)
-    width = max([1, *map(len, genotypes)])
-    columns: dict[str, Any] = {
-        f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in range(width)
-    }
-    if any(isinstance(changed, Mapping) for changed in changes):
-        left = [list(one.values()) if isinstance(one, Mapping) else [0.0] * len(one) for one in changes]
-        columns |= {f"strength_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
-    if isinstance(given, Strains):
-        columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.conditions}
-    return pd.DataFrame(columns), changes
+        return read_strains(strains, conditions, replace(self._columns, unknown=unknown), self.cell.genes)
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
@@ -421,7 +351,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         )
     predictor = run if isinstance(run, Predictor) else load(run)
     if not isinstance(strains, Strains):
-        strains = _measured(predictor, strains)
+        strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(
@@ -430,19 +360,6 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
             expected=" or ".join(predictor.phenotypes),
         )
     return _frame(_measured_rows(predictor, strains, measured))
-
-
-def _measured(predictor: Predictor, frame: pd.DataFrame) -> Strains:
-    """Return the strains of a DataFrame with the phenotypes that are measured and the conditions that a model sees."""
-    how = predictor._columns
-    header = [str(name) for name in frame.columns]
-    genes, strengths = _find_columns(frame, how)
-    found = find_conditions(how.seen, header, how.conditions, "the DataFrame")
-    named = frame.rename(columns={frame.columns[i]: name for name, i in zip(how.seen, found, strict=True)})
-    phenotypes = [name for name in predictor.phenotypes if name in header]
-    return Strains.from_dataframe(
-        named, genes=genes, strengths=strengths, phenotypes=phenotypes, conditions=list(how.seen)
-    )
 
 
 def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
@@ -478,8 +395,9 @@ def evaluate_on(
 ) -> pd.DataFrame:
     """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 
-    Two kinds of strains are left out: strains that the run was trained on, and strains with a gene that its cell graph
-    lacks. The log reports their numbers.
+    Two kinds of strains are left out: strains that the run was trained on, with the same strengths and the same of the
+    conditions that it sees, and strains with a gene that its cell graph lacks. The log reports their numbers. The wild
+    type is left out, too, by a model that sees no conditions.
 
     >>> import dglcell
     >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()
@@ -527,11 +445,15 @@ def rows_on(
     table, trained = _named(table, predictor.cell.genes), _trained_strains(predictor)
     unknown = [any(name not in predictor.cell.genes for name in genes) for genes in table.genotypes]
     seen = [identity in trained for identity in _identities(table, predictor.members[0])]
-    kept = [number for number, out in enumerate(zip(unknown, seen, strict=True)) if not any(out)]
+    # The wild type is a strain for models that see its conditions.
+    idle = (table.num_deletions == 0) & (not predictor._columns.seen)
+    kept = [number for number, out in enumerate(zip(unknown, seen, idle, strict=True)) if not any(out)]
     log.info(
         "%s: %s of %s strains; %s have genes that the cell graph lacks, %s were trained on",
         *(config.experiment.name, f"{len(kept):,}", f"{len(table):,}", f"{sum(unknown):,}", f"{sum(seen):,}"),
     )
+    if idle.any():
+        log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
     if not kept:
         raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
     strains = table.take(np.array(kept))

@@ -230,9 +230,11 @@ def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> N
         assert predictor.predict(given).predicted_fitness[0] == pytest.approx(half, abs=1e-6)
 
 
-def test_strains_may_be_the_wild_type(predictor: dglcell.Predictor) -> None:
-    found = predictor.predict(dglcell.Strains.from_names([["b0720"], []])).predicted_fitness
-    assert found[1] == pytest.approx(predictor.predict([{"b0720": 1}]).predicted_fitness[0], abs=1e-6)
+def test_the_wild_type_is_no_strain_for_a_model_without_conditions(predictor: dglcell.Predictor) -> None:
+    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):
+        predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
+    with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):
+        dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
 
 
 @pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
@@ -352,6 +354,24 @@ def test_a_strain_of_the_training_has_the_same_strengths(
     assert "2 of 3 strains; 0 have genes that the cell graph lacks, 1 were trained on" in caplog.text
     expected = predictor.predict([{pair[0]: 0.5, pair[1]: 0}, {pair[0]: 0, pair[1]: 0, other: 0.25}])
     assert found.mae[0] == pytest.approx(np.abs(expected.predicted_fitness - 0.5).mean(), rel=1e-4)
+
+
+def test_another_experiment_has_conditions(
+    predictor: dglcell.Predictor, seeing: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = ["b0720:0.5,glucose,30,0.5", ",glycerol,37,1", "b0114:0.5,glycerol,30,0.5"]
+    (tmp_path / "mine.csv").write_text("genes,medium,temperature,fitness\n" + "\n".join(rows) + "\n")
+    keys = {"conditions": {"medium": "medium", "temperature": "temperature"}, "phenotypes": {"fitness": "fitness"}}
+    source = {"name": "csv", "csv": {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], **keys}}
+    data = {"store": str(tmp_path / "store"), "source": source}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    assert dglcell.evaluate_on(seeing, tmp_path / "mine.yaml").n.tolist() == [3]
+    assert "the wild type" not in caplog.text
+    with caplog.at_level("INFO", "dglcell"):
+        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+    assert "the wild type is left out, as the model sees no conditions" in caplog.text
+    expected = predictor.predict([{"b0720": 0.5}, {"b0114": 0.5}]).predicted_fitness
+    assert found.mae[0] == pytest.approx(np.abs(expected - 0.5).mean(), rel=1e-4)
 
 
 def test_an_experiment_with_other_names_is_one_to_evaluate_on(

@@ -54,8 +54,7 @@ class GenotypeColumns:
         strengths: columns of strengths of the table that the model was trained on, in the order of ``trained_on``;
             there may be none.
         conditions: condition → its column in the table that the model was trained on.
-        seen: the conditions that the model sees.
-        may_be_empty: whether a strain may change no gene.
+        seen: the conditions that the model sees. If there are any, a strain need not change a gene.
     """
 
     names: Sequence[str] = ()
@@ -65,13 +64,12 @@ class GenotypeColumns:
     strengths: Sequence[str] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
-    may_be_empty: bool = False
 
     @classmethod
     def of(
         cls, trained: Trained, names: Sequence[str] = (), aliases: str | None = None, unknown: str = "refuse"
     ) -> Self:
-        """Return how tables for a trained model are read. If it sees conditions, a strain may be the wild type.
+        """Return how tables for a trained model are read.
 
         Args:
             trained: the model.
@@ -82,7 +80,7 @@ class GenotypeColumns:
         source = trained.config.data.source
         csv = source.csv if source.name == "csv" else CsvConfig()
         aliased, seen = aliases_of(trained, aliases), seen_by(trained)
-        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen, may_be_empty=bool(seen))
+        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen)
 
     def find(self, header: Sequence[str], where: str) -> list[int]:
         """Return the positions of the gene columns; none where neither this table nor that of the training has any.
@@ -143,7 +141,7 @@ class GenotypeColumns:
         left = map(strength_of, changed.values()) if isinstance(changed, Mapping) else [0.0] * len(names)
         strengths = list(left)
         seen = [condition_number(self.seen, name, value) for name, value in zip(self.seen, conditions, strict=True)]
-        if (lacking and self.unknown == "empty") or (not names and self.may_be_empty):
+        if (lacking and self.unknown == "empty") or (not names and self.seen):
             return Row([], [], seen, written, lacking)
         return Row(gene_indices(names, vocabulary), strengths, seen, written, lacking)
 
