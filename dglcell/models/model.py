@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from dglcell.errors import ConfigError, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
+from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
@@ -107,19 +109,82 @@ class StrainModel(nn.Module):
         Config: class of the model section of a configuration.
         cell: the cell graph; part of the module, so it follows it to any device.
         config: the configuration that the model was made from.
+        readout: lets heads see conditions and strengths; None where the model sees neither.
+        learned: learns what is left of genes; None where nothing says it but the table.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
     cell: ResidentCell
     config: ModelConfig
+    readout: ConditionedReadout | None
+    learned: LearnedStrengths | None
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
 
+    def see_conditions(self, *, width: int, strain_width: int, outputs: int, hidden: int, activation: str) -> None:
+        """Make what heads need to see the conditions and strengths of strains; nothing where strains have neither.
+
+        Args:
+            width: H of genes' vectors; 0 where no head sees genes.
+            strain_width: width of the strain's vector; 0 where no head sees it.
+            outputs: T.
+            hidden: width inside a score of the conditions alone.
+            activation: activation inside it.
+
+        Raises:
+            ConfigError: strengths are to be learned from a condition that strains do not have.
+        """
+        config, seen = self.config, self.config.conditions or {}
+        self.readout = self.learned = None
+        unknown = [name for name in config.strength_from if name not in seen]
+        if unknown:
+            raise ConfigError(
+                f"`model.strength_from` names a condition that strains do not have: '{unknown[0]}'",
+                got=listing(config.strength_from),
+                expected="among " + (listing(seen) or "none"),
+                do="name columns of the table in `data.source.csv.conditions`",
+            )
+        shown = [name for name in seen if name not in config.strength_from]
+        curves = bool(config.strength_curves or config.strength_from)
+        if shown or curves:
+            self.readout = ConditionedReadout(
+                Conditions(seen, shown) if shown else None,
+                curves=curves,
+                width=width,
+                strain_width=strain_width,
+                outputs=outputs,
+                hidden=hidden,
+                activation=activation,
+            )
+        if config.strength_from:
+            self.learned = LearnedStrengths(
+                Conditions(seen, config.strength_from),
+                hidden=config.strength_hidden,
+                prior=config.strength_prior,
+                activation=activation,
+            )
+
+    def ignore_conditions_at_first(self) -> None:
+        """Set the weights of what sees conditions so that they change nothing yet."""
+        for part in (self.readout, self.learned):
+            if part is not None:
+                part.start_at_zero()
+
+    def fit_conditions(self, values_SC: Tensor | None) -> None:
+        """Standardise conditions by those of the training strains, [S, C]."""
+        for part in self.modules():
+            if isinstance(part, Conditions) and values_SC is not None:
+                part.fit(values_SC)
+
     def of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:
         """Return the prediction of a batch without strains, whose tensors have no rows."""
-        one: Prediction = self(genotypes.of_shared())
+        seen = genotypes.conditions
+        one_strain = replace(
+            genotypes.of_shared(), conditions=None if seen is None else seen.new_zeros(1, seen.shape[1])
+        )
+        one: Prediction = self(one_strain)
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
         return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
 

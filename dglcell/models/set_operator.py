@@ -151,7 +151,15 @@ class SetOperator(StrainModel):
             if config.kernel_ridge
             else None
         )
+        self.see_conditions(
+            width=0 if self.local_head is None else width,
+            strain_width=0 if self.global_head is None else width,
+            outputs=outputs,
+            hidden=width,
+            activation=activation,
+        )
         self.apply(initialise)
+        self.ignore_conditions_at_first()
         self.encoder.spread_embeddings()
         if self.global_head is not None:
             start_at_the_mean(self.global_head[-1])
@@ -165,6 +173,8 @@ class SetOperator(StrainModel):
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
+        if self.learned is not None:
+            genotypes = self.learned(genotypes)
         x_NH = self.wild_type()
         genes_BK, removed_BK = genotypes.padded()
         parts: dict[str, Tensor] = {}
@@ -172,13 +182,19 @@ class SetOperator(StrainModel):
         if self.global_head is not None:
             difference = self._difference(x_NH, genotypes, genes_BK, removed_BK)
             with Part("heads"):
-                parts["global"] = self.global_head(difference)
+                parts["global"] = self.global_head(
+                    difference if self.readout is None else self.readout.strain(difference, genotypes)
+                )
         if self.local_head is not None:
-            parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, removed_BK)
+            x_BKH = F.embedding(genes_BK, x_NH)
+            x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
+            parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
         phenotypes, *second = parts.values()
         gates = None
         if second:
             phenotypes, gates = self.combination(phenotypes, *second)
+        if self.readout is not None:
+            phenotypes = self.readout.score(phenotypes, genotypes)
         if self.link is not None:
             phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
         if self.pair_effects is not None and not self.training:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +113,17 @@ def _deleting(dataset: Strains, genes: Tensor) -> Tensor:
     """Return the strains that delete any of some genes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
     return torch.unique(rows[torch.isin(dataset.targets, genes)])
+
+
+def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
+    """Return the configuration, whose model sees all conditions and strengths of the strains where it does not say."""
+    model, strains = config.model, prepared.dataset
+    if model.conditions is None and strains.conditions:
+        seen = {name: list(categories) for name, categories in strains.conditions.items()}
+        model = replace(model, conditions=seen)
+    if model.strength_curves is None and strains.strengths is not None:
+        model = replace(model, strength_curves=True)
+    return config if model is config.model else replace(config, model=model)
 
 
 def store_path(config: Config) -> Path:
@@ -228,6 +239,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         new = True
+    seen = config.model.conditions
+    table = table.with_conditions(table.conditions if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if new:
         used = np.zeros(len(table), dtype=bool)
