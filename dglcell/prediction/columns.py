@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
     Attributes:
         genes: numbers of its genes in the cell graph; none where that lacks some.
-        strengths: what is left of each.
+        strengths: what is left of each; none where the row does not say it.
         conditions: numbers of the conditions that the model sees.
         written: names of its genes as the row has them.
         lacking: those of them that the cell graph lacks.
@@ -55,6 +55,7 @@ class GenotypeColumns:
             there may be none.
         conditions: condition → its column in the table that the model was trained on.
         seen: the conditions that the model sees. If there are any, a strain need not change a gene.
+        learnt: whether the model learns what is left of a gene where strains do not say it.
     """
 
     names: Sequence[str] = ()
@@ -64,6 +65,7 @@ class GenotypeColumns:
     strengths: Sequence[str] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
+    learnt: bool = False
 
     @classmethod
     def of(
@@ -80,7 +82,8 @@ class GenotypeColumns:
         source = trained.config.data.source
         csv = source.csv if source.name == "csv" else CsvConfig()
         aliased, seen = aliases_of(trained, aliases), seen_by(trained)
-        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen)
+        learnt = bool(trained.config.model.strength_from)
+        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen, learnt)
 
     def find(self, header: Sequence[str], where: str) -> list[int]:
         """Return the positions of the gene columns; none where neither this table nor that of the training has any.
@@ -138,8 +141,7 @@ class GenotypeColumns:
             raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
         found = zip(written, names, strict=True)
         lacking = [name for name, meant in found if vocabulary.find(meant) not in vocabulary]
-        left = map(strength_of, changed.values()) if isinstance(changed, Mapping) else [0.0] * len(names)
-        strengths = list(left)
+        strengths = [strength_of(left) for left in changed.values()] if isinstance(changed, Mapping) else []
         seen = [condition_number(self.seen, name, value) for name, value in zip(self.seen, conditions, strict=True)]
         if (lacking and self.unknown == "empty") or (not names and self.seen):
             return Row([], [], seen, written, lacking)
@@ -148,8 +150,10 @@ class GenotypeColumns:
     def strains(self, rows: Sequence[Row], vocabulary: Vocabulary) -> Strains:
         """Return the strains of rows, with the genes of a cell graph and the conditions that the model sees."""
         strains = Strains.from_indices(vocabulary.names, [row.genes for row in rows])
-        strengths = np.fromiter(chain.from_iterable(row.strengths for row in rows), np.float32)
-        if strengths.any():  # Deletions alone cost less.
+        left = (row.strengths or [0.0] * len(row.genes) for row in rows)
+        strengths = np.fromiter(chain.from_iterable(left), np.float32)
+        # Deletions alone cost less, and every model takes them.
+        if strengths.any() or (self.learnt and any(row.strengths for row in rows)):
             strains = replace(strains, strengths=strengths)
         return with_conditions(strains, self.seen, [row.conditions for row in rows])
 

@@ -155,7 +155,7 @@ class Design:
     def record(self, names: tuple[str, ...]) -> Strains:
         """Return all strains, whose targets have these names."""
         numbers = np.arange(self.start, self.stop)
-        left = self.left(numbers).reshape(-1) if any(self.strengths) else None
+        left = self.left(numbers).reshape(-1) if self.strengths else None
         found = {} if self.background is None else self.background.columns
         columns = {column: np.repeat(values, len(self), axis=0) for column, values in found.items()}
         offsets = np.arange(len(self) + 1) * self.size
@@ -206,8 +206,7 @@ class Design:
     def _batch(self, first: int, number: int, shared: tuple[int, ...]) -> GenotypeBatch:
         numbers = np.arange(first, first + number)
         genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
-        # Deletions alone cost less, and every model takes them.
-        left = torch.from_numpy(self.left(numbers)).reshape(-1) if any(self.strengths) else None
+        left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
         seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
         conditions = None if seen is None else seen.expand(number, -1)
         offsets = torch.arange(number + 1) * self.size

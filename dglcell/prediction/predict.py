@@ -239,7 +239,7 @@ def predict_design(
         DataError: another output exists, or parts are there of another model or design, or damaged.
     """
     predict = functools.partial(predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing)
-    if any(design.strengths):
+    if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
     about = describe_design(members, design, ranking)
     parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))

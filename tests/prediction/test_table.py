@@ -410,6 +410,9 @@ def test_a_weakened_gene_may_have_any_name(trained: Trained, tmp_path: Path) -> 
 def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("genes\nb0008:0;b0114\n")
     assert read_genotypes(tmp_path / "in.csv", trained.cell.genes).strains.strengths is None
+    learnt = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=GenotypeColumns(learnt=True)).strains
+    assert learnt.strengths is not None
+    assert learnt.strengths.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
