@@ -39,7 +39,7 @@ phenotype in original units. If a row cannot be predicted, the error names its l
 
 strengths and conditions:
   dglcell predict RUN doses.csv -o predictions.csv
-  dglcell predict RUN genotypes.csv --condition medium=glycerol -o predictions.csv
+  dglcell predict RUN genotypes.csv --condition medium=glycerol -o out.csv
 A gene may be weakened instead of deleted. Write what is left of it behind the gene, b0008:0.3, or into columns
 strength_1, strength_2, …, or into one column `strengths`. 0 or nothing is a deletion, and 1 is the wild type. If the
 model sees conditions, such as the growth medium, the table has each of them in a column of its name, or of the name
@@ -63,7 +63,8 @@ Finished parts are kept in OUTPUT.parts: a command that was stopped continues wh
 no suffix, it is a folder of these parts, Parquet files that pandas, polars and Spark read as one table.
 
 a table of doses:
-  dglcell predict RUN --all-singles --strength 0,0.1,0.3,0.5 --condition medium=glycerol -o doses.csv
+  dglcell predict RUN --all-singles --strength 0,0.1,0.3,0.5 \\
+      --condition medium=glycerol -o doses.csv
 Each gene of a combination takes each strength, so that a pair comes 16 times here. Columns strength_1, strength_2, …
 say which. All strains of a design have the conditions that --condition gives.
 
