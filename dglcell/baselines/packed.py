@@ -21,6 +21,7 @@ from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 
@@ -125,7 +126,17 @@ class PackedNulls:
 
     @classmethod
     def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str]) -> Self:
-        """Choose and fit a null model for each phenotype with ``fit_best_two``."""
+        """Choose and fit a null model for each phenotype with ``fit_best_two``.
+
+        Raises:
+            ConfigError: strains have strengths or conditions, which these null models are not given.
+        """
+        if beyond := problems[0].beyond_deletions:
+            raise ConfigError(
+                "`model.null_share` is for strains that only delete genes",
+                got=f"strains with {beyond}",
+                do="set `model.null_share: 0`",
+            )
         models = [fit_best_two(problem) for problem in problems]
         for phenotype, model in zip(phenotypes, models, strict=True):
             log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))

@@ -124,6 +124,7 @@ class HeteroCell(PerturbedModel):
             return self.of_no_strains(genotypes)
         if self.learned is not None:
             genotypes = self.learned(genotypes)
+        genotypes = self.in_media(genotypes)
         kept_pass = self._base_cache.replay(self)
         if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)

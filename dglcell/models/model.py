@@ -10,14 +10,15 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dglcell.errors import ConfigError, listing
+from dglcell.data.strains import MEDIUM
+from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
-from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.plugins import class_of
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -111,6 +112,7 @@ class StrainModel(nn.Module):
         config: the configuration that the model was made from.
         readout: lets heads see conditions and strengths; None where the model sees neither.
         learned: learns what is left of genes; None where nothing says it but the table.
+        media_strengths: [M, K] strengths of reaction nodes in the media that strains grow in; None without media.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -118,6 +120,7 @@ class StrainModel(nn.Module):
     config: ModelConfig
     readout: ConditionedReadout | None
     learned: LearnedStrengths | None
+    media_strengths: Tensor | None
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
@@ -147,10 +150,14 @@ class StrainModel(nn.Module):
                 do="name columns of the table in `data.source.csv.conditions`",
             )
         shown = [name for name in seen if name not in config.strength_from]
+        in_media = MEDIUM in seen and bool(self.cell.media)
+        strengths = self._media(seen[MEDIUM]) if in_media else None
+        self.register_buffer("media_strengths", strengths, persistent=False)
+        tables = None if strengths is None else {MEDIUM: strengths}
         curves = bool(config.strength_curves or config.strength_from)
         if shown or curves:
             self.readout = ConditionedReadout(
-                Conditions(seen, shown) if shown else None,
+                Conditions(seen, shown, tables) if shown else None,
                 curves=curves,
                 width=width,
                 strain_width=strain_width,
@@ -165,6 +172,39 @@ class StrainModel(nn.Module):
                 prior=config.strength_prior,
                 activation=activation,
             )
+
+    def _media(self, names: Sequence[str]) -> Tensor:
+        """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``.
+
+        Raises:
+            ConfigError: the cell graph lacks a medium.
+        """
+        known = self.cell.media
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                f"the cell graph does not know the medium '{unknown[0]}' of the strains",
+                expected=f"among {listing(known)}",
+                do=did_you_mean(unknown[0], known, "add it to `cell.media`"),
+            )
+        return self.cell.media_strengths[[known.index(name) for name in names]]
+
+    def in_media(self, genotypes: GenotypeBatch) -> GenotypeBatch:
+        """Return the strains with the reactions that their media weaken or take away; themselves without media."""
+        if self.media_strengths is None or genotypes.conditions is None:
+            return genotypes
+        place = list(self.config.conditions or ()).index(MEDIUM)
+        codes_B = genotypes.conditions[:, place].long()
+        strengths_BK = self.media_strengths[codes_B]
+        B, K = strengths_BK.shape
+        return replace(
+            genotypes,
+            reactions=ReactionStrengths(
+                self.cell.media_nodes.repeat(B),
+                torch.arange(B + 1, device=codes_B.device) * K,
+                strengths_BK.reshape(-1),
+            ),
+        )
 
     def ignore_conditions_at_first(self) -> None:
         """Set the weights of what sees conditions so that they change nothing yet."""

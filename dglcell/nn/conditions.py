@@ -19,6 +19,8 @@ class Conditions(nn.Module):
     Args:
         seen: condition → categories, none where its values are numbers.
         chosen: the conditions that are turned; all where None.
+        tables: condition → [categories, W] numbers that describe its categories, in place of a 1 among zeros; a model
+            can then know a category that it was not trained on, such as a medium by what it offers.
 
     Attributes:
         width: how many numbers W a strain has.
@@ -31,11 +33,21 @@ class Conditions(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, seen: Mapping[str, Sequence[str]], chosen: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        seen: Mapping[str, Sequence[str]],
+        chosen: Sequence[str] | None = None,
+        tables: Mapping[str, Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.sizes = [len(categories) for categories in seen.values()]
         self.places = [i for i, name in enumerate(seen) if chosen is None or name in chosen]
-        self.width = sum(self.sizes[i] or 1 for i in self.places)
+        self.tables = [f"table_{i}" if name in (tables or {}) else "" for i, name in enumerate(seen)]
+        for name, table in zip(self.tables, map((tables or {}).get, seen), strict=True):
+            if table is not None:
+                self.register_buffer(name, table, persistent=False)
+        widths = [len(getattr(self, self.tables[i])[0]) if self.tables[i] else self.sizes[i] or 1 for i in self.places]
+        self.width = sum(widths)
         self.register_buffer("shift", torch.zeros(len(seen)))
         self.register_buffer("scale", torch.ones(len(seen)))
 
@@ -51,7 +63,9 @@ class Conditions(nn.Module):
         found = []
         for i in self.places:
             column_B = values_BC[:, i]
-            if self.sizes[i]:
+            if self.tables[i]:
+                found.append(getattr(self, self.tables[i])[column_B.long()].to(self.shift))
+            elif self.sizes[i]:
                 # A category that the model does not know is zero everywhere.
                 found.append((column_B[:, None] == torch.arange(self.sizes[i], device=column_B.device)).to(self.shift))
             else:

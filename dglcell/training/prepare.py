@@ -18,9 +18,9 @@ from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import Strains
+from dglcell.data.strains import MEDIUM, Strains
 from dglcell.data.transform import Normaliser
-from dglcell.errors import CheckpointError, ConfigError, DataError, count
+from dglcell.errors import CheckpointError, ConfigError, DataError, count, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -123,6 +123,13 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model = replace(model, conditions=seen)
     if model.strength_curves is None and strains.strengths is not None:
         model = replace(model, strength_curves=True)
+    if prepared.cell.media and MEDIUM not in (model.conditions or {}):
+        raise ConfigError(
+            "the cell graph has media, and the model does not see in which its strains grow",
+            got="strains without a condition `medium`" if MEDIUM not in strains.conditions else "`model.conditions`",
+            expected=f"a medium for every strain, among {listing(prepared.cell.media)}",
+            do="name a column in `data.source.csv.conditions.medium`, or leave `cell.media` out",
+        )
     return config if model is config.model else replace(config, model=model)
 
 
