@@ -98,9 +98,7 @@ class SplitConfig:
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
     condition: str | None = None  # condition: the one whose values differ between parts, such as medium
-    test_values: list[str] = field(
-        default_factory=list
-    )  # condition: values of test strains; []: drawn
+    test_values: list[str] = field(default_factory=list)  # condition: values of test strains; []: drawn
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
