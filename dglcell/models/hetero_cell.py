@@ -83,7 +83,7 @@ class HeteroCell(PerturbedModel):
             dropout=config.dropout,
         )
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs) if config.null_share else None
+        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
         self.see_conditions(
             width=width if config.local_head else 0,
             strain_width=self._readout_width,
@@ -122,6 +122,7 @@ class HeteroCell(PerturbedModel):
         """
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
+        as_given = genotypes
         if self.learned is not None:
             genotypes = self.learned(genotypes)
         genotypes = self.in_media(genotypes)
@@ -147,7 +148,7 @@ class HeteroCell(PerturbedModel):
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
-            score = torch.lerp(score, self.null_share(genotypes), self.config.null_share)
+            score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
         return Prediction(score, embedding, parts, gates)
 
     @property

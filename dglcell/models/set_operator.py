@@ -145,7 +145,7 @@ class SetOperator(StrainModel):
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs) if config.null_share else None
+        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
         self.pair_effects = (
             PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
             if config.kernel_ridge
@@ -173,6 +173,7 @@ class SetOperator(StrainModel):
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
+        as_given = genotypes
         if self.learned is not None:
             genotypes = self.learned(genotypes)
         x_NH = self.wild_type()
@@ -200,7 +201,7 @@ class SetOperator(StrainModel):
         if self.pair_effects is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, removed_BK), self.config.kernel_ridge)
         if self.null_share is not None and not self.training:
-            phenotypes = torch.lerp(phenotypes, self.null_share(genotypes), self.config.null_share)
+            phenotypes = torch.lerp(phenotypes, self.null_share(as_given), self.config.null_share)
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:

@@ -26,7 +26,10 @@ from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import fit_strain_kernels
 from dglcell.data.strains import CONDITION, Column, Strains
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.schema import gene_relation
+from dglcell.graph.vocabulary import Vocabulary
 from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
 from tests.baselines.test_packed import growth
 
@@ -235,13 +238,25 @@ def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
         next(iter(NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
 
 
-def test_a_share_of_null_models_is_for_deletions() -> None:
-    strains, y = singles()
-    with pytest.raises(ConfigError, match=r"`model.null_share`[\s\S]*with strengths[\s\S]*`model.null_share: 0`"):
-        PackedNulls.fit([problem_of(strains, y, strains, y)], ("growth",))
-    media = Strains.from_names([["g0"]] * 2, conditions={"medium": ["a", "b"]})
-    with pytest.raises(ConfigError, match="with conditions"):
-        PackedNulls.fit([problem_of(media, np.ones(2), media, np.ones(2))], ("growth",))
+def test_null_models_of_strengths_and_conditions_are_packed() -> None:
+    numbers = np.random.default_rng(0)
+    genes, left = numbers.integers(0, 8, 80), numbers.choice([0.0, 0.3, 0.6], 80).round(2)
+    medium, dose = numbers.choice(["LB", "MOPS"], 80), numbers.normal(size=80)
+    strains = Strains.from_names(
+        [{f"g{gene}": strength} for gene, strength in zip(genes, left, strict=True)],
+        conditions={"medium": medium, "dose": dose},
+    )
+    cell = CellGraph.assemble(
+        {"gene": Vocabulary(strains.names)}, {gene_relation("net"): Edges(np.array([0]), np.array([1]))}
+    )
+    y = 1 - (1 - left) * genes / 8 - 0.1 * (medium == "LB") + 0.02 * dose
+    problem = problem_of(strains.take(np.arange(60)), y[:60], strains.take(np.arange(60, 80)), y[60:])
+    packed = PackedNulls.fit([problem], ("growth",))
+    again = PackedNulls.unpack(packed.pack(), cell)
+    label = {("medium", ("LB", "MOPS")): (medium == "MOPS").astype(np.float32), ("dose", ()): dose.astype(np.float32)}
+    found = again(strains.targets, strains.offsets, strains.strengths, label)[:, 0]
+    np.testing.assert_allclose(found, packed.models[0].predict(strains), atol=1e-6)
+    assert np.corrcoef(found[60:], y[60:])[0, 1] > 0.8
 
 
 def test_deletions_alone_have_no_null_models_of_strengths() -> None:

@@ -196,3 +196,21 @@ def test_a_condition_split_keeps_media_apart() -> None:
         SplitConfig(kind="condition").validate()
     with pytest.raises(ConfigError, match=r"`split.test_values` is for a condition split"):
         SplitConfig(test_values=["b"]).validate()
+
+
+def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
+    rows = "pgi:0.3,0.5,0.1,0.9,\npfkA,0.7,0.2,,\n"
+    by_medium = {"glucose": {"growth": "glc"}, "glycerol": {"growth": "gly"}}
+    header = "genes,glc,sd_glc,gly,sd_gly\n"
+    wide: dict[str, object] = {"genes": ["genes"], "strengths": [], "phenotypes": {}, "conditions": {}}
+    spread = {"glucose": {"growth": "sd_glc"}, "glycerol": {"growth": "sd_gly"}}
+    strains = read(tmp_path, rows, header, **wide, by_medium=by_medium, sds_by_medium=spread)
+    assert strains.genotypes == [["pgi"], ["pfkA"], ["pgi"]]
+    assert strains.conditions == {"medium": ("glucose", "glycerol")}
+    assert strains.of_kind(CONDITION)["medium"].tolist() == [0, 0, 1]
+    assert strains.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.9])
+    assert strains.of_kind("sd")["growth"].tolist() == pytest.approx([0.1, 0.2, np.nan], nan_ok=True)
+    with pytest.raises(DataError, match="line 3: column 'growth by medium' does not hold a finite number"):
+        read(tmp_path, rows.replace("0.7", "much"), header, **wide, by_medium=by_medium)
+    with pytest.raises(ConfigError, match=r"`data.source.csv.by_medium` stands in place of `phenotypes`"):
+        read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)
