@@ -487,7 +487,7 @@ class Strains:
                     expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
                 )
             column, values = known[name]
-            unknown = [column.categories[i] for i in np.unique(values).astype(int)] if categories else []
+            unknown = [column.categories[i] for i in np.unique(values).astype(int) if i >= 0] if categories else []
             unknown = [category for category in unknown if category not in categories]
             if unknown:
                 raise DataError(
@@ -495,7 +495,8 @@ class Strains:
                     got=listing(unknown),
                     expected=f"among {listing(categories)}",
                 )
-            codes = np.array([categories.index(c) if c in categories else -1 for c in column.categories])
+            # A value of −1 is of no category that anything knows, and stays so.
+            codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
         stacked = np.stack(found, axis=1).astype(np.float32)
         return self.with_(columns={**self.columns, Column(SEEN): stacked})

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.guides import GuideConfig
 from dglcell.data.strains import Strains
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns, strength_columns, strength_of
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
@@ -56,6 +57,7 @@ class GenotypeColumns:
         conditions: condition → its column in the table that the model was trained on.
         seen: the conditions that the model sees. If there are any, a strain need not change a gene.
         learnt: whether the model learns what is left of a gene where strains do not say it.
+        guides: columns of guides of the table that the model was trained on; None where it had none.
     """
 
     names: Sequence[str] = ()
@@ -66,6 +68,7 @@ class GenotypeColumns:
     conditions: Mapping[str, str] = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
     learnt: bool = False
+    guides: GuideConfig | None = None
 
     @classmethod
     def of(
@@ -83,7 +86,7 @@ class GenotypeColumns:
         csv = source.csv if source.name == "csv" else CsvConfig()
         aliased, seen = aliases_of(trained, aliases), seen_by(trained)
         learnt = bool(trained.config.model.strength_from)
-        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen, learnt)
+        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen, learnt, csv.guides)
 
     def find(self, header: Sequence[str], where: str) -> list[int]:
         """Return the positions of the gene columns; none where neither this table nor that of the training has any.

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.sources.guides import SITE, GuideConfig, guide_conditions, site_name
 from dglcell.data.strains import CONDITION, Column, Strains
-from dglcell.errors import GenotypeError, did_you_mean, listing
+from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]
 """This maps each condition that a model sees to its categories; they are none where values are numbers."""
+
+NEW = None
+"""This is the value of a condition with categories where none of them fits: a site that the training did not have."""
 
 GIVE = "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
 
@@ -74,13 +78,46 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
     return found
 
 
+def guide_columns(
+    seen: Seen, guides: GuideConfig | None, header: Sequence[str], rows: Sequence[Sequence[object]], where: str
+) -> dict[str, list[object]]:
+    """Return the conditions of the guides of a table, as far as the model sees them.
+
+    There are none where the table has no guides, or the conditions themselves.
+
+    Args:
+        seen: the conditions that the model sees.
+        guides: columns of guides in the table that the model was trained on; None where it had none.
+        header: names of columns.
+        rows: cells of each row, which may be too few.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: sequences of guides are no sequences.
+    """
+    needed = [] if guides is None else [guides.sequence, *guides.site]
+    if guides is None or SITE in header or not set(needed) <= {*header}:
+        return {}
+    places = [header.index(name) for name in needed]
+    cells = [["" if max(places) >= len(row) or row[i] is None else str(row[i]) for i in places] for row in rows]
+    try:
+        found = guide_conditions([c[0] for c in cells], [site_name(c[1:]) for c in cells], where, seen.get(SITE, ()))
+    except DataError as error:
+        raise GenotypeError(str(error)) from error
+    known = {*seen.get(SITE, ())}
+    columns: dict[str, list[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
+    return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
+
+
 def condition_number(seen: Seen, condition: str, value: object) -> float:
-    """Return a value of a condition as a model sees it: the number that it says, or that of its category.
+    """Return a value of a condition as a model sees it: the number that it says, or that of its category, −1 if new.
 
     Raises:
         GenotypeError: it is missing, no finite number, or no category that the model knows.
     """
     text, categories = str(value).strip(), seen[condition]
+    if value is NEW:
+        return -1
     if categories and text in categories:
         return categories.index(text)
     try:

@@ -12,7 +12,7 @@ from dglcell.data.table import frame_genotypes, list_genotypes
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, Row
-from dglcell.prediction.conditions import added_column, check_conditions, find_conditions
+from dglcell.prediction.conditions import added_column, check_conditions, find_conditions, guide_columns
 from dglcell.prediction.table import GenotypeTable, refuse_rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ def read_strains(
             raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
         frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
     header = [str(name) for name in frame.columns]
-    found = [frame.iloc[:, i].tolist() for i in find_conditions(how.seen, header, how.conditions, "the strains")]
+    cells = frame.astype(object).where(frame.notna(), None).to_numpy().tolist() if how.guides else []
+    guided = guide_columns(how.seen, how.guides, header, cells, "the strains")
+    columns = [*(frame.iloc[:, i].tolist() for i in range(len(header))), *guided.values()]
+    found = [columns[i] for i in find_conditions(how.seen, [*header, *guided], how.conditions, "the strains")]
     values = zip(*found, strict=True) if found else [()] * len(changes)
     rows, problems = [], []
     for number, (changed, seen) in enumerate(zip(changes, values, strict=True)):

@@ -38,6 +38,7 @@ from dglcell.prediction.conditions import (
     added_column,
     check_conditions,
     find_conditions,
+    guide_columns,
 )
 from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
@@ -140,7 +141,9 @@ def read_genotypes(
     twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
     if twice:
         raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
-    strain = _reader(how, header, f"'{path}'", vocabulary)
+    guided = guide_columns(how.seen, how.guides, [*map(str.strip, header)], [row for _, row in rows], f"'{path}'")
+    described = list(zip(*guided.values(), strict=True)) if guided else [()] * len(rows)
+    strain = _reader(how, [*header, *guided], f"'{path}'", vocabulary)
     made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ())]
     taken = [name for name in made if name in header]
     if taken:
@@ -148,11 +151,11 @@ def read_genotypes(
     if not rows:
         raise GenotypeError(f"genotype file '{path}' has no row after its header")
     found, problems = [], []
-    for number, row in rows:
+    for (number, row), guide in zip(rows, described, strict=True):
         try:
             if len(row) != width:
                 raise GenotypeError(f"{len(row)} cells where the header has {width}")
-            found.append(strain([*row, *cells]))
+            found.append(strain([*row, *cells, *guide]))
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
@@ -163,7 +166,7 @@ def read_genotypes(
 
 def _reader(
     how: GenotypeColumns, header: Sequence[str], where: str, vocabulary: Vocabulary
-) -> Callable[[Sequence[str]], Row]:
+) -> Callable[[Sequence[Any]], Row]:
     """Return a function that reads the cells of a row.
 
     Raises:
@@ -175,11 +178,11 @@ def _reader(
     conditions = find_conditions(how.seen, names, how.conditions, where)
     holds_several = len(genes) == 1 and not NUMBERED.fullmatch(names[genes[0]])
 
-    def cells(row: Sequence[str], columns: Sequence[int]) -> list[str]:
+    def cells(row: Sequence[Any], columns: Sequence[int]) -> list[str]:
         parts = [row[i] for i in columns]
         return [part.strip() for part in (parts[0].split(";") if holds_several and parts else parts)]
 
-    def read(row: Sequence[str]) -> Row:
+    def read(row: Sequence[Any]) -> Row:
         changed = with_strengths(cells(row, genes), cells(row, strengths))
         return how.read(changed, [row[i] for i in conditions], vocabulary)
 

@@ -223,7 +223,10 @@ def test_mismatches_of_guides(tmp_path: Path) -> None:
     strains = read(
         tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=GuideConfig("guide", ["gene", "series"])
     )
-    assert strains.conditions["site"] == ("a 1", "a 2", "none")
+    assert strains.conditions["site"] == ("a 1 ACGT", "a 2 GGGG", "none")
+    alone = guide_conditions(["ACGA"], ["a 1"], "t.csv", strains.conditions["site"])
+    assert alone["site"].tolist() == ["a 1 ACGT"]
+    assert [float(alone[f"mismatch_{place}"][0]) for place in (4, 3, 2, 1)] == [0, 0, 0, 1]
     table = np.stack([strains.of_kind(CONDITION)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
     assert table.tolist() == [[0] * 4, [0, 0, 0, 1], [1, 0, 0, 0], [0] * 4, [0] * 4]
     for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):

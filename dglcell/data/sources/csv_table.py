@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import guide_conditions
+from dglcell.data.sources.guides import guide_conditions, site_name
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
@@ -201,7 +201,7 @@ def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, 
         found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts
     if config.guides is not None:
         columns = [rows.column(column, "guides.site").str.strip() for column in config.guides.site]
-        sites = [" ".join(filter(None, cells)) or "none" for cells in zip(*columns, strict=True)]
+        sites = [site_name(cells) for cells in zip(*columns, strict=True)]
         sequences = rows.column(config.guides.sequence, "guides.sequence").tolist()
         found |= guide_conditions(sequences, sites, rows.file)
     return found
