@@ -1,0 +1,108 @@
+"""Define growth media of a metabolic model, as changes of the model's own medium."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import ConfigError, GraphError, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from cobra import Model, Reaction
+
+
+def check_media(key: str, media: Mapping[str, Mapping[str, float]]) -> None:
+    """Refuse uptakes that are no amounts.
+
+    Raises:
+        ConfigError: an uptake is negative or not finite; the message names its key.
+    """
+    for name, changes in media.items():
+        for exchange, uptake in changes.items():
+            if not 0 <= uptake < math.inf:
+                raise ConfigError(
+                    f"`{key}.{name}.{exchange}` is no uptake",
+                    got=uptake,
+                    expected="the largest uptake in mmol/gDW/h, 0 for none",
+                    do="write uptake without a sign",
+                )
+
+
+MediaChanges = Annotated[dict[str, dict[str, float]], check_media]
+"""A configuration has media so: medium → exchange reaction → its largest uptake, in mmol/gDW/h.
+
+Exchange reactions that a medium does not name are as in the model's own medium, and 0 closes one for uptake.
+"""
+
+
+@dataclass(frozen=True)
+class Media:
+    """Hold what a metabolic model may take up in each of M media.
+
+    Attributes:
+        names: M media, in the order of the configuration.
+        exchanges: E exchange reactions, in the order of the model.
+        uptakes: [M, E] largest uptakes, in mmol/gDW/h; infinite where the model has no bound.
+    """
+
+    names: tuple[str, ...]
+    exchanges: tuple[str, ...]
+    uptakes: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, model: Model, changes: Mapping[str, Mapping[str, float]], key: str) -> Media:
+        """Read media for a model.
+
+        An exchange reaction is one that cobra finds to be, and that the model writes as secretion, so that uptake is a
+        negative flux.
+
+        Args:
+            model: any cobra model.
+            changes: as `MediaChanges` has them.
+            key: dotted key of the configuration that has them, for messages.
+
+        Raises:
+            ConfigError: a medium names another reaction, has no uptake at all, or an uptake is no amount.
+            GraphError: the model has no exchange reactions.
+        """
+        check_media(key, changes)
+        exchanges = _exchanges(model)
+        own = {exchange.id: max(0.0, -exchange.lower_bound) for exchange in exchanges}
+        for name, uptakes in changes.items():
+            stray = [exchange for exchange in uptakes if exchange not in own]
+            if stray:
+                raise ConfigError(
+                    f"`{key}.{name}` names no exchange reaction of {model.id or 'the model'}",
+                    got=stray[0],
+                    expected=f"among {listing(own)}",
+                    do=did_you_mean(stray[0], own),
+                )
+            if not any({**own, **uptakes}.values()):
+                raise ConfigError(
+                    f"`{key}.{name}` closes every exchange reaction",
+                    expected="an uptake above 0",
+                    do="name what cells can grow on",
+                )
+        rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
+        return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
+
+
+def _exchanges(model: Model) -> list[Reaction]:
+    reason: object = None
+    found: list[Reaction] = []
+    try:
+        found = [reaction for reaction in model.exchanges if reaction.reactants]
+    except RuntimeError as error:  # cobra cannot tell which compartment is outside
+        reason = error
+    if not found:
+        raise GraphError(
+            "the metabolic model has no exchange reactions, so that there are no media of it",
+            got=reason,
+            expected="reactions that secrete a metabolite of the compartment `e`",
+        )
+    return found
