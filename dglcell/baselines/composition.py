@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.simple import labelled
 from dglcell.data.strains import Strains
 
@@ -59,7 +60,7 @@ class Multiplicative:
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
+        strains, labels = labelled(refuse_strengths(strains, "multiplicative"), y)
         self.wild_type = wild_type(strains, labels)
         relative, size = labels / self.wild_type, len(strains.names)
         single = np.flatnonzero(strains.num_deletions == 1)
@@ -96,6 +97,7 @@ class Multiplicative:
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
+        strains = refuse_strengths(strains, "multiplicative")
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
@@ -122,7 +124,7 @@ class SmallestSubset:
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged."""
-        strains, labels = labelled(strains, y)
+        strains, labels = labelled(refuse_strengths(strains, "smallest subset"), y)
         self.mean = float(labels.mean())
         numbers = np.unique(strains.num_deletions).tolist()
         self.mean_of = {number: float(labels[strains.num_deletions == number].mean()) for number in numbers}
@@ -137,7 +139,7 @@ class SmallestSubset:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         prediction = np.empty(len(strains))
-        for rows, genes in strains.by_number():
+        for rows, genes in refuse_strengths(strains, "smallest subset").by_number():
             number = genes.shape[1]
             smallest = np.full(len(rows), np.inf)
             for size in range(1, min(number - 1, LARGEST_SUBSET) + 1):

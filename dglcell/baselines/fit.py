@@ -11,6 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
+from dglcell.baselines.curves import (
+    MINIMUM,
+    MOST,
+    PRODUCT,
+    SUM,
+    TOTAL,
+    GeneCurves,
+    PooledCurve,
+    why_no_curve,
+    why_no_curves,
+    why_not_together,
+)
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
 from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.reactions import (
@@ -25,6 +37,7 @@ from dglcell.baselines.reactions import (
 )
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean, labelled
+from dglcell.baselines.strain_kernel import fit_strain_kernels, why_no_strain_kernel
 from dglcell.data.strains import Strains
 
 log = logging.getLogger("dglcell")
@@ -38,6 +51,7 @@ SPREADS = (0.0, 1.0)
 RESIDUAL_PENALTIES = (3.0, 1.0, 0.3)
 RESIDUAL_SHRINKAGES = (0.7, 1.0)
 OWN_SHARES = (0.1, 0.5)
+CURVE_SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 REACTION_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 FOLDS = 5
@@ -58,6 +72,7 @@ class Problem:
         similarity: gives that of all genes to those of the training part; called if it is needed.
         most_deletions: most deletions of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
+        others: strains outside of the split that are to be predicted, too.
     """
 
     train: Strains
@@ -67,6 +82,14 @@ class Problem:
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
     reactions: Reactions | None = None
+    others: Strains | None = None
+
+    @property
+    def beyond_deletions(self) -> str | None:
+        """Return words for what strains have beyond deleted genes: strengths, conditions or both; None if nothing."""
+        parts = [part for part in (self.train, self.validation, self.others) if part is not None]
+        strengths = ["strengths"] if any(part.strengths is not None for part in parts) else []
+        return " and ".join(strengths + (["conditions"] if self.train.conditions else [])) or None
 
     def labelled(self) -> Problem:
         """Return the problem without training strains that have no label.
@@ -116,11 +139,19 @@ class Family:
 
     Attributes:
         fitted: yields them, fitted to the training part, with different hyperparameters.
-        why_not: why they do not apply; None if they do.
+        lacks: what a problem lacks for them, or why they do not apply; None if they do.
+        only_deletions: whether they know nothing of strains but the deleted genes.
     """
 
     fitted: Callable[[Problem], Iterator[NullModel]]
-    why_not: Callable[[Problem], str | None] = lambda problem: None
+    lacks: Callable[[Problem], str | None] = lambda problem: None
+    only_deletions: bool = True
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Say why they do not apply; None if they do."""
+        if self.only_deletions and problem.beyond_deletions:
+            return f"knows deletions only, and the strains have {problem.beyond_deletions}"
+        return self.lacks(problem)
 
 
 def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
@@ -153,6 +184,18 @@ def _bounds(problem: Problem) -> Iterator[NullModel]:
     yield UntrainedBound(problem.reactions).fit(problem.train, problem.y_train)
 
 
+def _gene_curves(problem: Problem, combined: str) -> Iterator[NullModel]:
+    return (GeneCurves(value, combined).fit(problem.train, problem.y_train) for value in CURVE_SHRINKAGES)
+
+
+def _why_not_together(problem: Problem) -> str | None:
+    return why_not_together(problem.train, problem.y_train, problem.most_deletions)
+
+
+def _strain_kernels(problem: Problem) -> Iterator[NullModel]:
+    yield from fit_strain_kernels(problem.train, problem.y_train, problem.similarity())
+
+
 def _no_subset(problem: Problem) -> str | None:
     fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
     if len(fewest) and fewest.min() < problem.most_deletions and fewest.min() <= LARGEST_SUBSET:
@@ -162,9 +205,12 @@ def _no_subset(problem: Problem) -> str | None:
 
 
 NULL_MODELS = {
-    "training mean": Family(lambda problem: iter([TrainingMean().fit(problem.train, problem.y_train)])),
+    "training mean": Family(
+        lambda problem: iter([TrainingMean().fit(problem.train, problem.y_train)]), only_deletions=False
+    ),
     "additive ridge": Family(
-        lambda problem: (AdditiveRidge(alpha).fit(problem.train, problem.y_train) for alpha in ALPHAS)
+        lambda problem: (AdditiveRidge(alpha).fit(problem.train, problem.y_train) for alpha in ALPHAS),
+        only_deletions=False,
     ),
     "query-pair mean": Family(
         lambda problem: (QueryPairMean(count).fit(problem.train, problem.y_train) for count in PSEUDO_COUNTS)
@@ -191,13 +237,36 @@ NULL_MODELS = {
 }
 """Families by name; the validation part chooses one null model of each."""
 
+STRENGTH_MODELS = {
+    "pooled curve": Family(
+        lambda problem: (PooledCurve(over).fit(problem.train, problem.y_train) for over in (TOTAL, MOST)),
+        lambda problem: why_no_curve(problem.train),
+        only_deletions=False,
+    ),
+    "curve of each gene": Family(
+        lambda problem: _gene_curves(problem, SUM), lambda problem: why_no_curves(problem.train), only_deletions=False
+    ),
+    "product of curves": Family(
+        lambda problem: _gene_curves(problem, PRODUCT), _why_not_together, only_deletions=False
+    ),
+    "minimum of curves": Family(
+        lambda problem: _gene_curves(problem, MINIMUM), _why_not_together, only_deletions=False
+    ),
+    "kernel ridge over strains": Family(
+        _strain_kernels, lambda problem: why_no_strain_kernel(problem.train), only_deletions=False
+    ),
+}
+"""Families of strains with strengths or conditions; they say nothing new of deletions."""
+
+ALL_NULL_MODELS = {**NULL_MODELS, **STRENGTH_MODELS}
+
 
 @dataclass(frozen=True)
 class MeanOfTwo:
     """Predict the mean of two null models' predictions.
 
     Attributes:
-        names: keys of ``NULL_MODELS``.
+        names: keys of ``ALL_NULL_MODELS``.
         models: fitted.
     """
 
@@ -212,14 +281,23 @@ class MeanOfTwo:
 def in_words(name: str, model: Any) -> str:
     """Describe a null model, and what was chosen and learned for it, in a line of text."""
     shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}
-    said = [" and ".join(of) if isinstance(of, tuple) else f"{key} {of:.4g}" for key, of in shown.items()]
+    said = [
+        of if isinstance(of, str) else " and ".join(of) if isinstance(of, tuple) else f"{key} {of:.4g}"
+        for key, of in shown.items()
+        if not (isinstance(of, float) and np.isnan(of))  # is of something that these strains do not have
+    ]
     return f"{name} ({', '.join(said)})" if said else name
+
+
+def _families(problem: Problem) -> dict[str, Family]:
+    """Return the families that are about strains such as a problem's."""
+    return ALL_NULL_MODELS if problem.beyond_deletions else NULL_MODELS
 
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:
     """Return the null models that do not apply to a split: name → reason."""
     problem = problem.labelled()
-    reasons = {name: family.why_not(problem) for name, family in NULL_MODELS.items()}
+    reasons = {name: family.why_not(problem) for name, family in _families(problem).items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -238,7 +316,7 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     problem = problem.labelled()
     skip = left_out_null_models(problem)
     errors, models = {}, {}
-    for name, family in NULL_MODELS.items():
+    for name, family in _families(problem).items():
         if name not in skip:
             log.debug("fitting null model '%s'", name)
             errors[name], models[name] = best_of(family, problem)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from scipy import sparse
 
+from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
@@ -60,7 +61,7 @@ class PairMatrix:
     @classmethod
     def of(cls, strains: Strains, genes: NDArray[np.int64]) -> PairMatrix:
         """Return the pairs of ``strains``; their genes are among ``genes``, [G], ascending."""
-        owner, first, second = strains.pairs()
+        owner, first, second = refuse_strengths(strains, "kernel ridge").pairs()
         first, second = np.searchsorted(genes, first), np.searchsorted(genes, second)
         partners = np.bincount(np.concatenate([first, second]), minlength=len(genes))
         rank = np.argsort(np.argsort(partners, kind="stable"))

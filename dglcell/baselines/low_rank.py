@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
@@ -70,7 +71,7 @@ class LowRankProfiles:
         Raises:
             DataError: a strain has not exactly two deletions.
         """
-        strains, labels = labelled(strains, y)
+        strains, labels = labelled(refuse_strengths(strains, "low-rank profiles"), y)
         reason = self.why_not(strains)
         if reason:
             raise DataError(f"low-rank profiles: {reason}")
@@ -127,7 +128,7 @@ class LowRankProfiles:
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]; the additive part where strains are not pairs."""
-        prediction = self.additive.predict(strains)
+        prediction = self.additive.predict(refuse_strengths(strains, "low-rank profiles"))
         pairs = np.flatnonzero(strains.num_deletions == 2)
         prediction[pairs] += self._profile_part(*strains.first_two(pairs))
         return prediction

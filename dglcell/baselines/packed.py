@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative
+from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
 from dglcell.baselines.fit import NULL_MODELS, MeanOfTwo, NullModel, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.data.strains import Strains
+from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
+from dglcell.data.strains import CONDITION, Column, Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 
@@ -34,6 +37,10 @@ CLASSES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         AdditiveRidge,
+        Condition,
+        Conditions,
+        Curve,
+        GeneCurves,
         KernelRidge,
         LostSetKernel,
         LowRankProfiles,
@@ -41,9 +48,12 @@ CLASSES: dict[str, type] = {
         Multiplicative,
         PairKernel,
         PairMatrix,
+        PooledCurve,
         ReactionKernelRidge,
         ReactionRidge,
         RidgeAndLowRank,
+        StrainKernel,
+        StrainKernelRidge,
         UntrainedBound,
     )
 }
@@ -131,9 +141,23 @@ class PackedNulls:
             log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
         return cls(models, problems[0].train.names)
 
-    def __call__(self, genes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S, T]."""
-        strains = Strains(self.genes, genes, offsets)
+    def __call__(
+        self,
+        genes: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        strengths: NDArray[np.floating] | None = None,
+        conditions: Mapping[tuple[str, tuple[str, ...]], NDArray[np.floating]] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S, T].
+
+        Args:
+            genes: [P] changed genes of the strains, one after the other.
+            offsets: [S + 1] where those of each strain begin.
+            strengths: [P] what is left of them; None where all are deleted.
+            conditions: name and categories of each condition → [S] its values.
+        """
+        columns = {Column(CONDITION, *label): values for label, values in (conditions or {}).items()}
+        strains = Strains(self.genes, genes, offsets, columns, strengths=strengths)
         return np.stack([model.predict(strains) for model in self.models], axis=1)
 
     def pack(self) -> bytes:
@@ -156,7 +180,7 @@ class PackedNulls:
                 text, *arrays = (file[f"arr_{i}"] for i in range(len(file.files)))
             written = json.loads(str(text))
             reactions = Reactions(cell) if CATALYSES in cell.relations else None
-            models = [_restored(value, arrays, reactions) for value in written]
+            models = [_restored(value, _Known(arrays, reactions, cell.genes.names)) for value in written]
         except Exception as error:  # of a damaged archive there are a dozen kinds
             raise ValueError(f"no null models: {error}") from error
         return cls(models, cell.genes.names)
@@ -173,6 +197,12 @@ def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
         return {"sparse": parts, "shape": list(matrix.shape)}
     if isinstance(value, Reactions):
         return {"reactions": True}
+    if isinstance(value, Strains):
+        parts = [_plain(part, arrays) for part in (value.targets, value.offsets, value.strengths)]
+        columns = [(c.label, _plain(x, arrays)) for c, x in value.columns.items() if c.kind == CONDITION]
+        return {"strains": parts, "columns": columns}
+    if isinstance(value, dict):
+        return {"dict": [(key, _plain(item, arrays)) for key, item in value.items()]}
     if dataclasses.is_dataclass(value):
         fields = {part.name: _plain(getattr(value, part.name), arrays) for part in dataclasses.fields(value)}
         return {"class": type(value).__name__, "fields": fields}
@@ -181,20 +211,35 @@ def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _restored(value: Any, arrays: Sequence[NDArray[Any]], reactions: Reactions | None) -> Any:
+@dataclass(frozen=True)
+class _Known:
+    """Hold what the result of ``_plain`` refers to: arrays, the reactions of the cell graph, and names of its genes."""
+
+    arrays: Sequence[NDArray[Any]]
+    reactions: Reactions | None
+    genes: tuple[str, ...]
+
+
+def _restored(value: Any, known: _Known) -> Any:
     """Restore a value from the result of ``_plain``."""
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return arrays[value["array"]]
+        return known.arrays[value["array"]]
     if "sparse" in value:
-        parts = tuple(_restored(part, arrays, reactions) for part in value["sparse"])
+        parts = tuple(_restored(part, known) for part in value["sparse"])
         return sparse.csr_array(parts, shape=tuple(value["shape"]))
     if "reactions" in value:
-        return reactions
+        return known.reactions
+    if "strains" in value:
+        targets, offsets, strengths = (_restored(part, known) for part in value["strains"])
+        columns = {Column.of_label(label): _restored(part, known) for label, part in value["columns"]}
+        return Strains(known.genes, targets, offsets, columns, strengths=strengths)
+    if "dict" in value:
+        return {key: _restored(item, known) for key, item in value["dict"]}
     if "tuple" in value:
-        return tuple(_restored(item, arrays, reactions) for item in value["tuple"])
+        return tuple(_restored(item, known) for item in value["tuple"])
     restored: Any = object.__new__(CLASSES[value["class"]])
     for name, part in value["fields"].items():
-        object.__setattr__(restored, name, _restored(part, arrays, reactions))
+        object.__setattr__(restored, name, _restored(part, known))
     return restored

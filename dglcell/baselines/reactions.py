@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.composition import not_fitness_like
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
@@ -69,6 +70,7 @@ class Reactions:
         return lost if self._steady_state is None else self._blocked(lost, self._steady_state)
 
     def _by_rules(self, strains: Strains) -> sparse.csr_array:
+        strains = refuse_strengths(strains, "lost reactions")
         lost = sparse.csr_array(strains.design.astype(np.float32)) @ self._needs
         lost.data[:] = 1
         return sparse.csr_array(lost)

@@ -7,8 +7,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
+from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 
@@ -52,7 +54,7 @@ class TrainingMean:
         return np.full(len(strains), self.mean)
 
 
-# Null model: deletions act independently, each gene with one effect.
+# Null model: deletions and conditions act independently, each with one effect.
 
 
 RESIDUAL = 1e-8
@@ -64,7 +66,9 @@ class AdditiveRidge:
     """Predict y = intercept + sum of the effects of the deleted genes, by ridge regression with an intercept not
     penalised.
 
-    A gene that no training strain deletes has effect 0.
+    A gene that no training strain deletes has effect 0. Of a weakened gene the effect counts by what is lost, 1 minus
+    the strength. Conditions have effects, too: each category has one, and each number, which is standardised. A
+    category that no training strain has does what the mean training strain's does.
 
     Attributes:
         alpha: penalty on squared effects; a gene's effect is shrunk as if it had been measured ``alpha`` more
@@ -74,6 +78,8 @@ class AdditiveRidge:
     alpha: float = 1.0
     intercept: float = field(default=0.0, init=False)
     effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    conditions: Conditions | None = field(default=None, init=False, repr=False)
+    condition_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -82,12 +88,15 @@ class AdditiveRidge:
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
+        self.conditions = Conditions.of(strains) if strains.conditions else None
         design, count = strains.design, len(labels)
+        if self.conditions is not None:
+            design = sparse.hstack([design, self.conditions.columns(strains)], format="csr")
         gram = (design.T @ design).tocsr()
         gene_mean = np.asarray(design.mean(axis=0)).ravel()
         # The centred design is dense; its Gram matrix is the sparse one minus a rank-one term.
         diagonal = gram.diagonal() - count * gene_mean**2 + self.alpha
-        size = len(strains.names)
+        size = design.shape[1]
         normal = LinearOperator(
             (size, size),
             matvec=lambda w: gram @ w - count * gene_mean * (gene_mean @ w) + self.alpha * w,
@@ -96,13 +105,25 @@ class AdditiveRidge:
         jacobi = LinearOperator((size, size), matvec=lambda w: w / diagonal, dtype=np.float64)
         mean = float(labels.mean())
         right = design.T @ (labels - mean)
-        self.effects, _ = cg(normal, right, rtol=RESIDUAL, maxiter=MAX_ITERATIONS, M=jacobi)
-        self.intercept = mean - float(gene_mean @ self.effects)
+        effects, _ = cg(normal, right, rtol=RESIDUAL, maxiter=MAX_ITERATIONS, M=jacobi)
+        self.effects, self.condition_effects = np.split(effects, [len(strains.names)])
+        self.intercept = mean - float(gene_mean[: len(strains.names)] @ self.effects)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
-        return self.intercept + strains.design @ self.effects
+        return self.intercept + strains.design @ self.effects + self.of_conditions(strains)
+
+    def of_conditions(self, strains: Strains) -> NDArray[np.float64] | float:
+        """Return the effects of the conditions of strains, [S], whose mean over the training strains is 0.
+
+        It is 0 where these had no conditions.
+        """
+        if self.conditions is None:
+            return 0.0
+        return (
+            self.conditions.columns(strains) @ self.condition_effects
+        ) - self.conditions.mean @ self.condition_effects
 
 
 # Null model: a strain behaves like the training strains that share its query pair.
@@ -153,6 +174,6 @@ class QueryPairMean:
 
 def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the strains with a query pair, and one integer for each pair."""
-    rows = np.flatnonzero(strains.num_deletions >= 2)
+    rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
     low, high = strains.first_two(rows)
     return rows, low * len(strains.names) + high

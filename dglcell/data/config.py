@@ -34,6 +34,8 @@ KINDS = {
     "deletions": "every test strain has more deletions than any training strain. The result shows whether the effects "
     "of many deletions can be predicted from few. The genes and subsets of the deletions of test strains occur in "
     "training. The model was chosen on strains with few deletions, which look easier than the test strains",
+    "condition": "test strains have values of a condition, such as media or alleles, that no training strain has. The "
+    "model can know such a value only from the cell graph, or from numbers that describe it",
     "file": "the parts come from a file, and what the test part shows depends on how the file was made",
     "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
 }
@@ -45,7 +47,7 @@ NONE = "none"
 EVALUATED = ("validation", "test")
 """A model is evaluated on these parts, where the split has them."""
 
-FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
+FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint", "condition")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
 """Gene splits of DANGO → which strains are test by their test genes, and how many genes it draws."""
 
@@ -85,7 +87,7 @@ class SubsetConfig:
 class SplitConfig:
     """Configure how strains are divided into training, validation and test."""
 
-    kind: Kind = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
+    kind: Kind = "random"  # a key of `KINDS`, such as random, pair_disjoint, gene_disjoint, condition, file or none
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
@@ -95,6 +97,8 @@ class SplitConfig:
     test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
+    condition: str | None = None  # condition: the one whose values differ between parts, such as medium
+    test_values: list[str] = field(default_factory=list)  # condition: values of test strains; []: drawn
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
@@ -139,6 +143,16 @@ class SplitConfig:
             )
         if self.all_train is not None and self.kind != "deletions":
             raise ConfigError(f"`{key}.all_train` is for a deletions split", got=self.kind, expected="deletions")
+        if (self.kind == "condition") != (self.condition is not None):
+            raise ConfigError(
+                f"`{key}.kind: condition` and `{key}.condition` go together",
+                got=f"kind {self.kind}, condition {self.condition}",
+                do=f"for example `{key}.kind=condition {key}.condition=medium`",
+            )
+        if self.test_values and (self.kind != "condition" or self.folds is not None):
+            raise ConfigError(
+                f"`{key}.test_values` is for a condition split without folds", got=self.kind, expected="condition"
+            )
         if (self.kind == "file") != (self.path is not None):
             raise ConfigError(
                 f"`{key}.kind: file` and `{key}.path` go together",

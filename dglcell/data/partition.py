@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.strains import CONDITION, Strains
-from dglcell.errors import DataError
+from dglcell.errors import DataError, did_you_mean, listing
 
 # How strains are divided into parts: at random, or by query pair.
 #
@@ -129,6 +129,48 @@ def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> P
     """
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
     return bins.parts_of(fill_levels(shuffled(strain_keys(table), seed), level, bins.shares))
+
+
+def condition_parts(
+    table: Strains, bins: Bins, seed: int, condition: str, test_values: Sequence[str], by_deletions: bool
+) -> Parts:
+    """Divide by the values of a condition, so that no test value occurs in training.
+
+    Args:
+        table: the strains.
+        bins: the bins that values, with all their strains, are dealt into; with ``test_values`` training and validation
+            alone, which the strains of other values are dealt into, as `random_parts` does.
+        seed: seed of the shuffle.
+        condition: its name.
+        test_values: values whose strains are test; drawn where empty.
+        by_deletions: with ``test_values``, meet the shares of ``bins`` among the strains of each number of deletions.
+
+    Raises:
+        DataError: strains do not have the condition, or no strain has a test value.
+    """
+    column = next((c for c in table.columns if c.kind == CONDITION and c.name == condition), None)
+    if column is None:
+        raise DataError(
+            f"the condition split needs a condition '{condition}'",
+            got=listing(table.conditions) or "strains without conditions",
+            do="name a column in `data.source.csv.conditions`, or another condition in `split.condition`",
+        )
+    numbers, which = np.unique(table.columns[column], return_inverse=True)
+    values = [column.categories[int(number)] if column.categories else f"{number:g}" for number in numbers]
+    if not test_values:
+        return bins.parts_of(fill(shuffled(gene_keys(values), seed)[which], bins.shares))
+    unknown = [value for value in test_values if value not in values]
+    if unknown:
+        raise DataError(
+            f"`split.test_values`: no strain has the {condition} '{unknown[0]}'",
+            expected=f"among {listing(values)}",
+            do=did_you_mean(unknown[0], values),
+        )
+    is_test = np.isin(values, list(test_values))[which]
+    level = table.num_deletions[~is_test] if by_deletions else np.zeros(int((~is_test).sum()), np.int64)
+    parts = np.full(len(table), TEST, np.uint8)
+    parts[~is_test] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[~is_test], seed), level, bins.shares))
+    return parts
 
 
 def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:

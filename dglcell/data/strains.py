@@ -399,7 +399,7 @@ class Strains:
         """Return a sparse matrix, [S, N], that says how much of the gene the strain lacks, 1 where it is deleted."""
         from scipy import sparse
 
-        values = np.ones(len(self.targets)) if self.strengths is None else 1.0 - self.strengths
+        values = np.ones(len(self.targets)) if self.strengths is None else 1.0 - self.strengths.astype(np.float64)
         shape = (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 

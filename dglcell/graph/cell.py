@@ -158,7 +158,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         GraphError: a file is unusable, names are unknown, or relations are empty or share a name.
     """
     config.validate()
-    metabolism = Metabolism.read(config.model, raw, absorb=config.absorb) if config.model else None
+    metabolism = Metabolism.read(config.model, raw, absorb=config.absorb, media=config.media) if config.model else None
     choice = GeneChoice(config, raw)
     aliases = choice.aliases()
     known = choice.self_evident(metabolism, aliases)
@@ -192,7 +192,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, known_names, raw)
     if names:
         provenance["names"] = names
-    return CellGraph.assemble(vocabularies, relations.edges, provenance, lose_blocked=config.lose_blocked)
+    media = {} if metabolism is None else metabolism.media
+    return CellGraph.assemble(vocabularies, relations.edges, provenance, lose_blocked=config.lose_blocked, media=media)
 
 
 @dataclass

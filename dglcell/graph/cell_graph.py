@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing
-from dglcell.files.atomic import atomic_directory
+from dglcell.files.atomic import atomic_directory, canonical_hash
 from dglcell.files.untrusted import (
     MAPPING,
     SHA256,
@@ -26,7 +26,7 @@ from dglcell.files.untrusted import (
     read_json,
     read_npz,
 )
-from dglcell.graph.schema import GENE, Relation
+from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -116,6 +116,10 @@ _FIELDS = {
     "provenance": MAPPING,
 }
 _NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of(TEXT)}
+_MEDIA = {"media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1)))}
+
+Media = Mapping[str, Mapping[str, float]]
+"""Growth media have this form: medium → reaction node → strength."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,8 +135,10 @@ class CellGraph:
         vocabularies: node type → names; the index of a name is its node id.
         content: relation → its edges, ordered by (destination, source); relations are sorted.
         provenance: plain containers: configuration, model, files with hashes, row and name counts.
-        sha256: hash of vocabularies, edges and weights, and of ``lose_blocked``; the same in every process.
+        sha256: hash of vocabularies, edges and weights, of ``lose_blocked`` and of media; the same in every process.
         lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
+        media: medium → reaction node → its strength there; the same nodes for every medium. The graph itself takes up
+            all that any medium offers.
     """
 
     vocabularies: dict[str, Vocabulary]
@@ -140,6 +146,7 @@ class CellGraph:
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""
     lose_blocked: bool = False
+    media: Media = field(default_factory=dict)
 
     @classmethod
     def assemble(
@@ -149,6 +156,7 @@ class CellGraph:
         provenance: dict[str, Any] | None = None,
         *,
         lose_blocked: bool = False,
+        media: Media | None = None,
     ) -> CellGraph:
         """Make a cell graph from arrays.
 
@@ -157,6 +165,7 @@ class CellGraph:
             relations: canonical edge type → edges, in any order.
             provenance: where the edges came from, as plain containers.
             lose_blocked: as for the class.
+            media: as for the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
@@ -169,8 +178,9 @@ class CellGraph:
         edges = {relation: relations[relation].sorted() for relation in sorted(relations)}
         for relation, ends in edges.items():
             _check_ends(relation, ends, vocabularies)
-        sha256 = _content_hash(vocabularies, edges, lose_blocked=lose_blocked)
-        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked)
+        _check_media(media or {}, vocabularies)
+        sha256 = _content_hash(vocabularies, edges, lose_blocked=lose_blocked, media=media or {})
+        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked, media or {})
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
@@ -332,6 +342,7 @@ class CellGraph:
             "vocabularies": {node_type: list(v.names) for node_type, v in sorted(self.vocabularies.items())},
             "provenance": self.provenance,
             "lose_blocked": self.lose_blocked,
+            **({"media": self.media} if self.media else {}),
             **self._names(),
         }
         with atomic_directory(Path(directory), overwrite=overwrite) as partial:
@@ -360,7 +371,8 @@ class CellGraph:
             names = AliasTable(other, meta.get("standard_names", {}))
             vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
         blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
-        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked)
+        media = meta.get("media", {})
+        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, media=media)
         if cell.sha256 != meta["sha256"]:
             raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
         return cell
@@ -377,8 +389,19 @@ def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Voc
             )
 
 
+def _check_media(media: Media, vocabularies: Mapping[str, Vocabulary]) -> None:
+    nodes = {tuple(strengths) for strengths in media.values()}
+    stray = [name for names in nodes for name in names if name not in vocabularies.get(REACTION, Vocabulary(()))]
+    if stray or len(nodes) > 1:
+        raise GraphError(
+            "media of the cell graph do not fit its reactions",
+            got=listing(stray) or "media that name different reaction nodes",
+            expected="a strength of the same reaction nodes in every medium",
+        )
+
+
 def _content_hash(
-    vocabularies: Mapping[str, Vocabulary], relations: Mapping[Relation, Edges], *, lose_blocked: bool
+    vocabularies: Mapping[str, Vocabulary], relations: Mapping[Relation, Edges], *, lose_blocked: bool, media: Media
 ) -> str:
     digest = hashlib.sha256(f"cell graph {SCHEMA_VERSION}".encode())
     for node_type in sorted(vocabularies):
@@ -392,6 +415,8 @@ def _content_hash(
             digest.update(edges.weight.astype("<f4").tobytes())
     if lose_blocked:
         digest.update(b"\nlose_blocked\n")
+    if media:
+        digest.update(f"\nmedia {canonical_hash(media)}\n".encode())
     return digest.hexdigest()
 
 
@@ -425,8 +450,8 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     missing = sorted(set(_FIELDS) - set(meta))
     if missing:
         raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    # A cell graph of an earlier version has no other names of its genes.
-    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in _NAMES.items() if key in meta})
+    # A cell graph of an earlier version has neither other names of its genes nor media.
+    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in (_NAMES | _MEDIA).items() if key in meta})
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
     content: dict[str, Any] = meta

@@ -10,6 +10,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
 from dglcell.graph.gene_space import SimilarityConfig
+from dglcell.graph.media import MediaChanges
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
@@ -40,6 +41,7 @@ class CellConfig:
     similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
     currency_degree: Count = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
+    media: MediaChanges = field(default_factory=dict)  # medium → exchange reaction → largest uptake, in mmol/gDW/h
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
     unknown: Unknown = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
     aliases: str | None = None  # other names of genes in networks: gene set of the catalogue, or path of a table, .gff
@@ -66,6 +68,12 @@ class CellConfig:
                 f"`{key}.lose_blocked` needs the reactions of a metabolic model",
                 got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
                 do=f"name a model and set `{key}.metabolism: true`, or set `{key}.lose_blocked: false`",
+            )
+        if self.media and not (self.model and self.metabolism):
+            raise ConfigError(
+                f"`{key}.media` needs the exchange reactions of a metabolic model",
+                got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
+                do=f"name a model and set `{key}.metabolism: true`, or leave `{key}.media` out",
             )
         if self.derived and not self.model:
             raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))

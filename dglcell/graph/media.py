@@ -91,6 +91,29 @@ class Media:
         rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
         return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
 
+    def open(self, model: Model) -> None:
+        """Let the model take up as much of everything as it may in any of the media."""
+        for exchange, largest in zip(self.exchanges, self.uptakes.max(axis=0).tolist(), strict=True):
+            model.reactions.get_by_id(exchange).lower_bound = -largest
+
+    def strengths(self) -> dict[str, dict[str, float]]:
+        """Return medium → exchange reaction → its uptake as a share of the largest one in any of the media.
+
+        Exchange reactions that are the same in all media are left out, and so are those without uptake.
+        """
+        # cobra writes 1000 where a model has no bound.
+        uptakes = np.minimum(self.uptakes, NO_BOUND)
+        largest = uptakes.max(axis=0)
+        varied = np.flatnonzero((uptakes != largest).any(axis=0))
+        return {
+            name: {self.exchanges[i]: float(row[i] / largest[i]) for i in varied}
+            for name, row in zip(self.names, uptakes, strict=True)
+        }
+
+
+NO_BOUND = 1000.0
+"""An uptake of so much, in mmol/gDW/h, is not limited."""
+
 
 def _exchanges(model: Model) -> list[Reaction]:
     reason: object = None

@@ -6,13 +6,14 @@ import ast
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, listing
+from dglcell.graph.media import Media
 from dglcell.graph.model_files import model_origin, read_model
 from dglcell.graph.names import model_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
@@ -123,6 +124,7 @@ class Metabolism:
         compartments: compartment of each metabolite.
         aliases: the names that the model has for its genes.
         subsystems: part of metabolism, as the model divides it → genes of its reactions; empty where it does not.
+        media: medium → reaction node → its strength there, where that differs between media.
         provenance: model name, where it came from with sha256, and counts.
     """
 
@@ -139,6 +141,7 @@ class Metabolism:
     provenance: dict[str, Any] = field(default_factory=dict)
     aliases: AliasTable = field(default_factory=AliasTable.empty)
     subsystems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -146,14 +149,38 @@ class Metabolism:
         return str(self.provenance.get("name", ""))
 
     @classmethod
-    def read(cls, name_or_path: str, raw: str | None = None, *, absorb: bool = False) -> Metabolism:
+    def read(
+        cls,
+        name_or_path: str,
+        raw: str | None = None,
+        *,
+        absorb: bool = False,
+        media: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 
+        Args:
+            name_or_path, raw: see `read_model`.
+            absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
+            media: growth media, as ``cell.media`` has them. The wild type takes up all that any of them offers, and a
+                medium weakens or removes reaction nodes of uptake.
+
         Raises:
+            ConfigError: a medium does not fit the model.
             GraphError: for the same reasons as `read_model` and `from_model`.
         """
         model, origin = read_model(name_or_path, raw), model_origin(name_or_path, raw)
-        return cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
+        if not media:
+            return cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
+        known = Media.of(model, media, "cell.media")
+        known.open(model)
+        made = cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
+        uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
+        strengths = {
+            name: {uptake[exchange]: strength for exchange, strength in of.items()}
+            for name, of in known.strengths().items()
+        }
+        return replace(made, media=strengths)
 
     @classmethod
     def from_model(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dglcell.errors import GraphError, MissingDependencyError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
-from dglcell.graph.schema import WEIGHT, Relation
+from dglcell.graph.schema import REACTION, WEIGHT, Relation
 from dglcell.graph.steady_state import SteadyState
 
 if TYPE_CHECKING:
@@ -363,7 +363,13 @@ class ResidentCell(nn.Module):
         relations: canonical edge types, in the cell graph's order.
         steady_state: finds reactions that are blocked once others are lost, where strains lose these too; else None.
         of_sources: relations that sources of similarity gave the cell graph.
+        media: names of M growth media.
+        media_nodes: [K] int64, the reaction nodes that differ between media.
+        media_strengths: [M, K] float32, their strengths.
     """
+
+    media_nodes: Tensor
+    media_strengths: Tensor
 
     def __init__(
         self,
@@ -371,6 +377,7 @@ class ResidentCell(nn.Module):
         edges: Mapping[Relation, tuple[Tensor, Tensor, Tensor | None]],
         steady_state: SteadyState | None = None,
         of_sources: frozenset[Relation] = frozenset(),
+        media: Mapping[str, Mapping[int, float]] | None = None,
     ) -> None:
         """Copy edges into buffers.
 
@@ -379,9 +386,15 @@ class ResidentCell(nn.Module):
             edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
             steady_state: finds blocked reactions of the same cell; optional.
             of_sources: as for the class.
+            media: medium → reaction node → strength, the same nodes in every medium; optional.
         """
         super().__init__()
         self.steady_state, self.of_sources = steady_state, of_sources
+        self.media = tuple(media or ())
+        nodes = next(iter(media.values())) if media else {}
+        strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
+        self.register_buffer("media_nodes", torch.tensor(list(nodes), dtype=torch.int64), persistent=False)
+        self.register_buffer("media_strengths", strengths.reshape(len(self.media), len(nodes)), persistent=False)
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
@@ -401,7 +414,11 @@ class ResidentCell(nn.Module):
             weight = None if ends.weight is None else torch.from_numpy(ends.weight)
             edges[relation] = torch.from_numpy(ends.src), torch.from_numpy(ends.dst), weight
         steady_state = SteadyState.of(cell) if cell.lose_blocked else None
-        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell))
+        media = {
+            name: {cell.vocabularies[REACTION].index(node): strength for node, strength in of.items()}
+            for name, of in cell.media.items()
+        }
+        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media)
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

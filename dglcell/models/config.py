@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dglcell.checks import Count, Number, Positive, at_least, below_one, check_values, must, one_of
-from dglcell.errors import ConfigError, did_you_mean
+from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
@@ -40,6 +40,7 @@ CombinationName = Annotated[str, one_of(*COMBINATIONS)]
 CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
 CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
 LocalKind = Annotated[str, one_of("hyper_sagnn", "factorisation", "both")]
+Prior = Annotated[float, must(lambda share: 0 < share < 1, "is no share", "more than 0, and less than 1")]
 Rounds = Annotated[int, at_least(0, "is negative")]
 Pool = Annotated[
     list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
@@ -66,6 +67,10 @@ class ModelConfig:
     kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
     conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
+    strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
+    strength_from: list[str] = field(default_factory=list)  # conditions that say what is left of genes, which is learnt
+    strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
+    strength_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -74,6 +79,13 @@ class ModelConfig:
             ConfigError: naming the key.
         """
         check_values(self, "model")
+        unseen = [name for name in self.strength_from if self.conditions is not None and name not in self.conditions]
+        if unseen:
+            raise ConfigError(
+                f"`model.strength_from` names a condition that `model.conditions` does not: '{unseen[0]}'",
+                got=listing(self.strength_from),
+                expected="among " + (listing(self.conditions or ()) or "none"),
+            )
 
     def provides(self) -> frozenset[str]:
         """Return what predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""

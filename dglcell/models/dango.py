@@ -137,6 +137,8 @@ class Dango(StrainModel):
         self.targets = nn.ModuleList(self._target(relation) for relation in reconstructed)
         self.meta = MetaEmbedding(H, config.meta_layers, config.activation)
         self.score = make_scorer(config, outputs)
+        self.see_conditions(width=H, strain_width=0, outputs=outputs, hidden=H, activation=config.activation)
+        self.ignore_conditions_at_first()
         self._kept: KeptStates | None = None
 
     def _target(self, relation: Relation) -> AdjacencyTarget:
@@ -165,10 +167,17 @@ class Dango(StrainModel):
         No step of it synchronises with the host or loops over strains. The auxiliary ``reconstruction`` is computed
         when it is read.
         """
+        if self.learned is not None:
+            genotypes = self.learned(genotypes)
         states = self.encode() if self.training or torch.is_grad_enabled() else None
         states_NH = self._kept_states() if states is None else self.meta(torch.stack(states, dim=1))
         genes_BK, removed_BK = genotypes.padded()
-        phenotypes_BT = self.score(states_NH[genes_BK], removed_BK)
+        x_BKH = states_NH[genes_BK]
+        if self.readout is None:
+            phenotypes_BT = self.score(x_BKH, removed_BK)
+        else:
+            phenotypes_BT = self.score(self.readout.genes(x_BKH, removed_BK, genotypes), removed_BK)
+            phenotypes_BT = self.readout.score(phenotypes_BT, genotypes)
         auxiliary = {"reconstruction": partial(self.reconstruct, states)} if len(self.heads) else {}
         return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
 

@@ -83,11 +83,19 @@ class HeteroCell(PerturbedModel):
             dropout=config.dropout,
         )
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs) if config.null_share else None
+        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
+        self.see_conditions(
+            width=width if config.local_head else 0,
+            strain_width=self._readout_width,
+            outputs=outputs,
+            hidden=width,
+            activation=config.activation,
+        )
         if not config.local_head:
             self.encoder.freeze_all_but(config.pool)
         self.apply(initialise)
         self.encoder.spread_embeddings()
+        self.ignore_conditions_at_first()
         start_at_the_mean(self.global_head[-1])
         if self.local_head is not None:
             self.local_head.start_at_the_mean()
@@ -114,6 +122,10 @@ class HeteroCell(PerturbedModel):
         """
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
+        as_given = genotypes
+        if self.learned is not None:
+            genotypes = self.learned(genotypes)
+        genotypes = self.in_media(genotypes)
         kept_pass = self._base_cache.replay(self)
         if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
@@ -123,17 +135,20 @@ class HeteroCell(PerturbedModel):
         if self.flux_rounds is not None:
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
+        seen = embedding if self.readout is None else self.readout.strain(embedding, genotypes)
         with Part("heads"):
-            parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
+            parts: dict[str, Tensor] = {"global": self.global_head(seen)}
         score, gates = parts["global"], None
         if self.local_head is not None:
             genes_BK, removed_BK = genotypes.padded()
-            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, removed_BK)
+            x_BKH = F.embedding(genes_BK, genes_NH)
+            x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
+            parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
             score, gates = self.combination(*parts.values())
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
-            score = torch.lerp(score, self.null_share(genotypes), self.config.null_share)
+            score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
         return Prediction(score, embedding, parts, gates)
 
     @property

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from dglcell.data.strains import MEDIUM
+from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
+from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
-from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.plugins import class_of
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -107,19 +110,121 @@ class StrainModel(nn.Module):
         Config: class of the model section of a configuration.
         cell: the cell graph; part of the module, so it follows it to any device.
         config: the configuration that the model was made from.
+        readout: lets heads see conditions and strengths; None where the model sees neither.
+        learned: learns what is left of genes; None where nothing says it but the table.
+        media_strengths: [M, K] strengths of reaction nodes in the media that strains grow in; None without media.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
     cell: ResidentCell
     config: ModelConfig
+    readout: ConditionedReadout | None
+    learned: LearnedStrengths | None
+    media_strengths: Tensor | None
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
 
+    def see_conditions(self, *, width: int, strain_width: int, outputs: int, hidden: int, activation: str) -> None:
+        """Make what heads need to see the conditions and strengths of strains; nothing where strains have neither.
+
+        Args:
+            width: H of genes' vectors; 0 where no head sees genes.
+            strain_width: width of the strain's vector; 0 where no head sees it.
+            outputs: T.
+            hidden: width inside a score of the conditions alone.
+            activation: activation inside it.
+
+        Raises:
+            ConfigError: strengths are to be learned from a condition that strains do not have.
+        """
+        config, seen = self.config, self.config.conditions or {}
+        self.readout = self.learned = None
+        unknown = [name for name in config.strength_from if name not in seen]
+        if unknown:
+            raise ConfigError(
+                f"`model.strength_from` names a condition that strains do not have: '{unknown[0]}'",
+                got=listing(config.strength_from),
+                expected="among " + (listing(seen) or "none"),
+                do="name columns of the table in `data.source.csv.conditions`",
+            )
+        shown = [name for name in seen if name not in config.strength_from]
+        in_media = MEDIUM in seen and bool(self.cell.media)
+        strengths = self._media(seen[MEDIUM]) if in_media else None
+        self.register_buffer("media_strengths", strengths, persistent=False)
+        tables = None if strengths is None else {MEDIUM: strengths}
+        curves = bool(config.strength_curves or config.strength_from)
+        if shown or curves:
+            self.readout = ConditionedReadout(
+                Conditions(seen, shown, tables) if shown else None,
+                curves=curves,
+                width=width,
+                strain_width=strain_width,
+                outputs=outputs,
+                hidden=hidden,
+                activation=activation,
+            )
+        if config.strength_from:
+            self.learned = LearnedStrengths(
+                Conditions(seen, config.strength_from),
+                hidden=config.strength_hidden,
+                prior=config.strength_prior,
+                activation=activation,
+            )
+
+    def _media(self, names: Sequence[str]) -> Tensor:
+        """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``.
+
+        Raises:
+            ConfigError: the cell graph lacks a medium.
+        """
+        known = self.cell.media
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                f"the cell graph does not know the medium '{unknown[0]}' of the strains",
+                expected=f"among {listing(known)}",
+                do=did_you_mean(unknown[0], known, "add it to `cell.media`"),
+            )
+        return self.cell.media_strengths[[known.index(name) for name in names]]
+
+    def in_media(self, genotypes: GenotypeBatch) -> GenotypeBatch:
+        """Return the strains with the reactions that their media weaken or take away; themselves without media."""
+        if self.media_strengths is None or genotypes.conditions is None:
+            return genotypes
+        place = list(self.config.conditions or ()).index(MEDIUM)
+        codes_B = genotypes.conditions[:, place].long()
+        strengths_BK = self.media_strengths[codes_B]
+        B, K = strengths_BK.shape
+        return replace(
+            genotypes,
+            reactions=ReactionStrengths(
+                self.cell.media_nodes.repeat(B),
+                torch.arange(B + 1, device=codes_B.device) * K,
+                strengths_BK.reshape(-1),
+            ),
+        )
+
+    def ignore_conditions_at_first(self) -> None:
+        """Set the weights of what sees conditions so that they change nothing yet."""
+        for part in (self.readout, self.learned):
+            if part is not None:
+                part.start_at_zero()
+
+    def fit_conditions(self, values_SC: Tensor | None) -> None:
+        """Standardise conditions by those of the training strains, [S, C]."""
+        for part in self.modules():
+            if isinstance(part, Conditions) and values_SC is not None:
+                part.fit(values_SC)
+
     def of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:
         """Return the prediction of a batch without strains, whose tensors have no rows."""
-        one: Prediction = self(genotypes.of_shared())
+        seen = genotypes.conditions
+        one_strain = replace(
+            genotypes.of_shared(), conditions=None if seen is None else seen.new_zeros(1, seen.shape[1])
+        )
+        one: Prediction = self(one_strain)
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
         return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
 

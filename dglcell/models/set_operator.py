@@ -145,13 +145,21 @@ class SetOperator(StrainModel):
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs) if config.null_share else None
+        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
         self.pair_effects = (
             PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
             if config.kernel_ridge
             else None
         )
+        self.see_conditions(
+            width=0 if self.local_head is None else width,
+            strain_width=0 if self.global_head is None else width,
+            outputs=outputs,
+            hidden=width,
+            activation=activation,
+        )
         self.apply(initialise)
+        self.ignore_conditions_at_first()
         self.encoder.spread_embeddings()
         if self.global_head is not None:
             start_at_the_mean(self.global_head[-1])
@@ -165,6 +173,9 @@ class SetOperator(StrainModel):
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
+        as_given = genotypes
+        if self.learned is not None:
+            genotypes = self.learned(genotypes)
         x_NH = self.wild_type()
         genes_BK, removed_BK = genotypes.padded()
         parts: dict[str, Tensor] = {}
@@ -172,19 +183,25 @@ class SetOperator(StrainModel):
         if self.global_head is not None:
             difference = self._difference(x_NH, genotypes, genes_BK, removed_BK)
             with Part("heads"):
-                parts["global"] = self.global_head(difference)
+                parts["global"] = self.global_head(
+                    difference if self.readout is None else self.readout.strain(difference, genotypes)
+                )
         if self.local_head is not None:
-            parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, removed_BK)
+            x_BKH = F.embedding(genes_BK, x_NH)
+            x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
+            parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
         phenotypes, *second = parts.values()
         gates = None
         if second:
             phenotypes, gates = self.combination(phenotypes, *second)
+        if self.readout is not None:
+            phenotypes = self.readout.score(phenotypes, genotypes)
         if self.link is not None:
             phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
         if self.pair_effects is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, removed_BK), self.config.kernel_ridge)
         if self.null_share is not None and not self.training:
-            phenotypes = torch.lerp(phenotypes, self.null_share(genotypes), self.config.null_share)
+            phenotypes = torch.lerp(phenotypes, self.null_share(as_given), self.config.null_share)
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:

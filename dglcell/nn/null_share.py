@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from dglcell.perturbation.genotype import GenotypeBatch
 
-Predictor = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
-"""A predictor maps deleted genes and offsets of S strains to phenotypes [S, T] in the units of the labels."""
+Predictor = Callable[..., NDArray[np.float64]]
+"""A predictor maps changed genes, offsets, strengths and conditions of S strains to their phenotypes, [S, T]."""
 
 
 class NullShare(nn.Module):
@@ -22,6 +22,7 @@ class NullShare(nn.Module):
 
     Args:
         outputs: number T of phenotypes.
+        seen: conditions that strains have → their categories.
 
     Attributes:
         packed: the null models.
@@ -34,8 +35,9 @@ class NullShare(nn.Module):
     scale: Tensor
     read: Callable[[bytes], Predictor] | None = None
 
-    def __init__(self, outputs: int) -> None:
+    def __init__(self, outputs: int, seen: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
+        self.seen = {name: tuple(categories) for name, categories in (seen or {}).items()}
         self.register_buffer("packed", torch.zeros(0, dtype=torch.uint8))
         self.register_buffer("shift", torch.zeros(outputs))
         self.register_buffer("scale", torch.ones(outputs))
@@ -66,12 +68,11 @@ class NullShare(nn.Module):
 
     @torch.no_grad()
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """Return the predictions of the null models, in the units of the model, [B, T].
-
-        Raises:
-            GenotypeError: strains weaken genes.
-        """
-        genotypes.refuse_strengths("`model.null_share`, as null models know deletions only", "`model.null_share: 0`")
+        """Return the predictions of the null models, in the units of the model, [B, T]."""
         offsets = genotypes.offsets.cpu().numpy()
-        found = self.predictor()(genotypes.genes.cpu().numpy()[: offsets[-1]], offsets)
+        genes = genotypes.genes.cpu().numpy()[: offsets[-1]]
+        left, values = genotypes.strengths, genotypes.conditions
+        strengths = None if left is None else left.cpu().numpy()[: len(genes)]
+        conditions = {} if values is None else dict(zip(self.seen.items(), values.cpu().numpy().T, strict=True))
+        found = self.predictor()(genes, offsets, strengths, conditions)
         return (torch.as_tensor(found).to(self.shift) - self.shift) / self.scale

@@ -148,7 +148,7 @@ class GenotypeBatch:
         return self.strengths is None and self.reactions is None
 
     def refuse_strengths(self, what: str, do: str) -> None:
-        """Refuse strains that do more than delete genes.
+        """Refuse strains that do more than delete genes, or differ in conditions.
 
         Args:
             what: what cannot express such strains, for the message.
@@ -157,11 +157,11 @@ class GenotypeBatch:
         Raises:
             GenotypeError: there are such strains.
         """
-        if not self.deletes_only:
-            changed = "genes" if self.reactions is None else "reactions of a medium"
+        if not self.deletes_only or self.conditions is not None:
+            varied = "weakened genes" if self.strengths is not None else "conditions"
             raise GenotypeError(
-                f"strengths cannot be expressed by {what}",
-                got=f"strains with weakened {changed}",
+                f"{'strengths' if self.strengths is not None else 'conditions'} cannot be expressed by {what}",
+                got=f"strains with {varied if self.reactions is None else 'weakened reactions of a medium'}",
                 expected="strains that only delete genes",
                 do=f"set {do}",
             )

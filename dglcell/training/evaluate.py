@@ -19,7 +19,8 @@ from torch import Tensor
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
 from dglcell.data.dataset import EpochBatches
-from dglcell.data.strains import Strains
+from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.table import STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -284,6 +285,9 @@ def write_predictions(
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
+    Strengths of genes, where there are any, are in a column ``strengths``, and each condition in one of its name, so
+    that the table can be predicted again.
+
     Args:
         path: path of the file.
         prepared: data and cell graph.
@@ -294,7 +298,8 @@ def write_predictions(
     dataset, genes = prepared.dataset, prepared.cell.genes.names
     called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
     names = [np.array(column, dtype=object) for column in called.values()]
-    header = [*called] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
+    about = [STRENGTHS] * (dataset.strengths is not None) + list(dataset.conditions)
+    header = [*called, *about] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
@@ -302,6 +307,14 @@ def write_predictions(
         for block, predicted_BT in zip(*parts, strict=True):
             batch = dataset.take(block)
             deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
+            if batch.strengths is not None:
+                written = np.array(shortest(batch.strengths.numpy()), dtype=object)
+                deleted.append(_joined(written, batch.num_deletions))
+            deleted += [
+                [no_formula(c.categories[int(v)]) for v in values] if c.categories else shortest(values.numpy())
+                for c, values in batch.columns.items()
+                if c.kind == CONDITION
+            ]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(*deleted, *columns, strict=True))

@@ -70,7 +70,7 @@ from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
-from dglcell.training.prepare import Prepared
+from dglcell.training.prepare import Prepared, settle_what_models_see
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
@@ -241,6 +241,7 @@ def make_task(
         CheckpointError: the checkpoint does not fit; nothing is written.
         DglcellError: there is another fault that the user can mend.
     """
+    config = settle_what_models_see(config, prepared)
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
@@ -248,6 +249,7 @@ def make_task(
     parameter_groups(config.optimizer, model)  # refuses groups that the model does not have
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
+    model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)
     calibrate(model, prepared, normaliser)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)

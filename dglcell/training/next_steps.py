@@ -16,7 +16,7 @@ import numpy as np
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
-from dglcell.report.run_files import RunFiles
+from dglcell.report.run_files import MEASURED, PREDICTED, RunFiles
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.advice import ENOUGH, more_epochs, still_falling
 from dglcell.training.with_null import Comparison, compare
@@ -74,8 +74,14 @@ def example(directory: RunDirectory) -> str:
     if not path.is_file():
         return ""
     with open(path, newline="", encoding="utf-8") as file:
-        strains = [line.get("names") or line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
-    rows = ["genes", *strains]
+        reader = csv.DictReader(file)
+        shown = [name for name in reader.fieldnames or () if not name.startswith((MEASURED, PREDICTED))]
+        shown = [name for name in shown if name != "names"]
+        strains = [
+            ",".join([line.get("names") or line["genes"], *(line[name] for name in shown[1:])])
+            for line, _ in zip(reader, range(2), strict=False)
+        ]
+    rows = [",".join(shown), *strains]
     quoted = "".join(row.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''") + "\\n" for row in rows)
     return quoted if strains else ""
 

@@ -56,6 +56,7 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
             similarity=similarity,
             most_deletions=most,
             reactions=reactions,
+            others=other,
         )
         for name in dataset.phenotypes
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,9 @@ from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import Strains
+from dglcell.data.strains import MEDIUM, Strains
 from dglcell.data.transform import Normaliser
-from dglcell.errors import CheckpointError, ConfigError, DataError, count
+from dglcell.errors import CheckpointError, ConfigError, DataError, count, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -113,6 +113,24 @@ def _deleting(dataset: Strains, genes: Tensor) -> Tensor:
     """Return the strains that delete any of some genes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
     return torch.unique(rows[torch.isin(dataset.targets, genes)])
+
+
+def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
+    """Return the configuration, whose model sees all conditions and strengths of the strains where it does not say."""
+    model, strains = config.model, prepared.dataset
+    if model.conditions is None and strains.conditions:
+        seen = {name: list(categories) for name, categories in strains.conditions.items()}
+        model = replace(model, conditions=seen)
+    if model.strength_curves is None and strains.strengths is not None:
+        model = replace(model, strength_curves=True)
+    if prepared.cell.media and MEDIUM not in (model.conditions or {}):
+        raise ConfigError(
+            "the cell graph has media, and the model does not see in which its strains grow",
+            got="strains without a condition `medium`" if MEDIUM not in strains.conditions else "`model.conditions`",
+            expected=f"a medium for every strain, among {listing(prepared.cell.media)}",
+            do="name a column in `data.source.csv.conditions.medium`, or leave `cell.media` out",
+        )
+    return config if model is config.model else replace(config, model=model)
 
 
 def store_path(config: Config) -> Path:
@@ -228,6 +246,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         new = True
+    seen = config.model.conditions
+    table = table.with_conditions(table.conditions if seen is None else seen)
     dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if new:
         used = np.zeros(len(table), dtype=bool)

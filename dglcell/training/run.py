@@ -30,7 +30,7 @@ from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.ownership import follow_owner, owned
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
@@ -120,6 +120,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
+    config = settle_what_models_see(config, prepared)
     if checkpoint is not None:
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     config = settle_checkpoint(config, prepared)

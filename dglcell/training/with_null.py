@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dglcell.baselines.fit import (
+    ALL_NULL_MODELS,
     MEAN_OF_TWO,
-    NULL_MODELS,
     NullModel,
     Problem,
     best_of,
     fit_null_models,
     in_words,
-    left_out_null_models,
 )
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
@@ -32,7 +31,7 @@ log = logging.getLogger("dglcell")
 MODEL, BEST = "model", "best"
 """These words choose the run's own model, or the best on the validation part among it and the null models."""
 
-NAMES = (*NULL_MODELS, MEAN_OF_TWO)
+NAMES = (*ALL_NULL_MODELS, MEAN_OF_TWO)
 """These null models can be fitted again."""
 
 
@@ -186,10 +185,10 @@ def _fit_one(name: str, problem: Problem, phenotype: str) -> NullModel:
         models = fit_null_models(problem)
         reason = None if name in models else "it is of two that are evaluated on the validation part"
     else:
-        reason = left_out_null_models(problem).get(name)
-        models = {} if reason else {name: best_of(NULL_MODELS[name], problem)[1]}
+        reason = ALL_NULL_MODELS[name].why_not(problem)
+        models = {} if reason else {name: best_of(ALL_NULL_MODELS[name], problem)[1]}
     if reason:
-        applies = [one for one in NULL_MODELS if one not in left_out_null_models(problem)]
+        applies = [one for one, family in ALL_NULL_MODELS.items() if family.why_not(problem) is None]
         raise ConfigError(
             f"the null model '{name}' does not apply to {phenotype}", got=reason, expected=", ".join(applies)
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dglcell.baselines.fit import Problem
@@ -44,3 +47,28 @@ def problem_of(
 ) -> Problem:
     most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
     return Problem(train, validation, y_train, y_validation, lambda: unlike(len(train.names)), most)
+
+
+# Strains with strengths and conditions.
+
+
+STRENGTHS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
+
+
+@st.composite
+def weakened(draw: st.DrawFn, most: int = 3, fewest: int = 4) -> tuple[Strains, NDArray[np.float64]]:
+    """Strains of up to ``most`` weakened genes, in media and at temperatures, and positive labels."""
+    genes = st.dictionaries(st.sampled_from(names(5)), st.sampled_from(STRENGTHS), max_size=most)
+    one = st.tuples(genes, st.sampled_from(["glucose", "glycerol", "xylose"]), st.sampled_from([30, 37, 42]))
+    rows = [({"g0": 0.5}, "glucose", 30), *draw(st.lists(one, min_size=fewest, max_size=12))]
+    labels = draw(st.lists(st.floats(0.25, 1, width=32), min_size=len(rows), max_size=len(rows)))
+    changed, media, temperatures = zip(*rows, strict=True)
+    strains = Strains.from_names(changed, conditions={"medium": media, "temperature": temperatures})
+    return strains, np.array(labels)
+
+
+def among(strains: Strains, num_genes: int = 5) -> Strains:
+    """The strains, with all genes as their names."""
+    everything = names(num_genes)
+    targets = np.array([everything.index(name) for name in strains.names], np.int64)[strains.targets]
+    return replace(strains, names=everything, targets=targets)

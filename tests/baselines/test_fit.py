@@ -19,6 +19,7 @@ from dglcell.baselines.low_rank import LowRankProfiles
 from dglcell.baselines.simple import AdditiveRidge, TrainingMean
 from dglcell.errors import DataError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
+from tests.baselines.test_packed import growth
 
 NO_REACTIONS = dict.fromkeys(
     ("untrained bound", "reaction ridge", "reaction kernel ridge"), "needs a cell graph with reactions"
@@ -157,3 +158,24 @@ def test_subsets_of_four_genes_are_none() -> None:
     assert left_out_null_models(problem)["smallest subset"] == (
         "needs measured subsets, and no training strain has fewer than 4 deletions"
     )
+
+
+def test_predictions_for_deletions_stay_as_they_were() -> None:
+    problem = growth(60)
+    found = {name: model.predict(problem.validation)[:3] for name, model in fit_null_models(problem).items()}
+    expected = {
+        "training mean": [0.564804, 0.564804, 0.564804],
+        "additive ridge": [0.462381, 0.564574, 0.530001],
+        "query-pair mean": [0.564804, 0.564804, 0.564804],
+        "multiplicative": [0.430579, 0.549446, 0.529654],
+        "low-rank profiles": [0.544328, 0.565174, 0.561622],
+        "untrained bound": [1.0, 1.0, 1.0],
+        "reaction ridge": [0.477122, 0.530415, 0.526872],
+        "reaction kernel ridge": [0.560109, 0.549792, 0.543438],
+        "kernel ridge": [0.545886, 0.564804, 0.561417],
+        "kernel ridge and low rank": [0.561829, 0.56469, 0.564028],
+        "mean of the best two": [0.469751, 0.547495, 0.528437],
+    }
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=2e-5, err_msg=name)

@@ -19,7 +19,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import CONDITION, Column, Strains
 from dglcell.data.table import frame_genotypes, split_strength
-from dglcell.errors import DataError, GenotypeError
+from dglcell.errors import ConfigError, DataError, GenotypeError
 
 HEADER = "gene_1,strength_1,gene_2,strength_2,medium,temp,growth\n"
 ROWS = (
@@ -174,3 +174,43 @@ def test_a_random_split_parts_strengths_and_media_of_one_gene() -> None:
     split = make_split(SplitConfig(kind="random", fractions=[0.4, 0.3, 0.3]), strains, "0" * 64)
     single = [set(strains.take(split.indices(part)).targets) for part in ("train", "test")]
     assert single[0] & single[1]
+
+
+def test_a_condition_split_keeps_media_apart() -> None:
+    medium = ["a", "b", "c", "d", "e"] * 12
+    strains = Strains.from_names([["x"]] * 60, phenotypes={"y": np.arange(60)}, conditions={"medium": medium})
+    config = SplitConfig(kind="condition", condition="medium", fractions=[0.6, 0.2, 0.2])
+    split = make_split(config, strains, "0" * 64)
+    media = [{medium[row] for row in split.indices(part)} for part in ("train", "validation", "test")]
+    assert [len(found) for found in media] == [3, 1, 1]
+    assert set.union(*media) == set("abcde")
+    config = SplitConfig(kind="condition", condition="medium", test_values=["b"], fractions=[0.6, 0.2, 0.2])
+    split = make_split(config, strains, "0" * 64)
+    assert {medium[row] for row in split.indices("test")} == {"b"}
+    assert split.counts == {"train": 36, "validation": 12, "test": 12, "unused": 0}
+    with pytest.raises(DataError, match=r"`split.test_values`: no strain has the medium 'f'"):
+        make_split(SplitConfig(kind="condition", condition="medium", test_values=["f"]), strains, "0" * 64)
+    with pytest.raises(DataError, match="the condition split needs a condition 'dose'"):
+        make_split(SplitConfig(kind="condition", condition="dose"), strains, "0" * 64)
+    with pytest.raises(ConfigError, match=r"`split.kind: condition` and `split.condition` go together"):
+        SplitConfig(kind="condition").validate()
+    with pytest.raises(ConfigError, match=r"`split.test_values` is for a condition split"):
+        SplitConfig(test_values=["b"]).validate()
+
+
+def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
+    rows = "pgi:0.3,0.5,0.1,0.9,\npfkA,0.7,0.2,,\n"
+    by_medium = {"glucose": {"growth": "glc"}, "glycerol": {"growth": "gly"}}
+    header = "genes,glc,sd_glc,gly,sd_gly\n"
+    wide: dict[str, object] = {"genes": ["genes"], "strengths": [], "phenotypes": {}, "conditions": {}}
+    spread = {"glucose": {"growth": "sd_glc"}, "glycerol": {"growth": "sd_gly"}}
+    strains = read(tmp_path, rows, header, **wide, by_medium=by_medium, sds_by_medium=spread)
+    assert strains.genotypes == [["pgi"], ["pfkA"], ["pgi"]]
+    assert strains.conditions == {"medium": ("glucose", "glycerol")}
+    assert strains.of_kind(CONDITION)["medium"].tolist() == [0, 0, 1]
+    assert strains.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.9])
+    assert strains.of_kind("sd")["growth"].tolist() == pytest.approx([0.1, 0.2, np.nan], nan_ok=True)
+    with pytest.raises(DataError, match="line 3: column 'growth by medium' does not hold a finite number"):
+        read(tmp_path, rows.replace("0.7", "much"), header, **wide, by_medium=by_medium)
+    with pytest.raises(ConfigError, match=r"`data.source.csv.by_medium` stands in place of `phenotypes`"):
+        read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)

@@ -24,7 +24,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import RandomCell, random_cells
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
-SMALL = {"hidden": 8, "layers": 2, "local_heads": 2}
+SMALL = {"hidden": 8, "layers": 2, "local_heads": 2, "strength_curves": True}
 KINDS = st.sampled_from(["hyper_sagnn", "factorisation", "both"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
 from dglcell.baselines.simple import AdditiveRidge
+from dglcell.config.read import load_config
 from dglcell.metrics import regression_metrics
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
@@ -32,7 +34,7 @@ from dglcell.training.evaluate import (
 )
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared, prepare_run
-from tests.tiny import Tiny
+from tests.tiny import TINY, Tiny
 
 # Predictions of the model and of null models on the parts of a split.
 
@@ -119,6 +121,38 @@ def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: 
     left_out = dict.fromkeys(("low-rank profiles", "kernel ridge and low rank"), reason)
     assert written["left_out"] == {"fitness": left_out}
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
+
+
+CSV = """\
+    name: csv
+    csv:
+      path: PATH
+      genes: [gene]
+      strengths: [strength]
+      phenotypes: {growth: growth}
+      conditions: {medium: medium, temperature: temperature}
+"""
+
+
+def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_path: Path) -> None:
+    rows, genes = ["gene,strength,medium,temperature,growth"], ("b0008", "b0720", "b1136", "b2464")
+    for number, (gene, tenth, medium) in enumerate(itertools.product(genes, range(10), ("glucose", "acetate"))):
+        growth = 1 - (1 - tenth / 10) * genes.index(gene) / 4 - 0.1 * (medium == "acetate")
+        rows.append(f"{gene},{tenth / 10},{medium},{30 + 7 * (number % 3 == 0)},{growth}")
+    table, experiment = tmp_path / "table.csv", tmp_path / "weak.yaml"
+    table.write_text("\n".join(rows))
+    source = TINY[TINY.index("    name: insilico") : TINY.index("  phenotypes")]
+    keys = TINY.replace(source, CSV.replace("PATH", str(table))).replace("[fitness]", "[growth]")
+    experiment.write_text(keys.replace(", subset: {size: 300}", ""))
+    config = load_config(experiment, [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs"])
+    found = evaluate_null_models(config)
+    r2 = {row.model: row.metrics["r2"] for row in found.rows if row.part == "test"}
+    assert r2["kernel ridge over strains"] > 0.95
+    assert r2["curve of each gene"] > 0.9
+    assert r2["training mean"] < r2["pooled curve"] < 0.5
+    reason = "knows deletions only, and the strains have strengths and conditions"
+    assert found.left_out["growth"]["kernel ridge"] == reason
+    assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

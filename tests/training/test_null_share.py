@@ -34,13 +34,13 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     expected = fit_best_two(null_problems(prepared)[0]).predict(strains_by_part(prepared)["test"])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
     task.model.eval()
-    share.read = lambda packed: lambda genes, offsets: np.zeros((len(offsets) - 1, 1))
+    share.read = lambda packed: lambda genes, offsets, *_: np.zeros((len(offsets) - 1, 1))
     share.make_room(0)
     without = task.model(batch).phenotypes
     zero = (0 - task.normaliser.shift) / task.normaliser.scale
     assert config.model.null_share == 0.5  # type: ignore[attr-defined]
     alone = 2 * without - zero
-    share.read = lambda packed: lambda genes, offsets: np.ones((len(offsets) - 1, 1))
+    share.read = lambda packed: lambda genes, offsets, *_: np.ones((len(offsets) - 1, 1))
     share.make_room(0)
     one = (1 - task.normaliser.shift) / task.normaliser.scale
     torch.testing.assert_close(task.model(batch).phenotypes, (alone + one) / 2)

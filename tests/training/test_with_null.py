@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import dglcell
-from dglcell.baselines.fit import NULL_MODELS
+from dglcell.baselines.fit import ALL_NULL_MODELS
 from dglcell.cli import main
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
@@ -68,7 +68,7 @@ def test_a_model_without_a_score_is_beaten_and_a_control_never_wins() -> None:
     assert compare(rows)["fitness"].is_beaten
 
 
-@pytest.mark.parametrize("name", NULL_MODELS)
+@pytest.mark.parametrize("name", ALL_NULL_MODELS)
 @pytest.mark.parametrize("write", [str.title, lambda name: name.replace(" ", "-"), lambda name: name.replace(" ", "_")])
 def test_names_may_be_written_as_a_shell_likes_them(name: str, write: Callable[[str], str]) -> None:
     assert null_model_name(write(name)) == name
@@ -125,6 +125,8 @@ def test_what_cannot_be_fitted_again_is_refused(run: RunDirectory, tmp_path: Pat
         dglcell.load(run.path, predict_with="kernel-rigde")
     with pytest.raises(ConfigError, match="'low-rank profiles' does not apply to fitness"):
         dglcell.load(run.path, predict_with="low-rank profiles")
+    with pytest.raises(ConfigError, match=r"'pooled curve' does not apply[\s\S]*needs strains with strengths"):
+        dglcell.load(run.path, predict_with="pooled curve")
     trained = load_trained(run)
     moved = replace(trained.config, data=replace(trained.config.data, store=str(tmp_path / "gone")))
     with pytest.raises(CheckpointError, match="'multiplicative' cannot be fitted again: the store") as error:

@@ -18,6 +18,7 @@ from dglcell.checks import (
     one_of,
     positive,
 )
+from dglcell.data.strains import MEDIUM
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.media import MediaChanges
 
@@ -78,6 +79,9 @@ class CsvConfig:
         sds: phenotype name → column of standard deviations over replicates.
         conditions: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the
             growth medium. Every strain has all conditions.
+        by_medium: medium → phenotype → column, in place of ``phenotypes``, where each medium has columns. A row
+            is then a strain in every medium that something is measured in.
+        sds_by_medium: medium → phenotype → column of standard deviations, likewise.
         units: phenotype name → unit.
         separator: a comma, tab or semicolon; ``auto``: the most frequent one in the header.
         aliases: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a
@@ -100,6 +104,8 @@ class CsvConfig:
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
+    by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
+    sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     separator: Separator = "auto"
     aliases: str | None = None
@@ -126,7 +132,7 @@ class CsvConfig:
             ("genes", self.genes, "[gene_1, gene_2]"),
             ("phenotypes", self.phenotypes, "{fitness: fitness}"),
         ):
-            if not value and not (key == "genes" and self.conditions):
+            if not value and not (key == "genes" and self.conditions) and not (key == "phenotypes" and self.by_medium):
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
         if self.strengths and len(self.strengths) != len(self.genes):
             raise ConfigError(
@@ -134,13 +140,21 @@ class CsvConfig:
                 got=listing(self.strengths),
                 expected=f"a column for each of {listing(self.genes)}",
             )
-        for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
-            stray = sorted(set(columns) - set(self.phenotypes))
+        if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.conditions):
+            raise ConfigError(
+                f"`{where}.by_medium` stands in place of `phenotypes`, `sds`, `p_values` and `conditions.{MEDIUM}`",
+                do="leave these out, or leave `by_medium` out",
+            )
+        measured = {*self.phenotypes, *(name for columns in self.by_medium.values() for name in columns)}
+        of_media = {name for columns in self.sds_by_medium.values() for name in columns}
+        keys = {"p_values": self.p_values, "sds": self.sds, "units": self.units, "sds_by_medium": of_media}
+        for key, columns in keys.items():
+            stray = sorted(set(columns) - measured)
             if stray:
                 raise ConfigError(
                     f"`{where}.{key}` names phenotypes that `phenotypes` beside it does not",
                     got=listing(stray),
-                    expected=listing(self.phenotypes),
+                    expected=listing(sorted(measured)),
                 )
 
 

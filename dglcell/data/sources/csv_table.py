@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
-from dglcell.data.strains import Provenance, Strains, columns_of, condition_columns
+from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases
@@ -85,6 +85,7 @@ def measure_rows(
         DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
     read = len(rows)
+    rows, config = _in_each_medium(rows, config)
     for column, value in config.where.items():
         rows = rows.where(column, value)
     chosen = len(rows)
@@ -149,6 +150,36 @@ def _measured(
             do="mend the row, or set `missing: drop` to leave such rows out",
         )
     return measured
+
+
+def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
+    """Return each row once for each medium that it is measured in, and the columns of such a table."""
+    if not config.by_medium:
+        return rows, config
+    import pandas as pd
+
+    names = list(dict.fromkeys(name for columns in config.by_medium.values() for name in columns))
+    frames, lines = [], []
+    for medium, columns in config.by_medium.items():
+        sds = config.sds_by_medium.get(medium, {})
+        own = rows.frame.copy()
+        for name in names:
+            own[f"{name} by medium"] = rows.column(columns[name], "by_medium") if name in columns else ""
+            own[f"sd of {name} by medium"] = rows.column(sds[name], "sds_by_medium") if name in sds else ""
+        own[f"{MEDIUM} of the column"] = medium
+        measured = ~own[[f"{name} by medium" for name in names]].isin(["", *config.na_values]).all(axis=1).to_numpy()
+        frames.append(own[measured])
+        lines.append(rows.lines[measured])
+    spread = any(config.sds_by_medium.values())
+    changed = replace(
+        config,
+        by_medium={},
+        sds_by_medium={},
+        phenotypes={name: f"{name} by medium" for name in names},
+        sds={name: f"sd of {name} by medium" for name in names} if spread else {},
+        conditions={**config.conditions, MEDIUM: f"{MEDIUM} of the column"},
+    )
+    return Rows(rows.file, pd.concat(frames, ignore_index=True), np.concatenate(lines)), changed
 
 
 def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, NDArray[Any]]:

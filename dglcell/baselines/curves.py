@@ -1,0 +1,205 @@
+"""Fit null models of strengths: the phenotype is a monotone curve over how much of a gene is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from dglcell.baselines.beyond_deletions import lost, owners, summed
+from dglcell.baselines.composition import not_fitness_like
+from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.data.strains import Strains
+
+CONDITION_ALPHA = 1.0
+"""Penalty of the effects of conditions, which are taken off before curves are fitted."""
+
+RISES = 1 - 1e-9
+"""A curve rises only if its error is clearly smaller, so that rounding does not choose between two that fit alike."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hold a monotone curve: straight lines between its places, and constant beyond them.
+
+    Attributes:
+        places: [K] where the curve has been fitted, ascending.
+        values: [K] its values there.
+    """
+
+    places: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> Self:
+        """Return the curve with the least squared error, falling or rising (isotonic regression).
+
+        Args:
+            x: [n] places, in any order; n is at least 1.
+            y: [n] what was measured there.
+            weights: [n] weights of the measurements; 1 if not given.
+        """
+        weights = np.ones(len(x)) if weights is None else weights
+        places, inverse = np.unique(x, return_inverse=True)
+        total = np.bincount(inverse, weights)
+        means = np.bincount(inverse, weights * y) / total
+        falling, rising = (isotonic_regression(means, weights=total, increasing=up).x for up in (False, True))
+        errors = [float(total @ np.square(means - values)) for values in (falling, rising)]
+        return cls(places, rising if errors[1] < RISES * errors[0] else falling)
+
+    def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of the curve at ``x``."""
+        return np.interp(x, self.places, self.values)
+
+
+def without_conditions(strains: Strains, labels: NDArray[np.float64]) -> tuple[NDArray[np.float64], AdditiveRidge]:
+    """Return the labels without additive effects of conditions, [S], and the ridge that knows these effects."""
+    ridge = AdditiveRidge(CONDITION_ALPHA).fit(strains, labels)
+    return labels - ridge.of_conditions(strains), ridge
+
+
+# Null model: all genes have the same curve.
+
+
+TOTAL, MOST = "all that is lost", "the least strength"
+
+
+@dataclass
+class PooledCurve:
+    """Predict y = a monotone curve over what a strain lacks, the same for all genes, plus effects of conditions.
+
+    Attributes:
+        over: ``TOTAL``, the sum of what is lost of all genes, or ``MOST``, what is lost of the weakest gene.
+    """
+
+    over: str = TOTAL
+    curve: Curve = field(init=False, repr=False)
+    conditions: AdditiveRidge = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        labels, self.conditions = without_conditions(strains, labels)
+        self.curve = Curve.of(self._place(strains), labels)
+        return self
+
+    def _place(self, strains: Strains) -> NDArray[np.float64]:
+        if self.over == TOTAL:
+            return summed(lost(strains), strains)
+        place = np.full(len(strains), -np.inf)
+        np.maximum.at(place, owners(strains), lost(strains))
+        return np.where(strains.num_deletions > 0, place, 0.0)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        return self.curve(self._place(strains)) + self.conditions.of_conditions(strains)
+
+
+# Null model: every gene has its own curve, near the pooled one where little is measured.
+
+
+SUM, PRODUCT, MINIMUM = "sum", "product", "minimum"
+GRID = 11
+"""The pooled curve counts as measurements at so many places."""
+CERTAIN = 1e9
+"""Weight of the wild type's value, which the curve of every gene has where nothing is lost."""
+
+
+@dataclass
+class GeneCurves:
+    """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of conditions.
+
+    Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
+    have the wild type's value where nothing is lost.
+
+    Attributes:
+        shrinkage: the curve of all genes counts as so many measurements of each gene, spread over the strengths.
+        combined: the deviations of several genes from the wild type add up (``SUM``), their relative values multiply
+            (``PRODUCT``), or the least of them counts (``MINIMUM``).
+    """
+
+    shrinkage: float = 4.0
+    combined: str = field(default=SUM, repr=False)
+    pooled: Curve = field(init=False, repr=False)
+    curves: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)
+    conditions: AdditiveRidge = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        labels, self.conditions = without_conditions(strains, labels)
+        few = np.flatnonzero(strains.num_deletions <= 1)
+        strains, labels = strains.take(few), labels[few]
+        places = summed(lost(strains), strains)
+        self.pooled = Curve.of(places, labels)
+        grid = np.append(np.linspace(places.min(), places.max(), GRID), 0.0)
+        prior, weight = self.pooled(grid), np.append(np.full(GRID, self.shrinkage / GRID), CERTAIN)
+        rows = np.flatnonzero(strains.num_deletions == 1)
+        self.curves = {
+            gene: Curve.of(
+                np.concatenate([places[rows[of]], grid]),
+                np.concatenate([labels[rows[of]], prior]),
+                np.concatenate([np.ones(len(of)), weight]),
+            )
+            for gene, of in _by_gene(strains.targets)
+        }
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        amounts, values = lost(strains), np.empty(len(strains.targets))
+        for gene, of in _by_gene(strains.targets):
+            values[of] = self.curves.get(gene, self.pooled)(amounts[of])
+        return self._together(values, amounts, strains) + self.conditions.of_conditions(strains)
+
+    def _together(
+        self, values: NDArray[np.float64], amounts: NDArray[np.float64], strains: Strains
+    ) -> NDArray[np.float64]:
+        """Return the value of each strain, [S], from those of its targets, [P], of which ``amounts``, [P], are lost."""
+        wild = float(self.pooled(np.zeros(1))[0])
+        if self.combined == SUM:
+            return wild + summed(values - wild, strains)
+        if self.combined == PRODUCT:
+            unit = wild if wild > 0 else 1.0  # fitness is relative to the wild type, and that is never negative
+            product = np.full(len(strains), unit)
+            np.multiply.at(product, owners(strains), values / unit)
+            return product
+        least = np.full(len(strains), np.inf)
+        np.minimum.at(least, owners(strains), np.where(amounts == 0, np.inf, values))
+        return np.where(np.isinf(least), wild, least)
+
+
+def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return each gene, and where it stands among the targets."""
+    order = np.argsort(targets, kind="stable")
+    genes, first = np.unique(targets[order], return_index=True)
+    return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []
+
+
+# Where these null models apply.
+
+
+def why_no_curve(strains: Strains) -> str | None:
+    """Say why there is no curve over strength; None if there is one."""
+    return "needs strains with strengths" if strains.strengths is None else None
+
+
+def why_no_curves(strains: Strains) -> str | None:
+    """Say why genes have no curves of their own; None if they have."""
+    single = bool((strains.num_deletions == 1).any())
+    return why_no_curve(strains) or (None if single else "needs training strains that change one gene")
+
+
+def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> str | None:
+    """Say why the curves of several genes are not multiplied or compared; None if they are.
+
+    Args:
+        strains: strains of the training part.
+        y: their labels.
+        most: most changed genes of any strain.
+    """
+    several = None if most > 1 else "is the curve of each gene, as no strain changes several"
+    return why_no_curves(strains) or several or not_fitness_like(y)

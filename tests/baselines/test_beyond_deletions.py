@@ -1,0 +1,269 @@
+"""Null models of strains with strengths and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dglcell.baselines.fit import (
+    ALL_NULL_MODELS,
+    MEAN_OF_TWO,
+    NULL_MODELS,
+    STRENGTH_MODELS,
+    NullModel,
+    best_of,
+    fit_null_models,
+    in_words,
+    left_out_null_models,
+)
+from dglcell.baselines.packed import PackedNulls
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strain_kernel import fit_strain_kernels
+from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.errors import DataError
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.schema import gene_relation
+from dglcell.graph.vocabulary import Vocabulary
+from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
+from tests.baselines.test_packed import growth
+
+Fit = Callable[[Strains, NDArray[np.float64]], NullModel]
+Table = tuple[Strains, NDArray[np.float64]]
+
+KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
+FEWER = settings(max_examples=20, deadline=None)
+
+
+def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
+    return next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y, strains, y)))
+
+
+def reordered(strains: Strains, rows: NDArray[np.int64], seed: int) -> Strains:
+    """The strains at ``rows``, with targets, names, columns and categories in other orders."""
+    rng, strains = np.random.default_rng(seed), strains.take(rows)
+    assert strains.strengths is not None
+    places = [rng.permutation(np.arange(a, b)) for a, b in zip(strains.offsets[:-1], strains.offsets[1:], strict=True)]
+    place, columns = np.concatenate([*places, np.zeros(0, np.int64)]).astype(np.int64), {}
+    for column, values in reversed(strains.columns.items()):
+        order = rng.permutation(len(column.categories))
+        codes = np.argsort(order)[values.astype(np.int64)] if column.categories else values
+        columns[column._replace(categories=tuple(column.categories[i] for i in order))] = codes.astype(np.float32)
+    return replace(strains, targets=strains.targets[place], strengths=strains.strengths[place], columns=columns)
+
+
+@pytest.mark.parametrize("name", KNOW_MORE)
+@given(table=weakened(), seed=st.integers(0, 99))
+@FEWER
+def test_the_order_of_rows_targets_and_categories_does_not_matter(name: str, table: Table, seed: int) -> None:
+    strains, y = among(table[0]), table[1]
+    rows = np.random.default_rng(seed).permutation(len(y))
+    other = reordered(strains, rows, seed)
+    first, second = fitted(name, strains, y), fitted(name, other, y[rows])
+    found = first.predict(strains)[rows]
+    np.testing.assert_allclose(first.predict(other), found, atol=1e-6)
+    np.testing.assert_allclose(second.predict(other), found, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", KNOW_MORE)
+@given(table=weakened())
+@FEWER
+def test_strength_1_is_the_wild_type(name: str, table: Table) -> None:
+    strains, y = among(table[0]), table[1]
+    model = fitted(name, strains, y)
+    conditions = {"medium": ["xylose"] * 4, "temperature": [30] * 4}
+    genotypes: list[dict[str, float]] = [{}, {"g1": 1.0}, {"g2": 0.5}, {"g2": 0.5, "g0": 1.0}]
+    found = model.predict(among(Strains.from_names(genotypes, conditions=conditions)))
+    np.testing.assert_allclose(found[[0, 2]], found[[1, 3]], atol=1e-6)
+
+
+@given(table=weakened())
+@FEWER
+def test_an_unknown_category_and_a_condition_that_is_not_there_do_what_the_mean_does(table: Table) -> None:
+    strains, y = among(table[0]), table[1]
+    model = AdditiveRidge(0.5).fit(strains, y)
+    media = strains.of_kind(CONDITION)["medium"]
+    one = strains.take(np.zeros(len(y), np.int64))
+    temperature = Column(CONDITION, "temperature")
+    medium = next(column for column in strains.columns if column.name == "medium")
+    in_each = replace(one, columns={medium: media, temperature: one.columns[temperature]})
+    elsewhere = Column(CONDITION, "medium", ("acetate",))
+    unknown = replace(one, columns={elsewhere: np.zeros(len(y), np.float32), temperature: one.columns[temperature]})
+    lacking = replace(one, columns={temperature: one.columns[temperature]})
+    np.testing.assert_allclose(model.predict(unknown), model.predict(in_each).mean())
+    np.testing.assert_allclose(model.predict(lacking), model.predict(unknown))
+
+
+def test_a_category_of_the_table_that_no_training_strain_has_is_unknown() -> None:
+    media = ["a", "a", "b", "b", "c"]
+    strains = Strains.from_names([{"g0": 0.5}] * 5, conditions={"medium": media})
+    model = AdditiveRidge(0.1).fit(strains.take(np.arange(4)), np.array([1.0, 1.0, 3.0, 3.0]))
+    # Two columns, 1/2 and −1/2, share the deviation of 1 from the mean: of 2 + α parts they have 2.
+    np.testing.assert_allclose(model.predict(strains), 2 + np.array([-1, -1, 1, 1, 0]) * 2 / 2.1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["additive ridge", "kernel ridge over strains"])
+def test_of_a_condition_that_never_changed_in_training_nothing_is_learned(name: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"g0": float(s)} for s in rng.random(7)]
+    strains = Strains.from_names(rows, conditions={"dose": [0.1] * 7})
+    model = fitted(name, strains, rng.random(7))
+    other = Strains.from_names(rows, conditions={"dose": [0.1 + 1e-6] * 7})
+    np.testing.assert_allclose(model.predict(other), model.predict(strains), atol=1e-5)
+
+
+@given(table=weakened(), alpha=st.sampled_from([0.1, 1.0, 10.0]))
+@FEWER
+def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table, alpha: float) -> None:
+    strains, y = among(table[0]), table[1]
+    columns = [np.zeros((len(y), 5))]
+    for s, (genes, left) in enumerate(
+        zip(strains.genotypes, np.split(strains.left(), strains.offsets[1:-1]), strict=True)
+    ):
+        for gene, strength in zip(genes, left, strict=True):
+            columns[0][s, int(gene[1])] = 1 - float(strength)
+    media = strains.of_kind(CONDITION)["medium"]
+    columns += [(media == code)[:, None].astype(float) for code in np.unique(media)]
+    warmth = strains.of_kind(CONDITION)["temperature"].astype(float)
+    columns.append(warmth[:, None] / (warmth.std() or 1.0))
+    design = np.concatenate(columns, axis=1)
+    design -= design.mean(axis=0)
+    solved = np.linalg.solve(design.T @ design + alpha * np.eye(design.shape[1]), design.T @ (y - y.mean()))
+    np.testing.assert_allclose(
+        AdditiveRidge(alpha).fit(strains, y).predict(strains), y.mean() + design @ solved, atol=1e-6
+    )
+
+
+def test_an_additive_table_is_recovered() -> None:
+    rng = np.random.default_rng(0)
+    genes, left = rng.integers(0, 5, 200), rng.random(200)
+    media, warmth = rng.choice(["a", "b", "c"], 200), rng.choice([30.0, 37.0], 200)
+    y = 1 - (1 - left) * (0.1 + genes / 10) + 0.3 * (media == "b") + 0.01 * warmth
+    rows = [{f"g{gene}": float(s)} for gene, s in zip(genes, left, strict=True)]
+    strains = Strains.from_names(rows, conditions={"medium": media, "temperature": warmth})
+    train, test = np.arange(150), np.arange(150, 200)
+    ridge = AdditiveRidge(1e-6).fit(strains.take(train), y[train])
+    np.testing.assert_allclose(ridge.predict(strains.take(test)), y[test], atol=1e-5)
+    for name in ("curve of each gene", "kernel ridge over strains"):
+        problem = problem_of(strains.take(train), y[train], strains.take(test), y[test])
+        error = best_of(ALL_NULL_MODELS[name], problem)[0]
+        assert error < 0.03 * y[test].var(), name
+
+
+def test_a_strength_of_0_is_a_deletion() -> None:
+    rows = [["g0"], ["g1"], ["g0", "g1"], ["g2"]]
+    y = np.array([0.5, 0.6, 0.2, 0.9])
+    deleted, at_0 = Strains.from_names(rows), Strains.from_names([dict.fromkeys(row, 0.0) for row in rows])
+    for deletions, strengths in zip(
+        (AdditiveRidge(0.5).fit(deleted, y), *fit_strain_kernels(deleted, y, unlike(3))),
+        (AdditiveRidge(0.5).fit(at_0, y), *list(fit_strain_kernels(at_0, y, unlike(3)))[-5:]),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(strengths.predict(at_0), deletions.predict(deleted))
+
+
+# Which null models are fitted.
+
+
+def singles() -> Table:
+    left = np.tile(np.linspace(0, 1, 8), 5)
+    genes = np.repeat(np.arange(5), 8)
+    strains = Strains.from_names([{f"g{g}": float(s)} for g, s in zip(genes, left, strict=True)])
+    return strains, 1 - (1 - left) * genes / 8
+
+
+def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
+    strains, y = singles()
+    problem = problem_of(strains, y, strains, y)
+    together = "is the curve of each gene, as no strain changes several"
+    only = [name for name, family in NULL_MODELS.items() if family.only_deletions]
+    assert left_out_null_models(problem) == {
+        **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
+        "product of curves": together,
+        "minimum of curves": together,
+    }
+    models = fit_null_models(problem)
+    assert models.keys() == {
+        "training mean",
+        "additive ridge",
+        "pooled curve",
+        "curve of each gene",
+        "kernel ridge over strains",
+        MEAN_OF_TWO,
+    }
+    assert in_words("pooled curve", models["pooled curve"]) == "pooled curve (all that is lost)"
+    chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
+    assert "strength length" in chosen
+    assert "alike" not in chosen
+
+
+def test_conditions_alone_are_for_the_ridges() -> None:
+    rng = np.random.default_rng(0)
+    sugars = rng.integers(0, 2, (40, 4)).astype(float)
+    y = sugars @ [1.0, 2.0, 3.0, 4.0] + 2 * sugars[:, 0] * sugars[:, 1]
+    strains = Strains.from_names([[]] * 40, conditions=dict(zip("abcd", sugars.T, strict=True)))
+    problem = problem_of(strains.take(np.arange(30)), y[:30], strains.take(np.arange(30, 40)), y[30:])
+    left_out = left_out_null_models(problem)
+    assert left_out["kernel ridge"] == "knows deletions only, and the strains have conditions"
+    assert left_out["pooled curve"] == left_out["curve of each gene"] == "needs strains with strengths"
+    models = fit_null_models(problem)
+    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", MEAN_OF_TWO}
+    # Two sugars together do more than the sum of both, which the additive ridge cannot express.
+    assert problem.error(models["kernel ridge over strains"]) < 0.5 * problem.error(models["additive ridge"])
+
+
+def test_strains_outside_of_the_split_may_be_the_only_ones_with_strengths() -> None:
+    problem = growth(60)
+    assert problem.beyond_deletions is None
+    assert not STRENGTH_MODELS.keys() & left_out_null_models(problem).keys()
+    others = Strains.from_names([{"b0008": 0.5}])
+    beyond = replace(problem, others=others)
+    assert left_out_null_models(beyond)["multiplicative"] == "knows deletions only, and the strains have strengths"
+
+
+@pytest.mark.parametrize("name", [name for name, family in NULL_MODELS.items() if family.only_deletions])
+def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
+    problem = growth(60)
+    model = best_of(NULL_MODELS[name], problem)[1]
+    strains = problem.validation
+    weak = replace(strains, strengths=np.full(len(strains.targets), 0.5, np.float32))
+    with pytest.raises(DataError, match=r"cannot express strengths[\s\S]*only delete genes[\s\S]*additive ridge"):
+        model.predict(weak)
+    with pytest.raises(DataError, match="cannot express strengths"):
+        next(iter(NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
+
+
+def test_null_models_of_strengths_and_conditions_are_packed() -> None:
+    numbers = np.random.default_rng(0)
+    genes, left = numbers.integers(0, 8, 80), numbers.choice([0.0, 0.3, 0.6], 80).round(2)
+    medium, dose = numbers.choice(["LB", "MOPS"], 80), numbers.normal(size=80)
+    strains = Strains.from_names(
+        [{f"g{gene}": strength} for gene, strength in zip(genes, left, strict=True)],
+        conditions={"medium": medium, "dose": dose},
+    )
+    cell = CellGraph.assemble(
+        {"gene": Vocabulary(strains.names)}, {gene_relation("net"): Edges(np.array([0]), np.array([1]))}
+    )
+    y = 1 - (1 - left) * genes / 8 - 0.1 * (medium == "LB") + 0.02 * dose
+    problem = problem_of(strains.take(np.arange(60)), y[:60], strains.take(np.arange(60, 80)), y[60:])
+    packed = PackedNulls.fit([problem], ("growth",))
+    again = PackedNulls.unpack(packed.pack(), cell)
+    label = {("medium", ("LB", "MOPS")): (medium == "MOPS").astype(np.float32), ("dose", ()): dose.astype(np.float32)}
+    found = again(strains.targets, strains.offsets, strains.strengths, label)[:, 0]
+    np.testing.assert_allclose(found, packed.models[0].predict(strains), atol=1e-6)
+    assert np.corrcoef(found[60:], y[60:])[0, 1] > 0.8
+
+
+def test_deletions_alone_have_no_null_models_of_strengths() -> None:
+    strains, y = strains_of([[0], [1], [0, 1]], 2), np.array([0.5, 0.6, 0.3])
+    problem = problem_of(strains, y, strains, y)
+    assert not STRENGTH_MODELS.keys() & {*fit_null_models(problem), *left_out_null_models(problem)}
+    assert {family.why_not(problem) for family in STRENGTH_MODELS.values()} == {
+        "needs strains with strengths",
+        "needs strains with strengths or conditions",
+    }

@@ -1,0 +1,100 @@
+"""Kernel ridge over strains with strengths and conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dglcell.baselines import strain_kernel
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.strain_kernel import OWN, SHARED, StrainKernel, fit_strain_kernels, why_no_strain_kernel
+from dglcell.data.strains import CONDITION, Strains
+from tests.baselines.invented import among, unlike, weakened
+
+Table = tuple[Strains, NDArray[np.float64]]
+
+
+def alike(seed: int) -> GeneSimilarity:
+    """A positive semidefinite similarity of five genes."""
+    vectors = np.random.default_rng(seed).normal(size=(5, 3))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return GeneSimilarity(np.arange(5), np.square(vectors @ vectors.T).astype(np.float32))
+
+
+def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarity) -> NDArray[np.float64]:
+    """The covariance of all pairs of strains, from its definition, target by target."""
+    gene = OWN * np.eye(5) + SHARED + (1 - OWN - SHARED) * similarity.matrix
+    of_kind = strains.of_kind(CONDITION)
+    media, warmth = of_kind["medium"], of_kind["temperature"].astype(float)
+    warmth = (warmth - warmth.mean()) / (warmth.std() or 1.0)
+    lost = 1.0 - strains.left().astype(float)
+    rows = [range(*strains.offsets[s : s + 2]) for s in range(len(strains))]
+    found = np.empty((len(strains), len(strains)))
+    for i, j in np.ndindex(found.shape):
+        g = 0.0
+        for v in rows[i]:
+            for w in rows[j]:
+                near = np.exp(-((lost[v] - lost[w]) ** 2) / 2 / kernel.strength_length**2)
+                g += gene[strains.targets[v], strains.targets[w]] * lost[v] * lost[w] * near
+        condition = 1.0 if media[i] == media[j] else kernel.alike
+        condition *= np.exp(-((warmth[i] - warmth[j]) ** 2) / 2 / kernel.condition_length**2)
+        found[i, j] = (1 + g + g**2 / 2) * condition
+    return found
+
+
+@given(table=weakened(), seed=st.integers(0, 9), number=st.integers(0, 79))
+@settings(max_examples=30, deadline=None)
+def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Table, seed: int, number: int) -> None:
+    strains, y = among(table[0]), table[1]
+    similarity = alike(seed)
+    models = list(fit_strain_kernels(strains, y, similarity))
+    assert len(models) == 2 * 2 * 4 * 5
+    model = models[number]
+    covariance = model.kernel(strains)
+    np.testing.assert_allclose(covariance, one_by_one(strains, model.kernel, similarity), rtol=1e-5)
+    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-6)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-5 * covariance.max()
+    noisy = covariance + model.penalty * np.eye(len(y))
+    expected = y.mean() + covariance @ np.linalg.solve(noisy, y - y.mean())
+    np.testing.assert_allclose(model.predict(strains), expected, atol=1e-6)
+
+
+def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = [dict(zip((f"g{g}" for g in rng.permutation(5)[:n]), rng.random(n), strict=True)) for n in range(4)] * 5
+    strains, y = among(Strains.from_names(rows)), rng.random(20)
+    whole = [model.predict(strains) for model in fit_strain_kernels(strains, y, unlike(5))]
+    monkeypatch.setattr(strain_kernel, "MOST_COMPARED", 200)
+    pieces = [model.predict(strains) for model in fit_strain_kernels(strains, y, unlike(5))]
+    np.testing.assert_allclose(pieces, whole)
+    empty = strains.take(np.zeros(0, np.int64))
+    assert next(iter(fit_strain_kernels(strains, y, unlike(5)))).predict(empty).shape == (0,)
+
+
+def test_similar_genes_and_near_strengths_tell_of_a_new_gene() -> None:
+    left = np.linspace(0, 1, 9)
+    train = among(Strains.from_names([{f"g{gene}": s} for gene in range(4) for s in left]))
+    y = np.concatenate([left, left, 0 * left + 1, 0 * left + 1])
+    matrix = np.eye(5, dtype=np.float32)
+    matrix[4, 0] = matrix[0, 4] = 1.0
+    similarity = GeneSimilarity(np.arange(4), matrix[:, :4])
+    new = among(Strains.from_names([{"g4": 0.25}, {"g4": 0.75}]))
+    found, without = (
+        list(fit_strain_kernels(train, y, one))[4].predict(new)
+        for one in (similarity, GeneSimilarity(np.arange(4), np.zeros((5, 4), np.float32)))
+    )
+    expected = np.array([0.25, 0.75])
+    assert np.abs(found - expected).max() < 0.8 * np.abs(without - expected).max()
+
+
+def test_too_many_training_strains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    strains = Strains.from_names([{"g0": 0.5, "g1": 0.2}] * 3)
+    assert why_no_strain_kernel(strains) is None
+    assert why_no_strain_kernel(Strains.from_names([["g0"]])) == "needs strains with strengths or conditions"
+    monkeypatch.setattr(strain_kernel, "MOST_PAIRS", 30)
+    assert why_no_strain_kernel(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
+    monkeypatch.setattr(strain_kernel, "MOST_STRAINS", 2)
+    assert why_no_strain_kernel(strains) == "is solved exactly, and limited to 2 training strains (found 3)"

@@ -1,0 +1,132 @@
+"""What models see of conditions, and strengths that are learned from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, DataError
+from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.model import StrainModel
+from dglcell.models.set_operator import SetOperator
+from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.random_cells import resident_cell
+
+SEEN = {"medium": ["LB", "MOPS"], "temperature": [], "allele": ["a-1", "a-2", "b-1"]}
+
+
+def batch(strains: list[Any], conditions: list[list[float]]) -> GenotypeBatch:
+    made = GenotypeBatch.from_lists(strains)
+    return GenotypeBatch(
+        made.genes,
+        made.offsets,
+        made.max_deletions,
+        strengths=made.strengths,
+        conditions=torch.tensor(conditions),
+    )
+
+
+def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
+    conditions = Conditions(SEEN)
+    values = torch.tensor([[0.0, 30.0, 2.0], [1.0, 34.0, 0.0]])
+    conditions.fit(values)
+    assert conditions.width == 6
+    assert conditions(values).tolist() == [[1, 0, -1, 0, 0, 1], [0, 1, 1, 1, 0, 0]]
+    unknown = conditions(torch.tensor([[-1.0, 32.0, 7.0]]))
+    assert unknown.tolist() == [[0, 0, 0, 0, 0, 0]]
+    constant = Conditions({"temperature": []})
+    constant.fit(torch.full((5, 1), 37.0))
+    assert constant(torch.tensor([[37.0], [38.0]])).tolist() == [[0], [1]]
+
+
+@given(strength=st.floats(0.01, 0.99), prior=st.floats(0.05, 0.95))
+def test_learned_strengths_begin_at_those_of_the_table_or_the_prior(strength: float, prior: float) -> None:
+    learned = LearnedStrengths(Conditions(SEEN, ["allele"]), hidden=4, prior=prior, activation="relu")
+    learned.start_at_zero()
+    given_strengths = learned(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).strengths
+    assert given_strengths is not None
+    torch.testing.assert_close(given_strengths.float(), torch.tensor([0.0, strength, 1.5]), rtol=1e-4, atol=1e-6)
+    none_given = learned(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).strengths
+    assert none_given is not None
+    torch.testing.assert_close(none_given, torch.full((3,), prior), rtol=1e-4, atol=1e-6)
+
+
+def test_strains_with_one_allele_have_one_strength_and_it_is_learned() -> None:
+    torch.manual_seed(0)
+    learned = LearnedStrengths(Conditions(SEEN, ["allele"]), hidden=0, prior=0.2, activation="relu")
+    learned.start_at_zero()
+    strains = batch([[0], [1], [0]], [[0, 30, 0], [1, 30, 1], [1, 37, 0]])
+    optimiser = torch.optim.Adam(learned.parameters(), 0.1)
+    for _ in range(300):
+        optimiser.zero_grad()
+        (learned(strains).strengths - torch.tensor([0.7, 0.05, 0.7])).square().sum().backward()
+        optimiser.step()
+    found = learned(strains).strengths
+    assert found is not None
+    assert found[0] == found[2]
+    torch.testing.assert_close(found, torch.tensor([0.7, 0.05, 0.7]), atol=0.01, rtol=0)
+
+
+def models(**changes: Any) -> list[StrainModel]:
+    cell = resident_cell({("gene", "physical", "gene"): ([0, 1, 2, 3], [1, 2, 3, 0])}, {"gene": 4})
+    small: dict[str, Any] = {"hidden": 8, "layers": 1, "local_heads": 2, "conditions": SEEN, **changes}
+    pair = [
+        HeteroCell(cell, HeteroCellConfig(**small, pool=["gene"]), 2),
+        SetOperator(cell, SetOperatorConfig(**small, operator_heads=2, operator="both"), 2),
+        SetOperator(cell, SetOperatorConfig(**small, operator="local"), 2),
+    ]
+    return [model.eval() for model in pair]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) -> None:
+    model = models()[number]
+    strains: list[list[int]] = [[0, 1], [2], []]
+    here = batch(strains, [[0, 30, 0]] * 3)
+    there = batch(strains, [[1, 37, 2]] * 3)
+    torch.testing.assert_close(model(here).phenotypes, model(there).phenotypes)
+    assert model.readout is not None
+    with torch.no_grad():
+        for parameter in model.readout.parameters():
+            parameter.normal_()
+    apart = (model(here).phenotypes - model(there).phenotypes).abs().sum(1)
+    assert (apart > 1e-4).all(), "the wild type differs between media, too"
+    nobody = batch([[]], [[0, 30, 0]])
+    none = GenotypeBatch(nobody.genes, nobody.offsets[:1], 0, conditions=torch.zeros(0, 3))
+    assert model(none).phenotypes.shape == (0, 2)
+
+
+def test_strains_without_conditions_are_refused() -> None:
+    model = models()[0]
+    with pytest.raises(DataError, match="the model sees conditions, and these strains have none"):
+        model(GenotypeBatch.from_lists([[0]]))
+    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that strains do not have: 'guide'"):
+        SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, strength_from=["guide"]), 1)
+
+
+def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
+    readout = ConditionedReadout(None, curves=True, width=4, strain_width=0, outputs=1, hidden=4, activation="relu")
+    x = torch.randn(1, 2, 4)
+    deleted, weakened = GenotypeBatch.from_lists([[0, 1]]), GenotypeBatch.from_lists([{0: 0.3, 1: 0.0}])
+    _, removed = deleted.padded()
+    assert torch.equal(readout.genes(x, removed, deleted), x)
+    moved = readout.genes(x, weakened.padded()[1], weakened)
+    assert torch.equal(moved[0, 1], x[0, 1])
+    assert not torch.equal(moved[0, 0], x[0, 0])
+
+
+def test_strains_carry_conditions_into_a_batch() -> None:
+    strains = Strains.from_names(
+        [["g0"], ["g1"]],
+        conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]},
+    )
+    seen = strains.with_conditions(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.conditions
+    assert seen is not None
+    assert seen.tolist() == [[0, 37, 0], [1, 30, 2]]
