@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,23 +17,17 @@ from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
-from dglcell.data.table import frame_genotypes, list_genotypes
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
+from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
+from dglcell.prediction.conditions import seen_by
+from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import (
-    UNKNOWN,
-    GenotypeColumns,
-    GenotypeTable,
-    aliases_of,
-    chosen_columns,
-    predicted_column,
-    refuse_rows,
-)
+from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, find_run
@@ -49,8 +43,6 @@ if TYPE_CHECKING:
     from dglcell.models.model import StrainModel
 
 log = logging.getLogger("dglcell")
-
-Genotypes = Iterable[Sequence[str]]
 
 _PREDICTING = threading.Lock()
 """One thread predicts at a time, because models keep what they have computed of the wild type."""
@@ -139,6 +131,7 @@ class Predictor:
         self,
         strains: Genotypes | pd.DataFrame | Strains,
         *,
+        conditions: Mapping[str, Any] | None = None,
         unknown: str = "refuse",
         batch_size: int | None = None,
     ) -> pd.DataFrame:
@@ -148,10 +141,20 @@ class Predictor:
         >>> predictor.predict([["b0008", "b2464"], ["b0727"]]).columns.tolist()
         ['gene_1', 'gene_2', 'predicted_fitness', 'unknown']
 
+        A strength is what is left of a gene: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type.
+
+        >>> found = dglcell.load("ecoli").predict([{"b0720": 0.3, "b0008": 0}, {"b0720": 0.3}])
+        >>> found[["gene_1", "strength_1", "gene_2", "strength_2"]].values.tolist()[0]
+        ['b0720', 0.3, 'b0008', 0.0]
+
         Args:
-            strains: lists of deleted genes; or a DataFrame with columns ``gene_1, gene_2, …`` or one column ``genes``,
-                separated by ``;``, or the gene columns of the table of the training; its other columns are kept; or
-                ``Strains``.
+            strains: lists of deleted genes, or gene → strength; or a DataFrame with columns ``gene_1, gene_2, …`` or
+                one column ``genes``, separated by ``;``, or the gene columns of the table of the training; its other
+                columns are kept; or ``Strains``. In a DataFrame strengths are written behind genes, ``b0008:0.3``, or
+                in columns ``strength_1, strength_2, …`` or ``strengths``.
+            conditions: condition that the model sees → a value for all strains, or one for each of them; it becomes a
+                column ``condition_NAME``. A DataFrame may have it in a column that is named as the condition is, or as
+                it was in training, and ``Strains`` have it in themselves.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
 
@@ -161,57 +164,30 @@ class Predictor:
             was told ``predict_with``. ``unknown`` names the genes that the cell graph lacks, separated by ``;``.
 
         Raises:
-            GenotypeError: strains cannot be predicted; the text names each one by its number, from 0.
+            GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
+                condition that the model sees.
             ConfigError: ``unknown`` has another value.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
-        frame, genotypes = _read_strains(strains, self.gene_columns)
-        indices, lacking = self._indices(genotypes, unknown)
-        table = GenotypeTable([], [], Strains.from_indices(self.cell.genes.names, indices))
+        frame, rows, table = self._read(strains, conditions or {}, unknown)
         with _PREDICTING:
             columns: dict[str, Any] = dict(predict_rows(self.members, table, batch_size=batch_size))
         columns |= chosen_columns(self.members)
-        columns["unknown"] = [";".join(names) for names in lacking]
+        columns["unknown"] = [";".join(row.lacking) for row in rows]
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
 
     @cached_property
-    def _aliases(self) -> AliasTable:
-        return aliases_of(self.members[0])
+    def _columns(self) -> GenotypeColumns:
+        return GenotypeColumns.of(self.members[0])
 
-    def _indices(self, genotypes: list[list[str]], unknown: str) -> tuple[list[list[int]], list[list[str]]]:
-        """Return the numbers of each strain's deleted genes, and its names that the cell graph lacks."""
-        how, found, problems = GenotypeColumns(aliases=self._aliases, unknown=unknown), [], []
-        for row, genes in enumerate(genotypes):
-            try:
-                found.append(how.genotype(genes, self.cell.genes))
-            except GenotypeError as error:
-                problems.append(f"row {row}: {error}")
-        refuse_rows(problems, len(genotypes), "the strains")
-        return [indices for indices, _ in found], [lacking for _, lacking in found]
-
-
-def _gene_columns(frame: pd.DataFrame, trained_on: Sequence[str]) -> list[str]:
-    header = [str(name) for name in frame.columns]
-    return [header[i] for i in GenotypeColumns(trained_on=trained_on).find(header, "the DataFrame")]
-
-
-def _read_strains(
-    strains: Genotypes | pd.DataFrame | Strains, trained_on: Sequence[str]
-) -> tuple[pd.DataFrame, list[list[str]]]:
-    """Return strains as a DataFrame with gene columns, and their deleted genes."""
-    import pandas as pd
-
-    given: Any = strains
-    if isinstance(given, pd.DataFrame):
-        return given, list_genotypes(frame_genotypes(given, _gene_columns(given, trained_on)))
-    genotypes = given.genotypes if isinstance(given, Strains) else list_genotypes(given)
-    width = max(map(len, genotypes), default=1)
-    cells = [genes + [""] * (width - len(genes)) for genes in genotypes]
-    return pd.DataFrame(cells, columns=[f"gene_{k + 1}" for k in range(width)]), genotypes
+    def _read(
+        self, strains: Genotypes | pd.DataFrame | Strains, conditions: Mapping[str, Any], unknown: str = "refuse"
+    ) -> tuple[pd.DataFrame, list[Row], GenotypeTable]:
+        return read_strains(strains, conditions, replace(self._columns, unknown=unknown), self.cell.genes)
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
@@ -269,14 +245,19 @@ def load(
         if not RunDirectory(path).results.is_file():
             log.warning("the run '%s' is not finished", path)
         member.model.to(device)
-        if (member.cell.sha256, member.phenotypes) != (first.cell.sha256, first.phenotypes):
+        if _predicts(member) != _predicts(first):
             raise CheckpointError(
                 "these runs cannot predict together",
                 got=f"'{directories[0]}' and '{path}'",
-                expected="runs on one cell graph that predict the same phenotypes",
+                expected="runs on one cell graph that predict the same phenotypes and see the same conditions",
             )
     pairs = zip(members, directories, strict=True)
     return Predictor(tuple(predicting_with(predict_with, member, path) for member, path in pairs), tuple(directories))
+
+
+def _predicts(member: Trained) -> tuple[object, ...]:
+    """Return what models that predict together have in common."""
+    return member.cell.sha256, member.phenotypes, seen_by(member)
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -347,8 +328,9 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
     Args:
         run: what `load` takes, or what `load` and `train` return.
         strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
-            phenotypes of the model; the validation and test part of the run where None. A run whose strains all
-            trained (`split.kind: none`) has neither, and the table has no row.
+            phenotypes of the model, and with strengths and conditions as `Predictor.predict` reads them; the validation
+            and test part of the run where None. A run whose strains all trained (`split.kind: none`) has neither, and
+            the table has no row.
 
     Returns:
         A row for each model, part and phenotype, with metrics in original units. Several seeds are
@@ -369,9 +351,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         )
     predictor = run if isinstance(run, Predictor) else load(run)
     if not isinstance(strains, Strains):
-        columns = [name for name in predictor.phenotypes if name in strains.columns]
-        genes = _gene_columns(strains, predictor.gene_columns)
-        strains = Strains.from_dataframe(strains, genes=genes, phenotypes=columns)
+        strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(
@@ -415,8 +395,9 @@ def evaluate_on(
 ) -> pd.DataFrame:
     """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 
-    Two kinds of strains are left out: strains that the run was trained on, and strains with a gene that its cell graph
-    lacks. The log reports their numbers.
+    Two kinds of strains are left out: strains that the run was trained on, with the same strengths and the same of the
+    conditions that it sees, and strains with a gene that its cell graph lacks. The log reports their numbers. The wild
+    type is left out, too, by a model that sees no conditions.
 
     >>> import dglcell
     >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()
@@ -461,24 +442,27 @@ def rows_on(
             expected=f"{listing(predictor.phenotypes)} of the model = {listing(table.phenotypes)} of the strains",
             do="name them, e.g. `--phenotype s_score=digenic_interaction`",
         )
-    genotypes, trained = _named(table, predictor.cell.genes).genotypes, _trained_strains(predictor)
-    unknown = [any(name not in predictor.cell.genes for name in genes) for genes in genotypes]
-    seen = [frozenset(genes) in trained for genes in genotypes]
-    kept = [number for number, out in enumerate(zip(unknown, seen, strict=True)) if not any(out)]
+    table, trained = _named(table, predictor.cell.genes), _trained_strains(predictor)
+    unknown = [any(name not in predictor.cell.genes for name in genes) for genes in table.genotypes]
+    seen = [identity in trained for identity in _identities(table, predictor.members[0])]
+    # The wild type is a strain for models that see its conditions.
+    idle = (table.num_deletions == 0) & (not predictor._columns.seen)
+    kept = [number for number, out in enumerate(zip(unknown, seen, idle, strict=True)) if not any(out)]
     log.info(
         "%s: %s of %s strains; %s have genes that the cell graph lacks, %s were trained on",
-        *(config.experiment.name, f"{len(kept):,}", f"{len(genotypes):,}", f"{sum(unknown):,}", f"{sum(seen):,}"),
+        *(config.experiment.name, f"{len(kept):,}", f"{len(table):,}", f"{sum(unknown):,}", f"{sum(seen):,}"),
     )
+    if idle.any():
+        log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
     if not kept:
         raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
-    columns = {name: table.phenotypes[name][kept] for name in set(measured.values())}
-    empty = sorted(name for name, values in columns.items() if np.isnan(values).all())
+    strains = table.take(np.array(kept))
+    empty = sorted(name for name in set(measured.values()) if np.isnan(strains.phenotypes[name]).all())
     if empty:
         raise DataError(
             f"no strain of '{config.experiment.name}' that is left has a measured {' or '.join(empty)}",
             do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
         )
-    strains = Strains.from_names([genotypes[number] for number in kept], phenotypes=columns)
     rows = _measured_rows(predictor, strains, measured, config.experiment.name)
     return rows + _null_rows(predictor, strains, measured, config.experiment.name)
 
@@ -491,27 +475,33 @@ def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, st
     if not config.null_models:
         return []
     prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
-    vocabulary = prepared.cell.genes
-    indices = [[vocabulary.index(name) for name in names] for names in strains.genotypes]
     labels = {name: strains.phenotypes[column] for name, column in measured.items()}
-    return null_rows_on(prepared, Strains.from_indices(vocabulary.names, indices), labels, part)
+    return null_rows_on(prepared, predictor._read(strains, {})[2].strains, labels, part)
 
 
-def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
-    """Return the strains that a member was trained on, or chosen by, as sets of genes.
+def _identities(strains: Strains, trained: Trained) -> list[Hashable]:
+    """Return what makes each strain another one for a model: its genes, their strengths and the conditions it sees."""
+    left = [of if isinstance(of, dict) else dict.fromkeys(of, 0.0) for of in strains.changes]
+    changes = [frozenset(item for item in of.items() if item[1] != 1) for of in left]
+    known = [strains.shown(name).tolist() for name in seen_by(trained) if name in strains.conditions]
+    return list(zip(changes, *known, strict=True))
+
+
+def _trained_strains(predictor: Predictor) -> set[Hashable]:
+    """Return the strains that a member was trained on, or chosen by, as `_identities`.
 
     Raises:
         CheckpointError: the store of a run is gone, or another one has its place.
     """
-    genotypes: dict[str, list[list[str]]] = {}  # store → its strains; several seeds may share a store
-    found: set[frozenset[str]] = set()
+    identities: dict[str, list[Hashable]] = {}  # store → its strains; several seeds may share a store
+    found: set[Hashable] = set()
     for member, path in zip(predictor.members, predictor.directories, strict=True):
         split = Split.load(RunDirectory(path).split)
         store = store_of_run(member.config, split)
-        if store.sha256 not in genotypes:
-            genotypes[store.sha256] = _named(store.read(), predictor.cell.genes).genotypes
-        strains = genotypes[store.sha256]
-        found.update(frozenset(strains[number]) for number in np.flatnonzero(split.part <= VALIDATION))
+        if store.sha256 not in identities:
+            identities[store.sha256] = _identities(_named(store.read(), predictor.cell.genes), member)
+        strains = identities[store.sha256]
+        found.update(strains[number] for number in np.flatnonzero(split.part <= VALIDATION))
     return found
 
 

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import doctest
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -36,8 +37,9 @@ from dglcell.graph import cell_graph
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
 from dglcell.training.prepare import store_of_run
-from tests.tiny import TINY, Tiny, process_environment
+from tests.tiny import TINY, Tiny, process_environment, seeing_conditions
 
 STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
 
@@ -208,6 +210,170 @@ def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
         dglcell.evaluate(predictor, dglcell.Strains.from_names(STRAINS))
 
 
+def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> None:
+    found = predictor.predict([{"b0720": 0.5, "b0114": 0.0}, ["b0720", "b0114"], {"b0720": 1, "b0114": 0}, ["b0114"]])
+    assert found.columns.tolist() == [*("gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness", "unknown")]
+    assert found.strength_1.tolist() == [0.5, 0, 1, 0]
+    half, deleted, wild, without = found.predicted_fitness
+    assert deleted == pytest.approx(predictor.predict([["b0720", "b0114"]]).predicted_fitness[0], abs=1e-6)
+    assert wild == pytest.approx(without, abs=1e-6)
+    assert len({round(value, 6) for value in (half, deleted, wild)}) == 3
+    columns = {"genes": ["b0114;b0720"], "strengths": ["0;0.5"]}
+    behind = {"gene_1": ["b0720:0.5"], "gene_2": ["b0114"]}
+    for given in (
+        found[["gene_1", "gene_2", "strength_1", "strength_2"]],
+        pd.DataFrame(columns),
+        pd.DataFrame(behind),
+        dglcell.Strains.from_names([{"b0720": 0.5, "b0114": 0}]),
+        [{"b0720": np.float32(0.5), "b0114": 0}],
+    ):
+        assert predictor.predict(given).predicted_fitness[0] == pytest.approx(half, abs=1e-6)
+
+
+def test_the_wild_type_is_no_strain_for_a_model_without_conditions(predictor: dglcell.Predictor) -> None:
+    with pytest.raises(GenotypeError, match="row 1: no gene is deleted"):
+        predictor.predict(dglcell.Strains.from_names([["b0720"], []]))
+    with pytest.raises(GenotypeError, match="row 0: no gene is deleted"):
+        dglcell.evaluate(predictor, pd.DataFrame({"genes": [""], "fitness": [1.0]}))
+
+
+@pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
+def test_strengths_that_are_none_are_refused(predictor: dglcell.Predictor, strength: Any) -> None:
+    with pytest.raises(GenotypeError, match=f"row 1: a strength is no amount; got: '{re.escape(str(strength))}'"):
+        predictor.predict([["b0008"], {"b0008": strength}])
+
+
+@pytest.fixture
+def seeing(predictor: dglcell.Predictor) -> dglcell.Predictor:
+    """A model that is said to see a medium and a temperature."""
+    return replace(predictor, members=tuple(map(seeing_conditions, predictor.members)))
+
+
+def batches_of(predictor: dglcell.Predictor, *given: Any, **keys: Any) -> Any:
+    """The conditions that a model gets, while strains are predicted."""
+    seen: list[Any] = []
+    hook = predictor.model.register_forward_pre_hook(lambda _, of: seen.append(of[0].conditions))
+    try:
+        predictor.predict(*given, batch_size=99, **keys)
+    finally:
+        hook.remove()
+    return seen[-1].tolist()
+
+
+def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> None:
+    expected = [[0, 30], [1, 30]]
+    strains, media = [["b0008"], []], ["glucose", "glycerol"]
+    assert batches_of(seeing, strains, conditions={"temperature": 30, "medium": media}) == expected
+    found = seeing.predict(strains, conditions={"temperature": 30, "medium": np.array(media)})
+    assert found.columns.tolist() == [
+        *("gene_1", "condition_temperature", "condition_medium", "predicted_fitness", "unknown")
+    ]
+    assert batches_of(seeing, found[["gene_1", "condition_temperature", "condition_medium"]]) == expected
+    frame = pd.DataFrame({"genes": ["b0008", None], "medium": media, "note": 1})
+    assert batches_of(seeing, frame, conditions={"temperature": [30, 30.0]}) == expected
+    record = dglcell.Strains.from_names(strains, conditions={"medium": media, "temperature": [30, 30], "dose": [1, 2]})
+    assert batches_of(seeing, record) == expected
+    assert seeing.predict(record).predicted_fitness.tolist() == found.predicted_fitness.tolist()
+    assert seeing.predict(strains[:1], conditions={"temperature": 30, "medium": "glycerol"}).unknown.tolist() == [""]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        (
+            {},
+            r"no column is the condition 'medium', .*\n.*\n.*one of glucose, glycerol in each row\n.*conditions={",
+        ),
+        (
+            {"medium": "LB", "temperature": 1},
+            r"2 of 2 rows .*\n  row 0: condition 'medium' .* got: 'LB'; exp",
+        ),
+        ({"medium": "glucose", "temperature": [1, math.nan]}, r"row 1: condition 'temperature' .* got: 'nan'"),
+        ({"medium": "glucose", "temperature": [1, "hot"]}, r"row 1: condition 'temperature' .* got: 'hot'"),
+        ({"medium": "glucose", "temperature": [1]}, r"condition 'temperature' does not fit the strains\n.*1 values"),
+        ({"mediun": "glucose"}, r"the model does not see a condition 'mediun'\n.*\n.*did you mean medium"),
+    ],
+)
+def test_conditions_that_are_wrong_are_refused(
+    seeing: dglcell.Predictor, conditions: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GenotypeError, match=message):
+        seeing.predict([["b0008"], []], conditions=conditions)
+
+
+def test_conditions_are_given_once(seeing: dglcell.Predictor) -> None:
+    record = dglcell.Strains.from_names([["b0008"]], conditions={"medium": ["glucose"]})
+    with pytest.raises(GenotypeError, match="condition 'medium' is given twice"):
+        seeing.predict(record, conditions={"medium": "glucose", "temperature": 30})
+    frame = pd.DataFrame({"genes": ["b0008"], "medium": ["glucose"]})
+    with pytest.raises(GenotypeError, match=r"several columns are the condition 'medium'"):
+        seeing.predict(frame, conditions={"medium": "glucose", "temperature": 30})
+
+
+def test_measured_strains_have_strengths_and_conditions(seeing: dglcell.Predictor) -> None:
+    frame = pd.DataFrame({"genes": ["b0720:0.5", "b0720", ""], "medium": "glucose", "temperature": 30})
+    frame["fitness"] = seeing.predict(frame).predicted_fitness + 0.5
+    for given in (
+        frame,
+        dglcell.Strains.from_dataframe(frame, phenotypes=["fitness"], conditions=["medium", "temperature"]),
+    ):
+        found = dglcell.evaluate(seeing, given)
+        assert found.mae[0] == pytest.approx(0.5, rel=1e-5)
+        assert found.mse[0] == pytest.approx(0.25, rel=1e-4)
+
+
+def test_runs_that_see_other_conditions_do_not_predict_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_one_seed(directory: RunDirectory, checkpoint: str | None) -> Any:
+        found = load_trained(directory, checkpoint)
+        return seeing_conditions(found) if directory.path.name == "seed-1" else found
+
+    monkeypatch.setattr(dglcell.api, "load_trained", of_one_seed)
+    with pytest.raises(CheckpointError, match=r"cannot predict together\n.*\n.*see the same conditions"):
+        dglcell.load("runs/quickstart")
+
+
+def experiment_of(rows: list[list[str]], folder: Path) -> Path:
+    """An experiment on strains of which each has a fitness of one half."""
+    (folder / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
+    csv_table = {"path": str(folder / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
+    data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    return folder / "mine.yaml"
+
+
+def test_a_strain_of_the_training_has_the_same_strengths(
+    predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    split = Split.load(RunDirectory(predictor.directory).split)
+    strains = store_of_run(predictor.members[0].config, split).read().genotypes
+    pair = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if len(strains[row]) == 2)
+    other = next(gene for gene in predictor.cell.genes if gene not in pair)
+    rows = [pair, [f"{pair[0]}:0", f"{pair[1]}:0.0"], [f"{pair[0]}:0.5", pair[1]], [*pair, f"{other}:0.25"]]
+    with caplog.at_level("INFO", "dglcell"):
+        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
+    assert "2 of 3 strains; 0 have genes that the cell graph lacks, 1 were trained on" in caplog.text
+    expected = predictor.predict([{pair[0]: 0.5, pair[1]: 0}, {pair[0]: 0, pair[1]: 0, other: 0.25}])
+    assert found.mae[0] == pytest.approx(np.abs(expected.predicted_fitness - 0.5).mean(), rel=1e-4)
+
+
+def test_another_experiment_has_conditions(
+    predictor: dglcell.Predictor, seeing: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = ["b0720:0.5,glucose,30,0.5", ",glycerol,37,1", "b0114:0.5,glycerol,30,0.5"]
+    (tmp_path / "mine.csv").write_text("genes,medium,temperature,fitness\n" + "\n".join(rows) + "\n")
+    keys = {"conditions": {"medium": "medium", "temperature": "temperature"}, "phenotypes": {"fitness": "fitness"}}
+    source = {"name": "csv", "csv": {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], **keys}}
+    data = {"store": str(tmp_path / "store"), "source": source}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    assert dglcell.evaluate_on(seeing, tmp_path / "mine.yaml").n.tolist() == [3]
+    assert "the wild type" not in caplog.text
+    with caplog.at_level("INFO", "dglcell"):
+        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+    assert "the wild type is left out, as the model sees no conditions" in caplog.text
+    expected = predictor.predict([{"b0720": 0.5}, {"b0114": 0.5}]).predicted_fitness
+    assert found.mae[0] == pytest.approx(np.abs(expected - 0.5).mean(), rel=1e-4)
+
+
 def test_an_experiment_with_other_names_is_one_to_evaluate_on(
     predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,12 +382,8 @@ def test_an_experiment_with_other_names_is_one_to_evaluate_on(
     trained = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if "b1241" in strains[row])
     named = ["adhE" if gene == "b1241" else gene for gene in trained]
     rows = [named, ["PGI", "pfkA", "b0008"], ["noGene"]]
-    (tmp_path / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
-    csv_table = {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
-    data = {"store": str(tmp_path / "store"), "source": {"name": "csv", "csv": csv_table}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
     with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
     assert found.n.tolist() == [1]
     assert "1 of 3 strains; 1 have genes that the cell graph lacks, 1 were trained on" in caplog.text
 

@@ -84,7 +84,7 @@ class Condition:
                 if not self.categories:
                     return values.astype(np.float64)
                 place = {category: float(code) for code, category in enumerate(self.categories)}
-                codes = np.array([place.get(category, np.nan) for category in column.categories])
+                codes = np.array([*(place.get(category, np.nan) for category in column.categories), np.nan])
                 return codes[values.astype(np.int64)]
         return np.full(len(strains), np.nan)
 

@@ -77,3 +77,27 @@ def phenotype_pair(text: str) -> tuple[str, str]:
     if not first or not second:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
     return first, second
+
+
+def strengths(text: str) -> tuple[float, ...]:
+    """Parse numbers with commas between them, e.g. ``0.1,0.3``.
+
+    Raises:
+        argparse.ArgumentTypeError: a part of the text is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
+
+
+def condition(text: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE`` into the pair of both.
+
+    Raises:
+        argparse.ArgumentTypeError: the name or the value is missing.
+    """
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not NAME=VALUE")
+    return name, value

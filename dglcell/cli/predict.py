@@ -1,4 +1,4 @@
-"""Run ``dglcell predict`` on the genotypes of a CSV, or on all pairs or triples of genes."""
+"""Run ``dglcell predict`` on the genotypes of a CSV, or on all single genes, pairs or triples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import natural, positive, reporter
+from dglcell.cli.arguments import condition, natural, positive, reporter, strengths
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
@@ -24,7 +24,10 @@ RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected"
 PRECISIONS = ("32-true", "bf16")
 """These are ``dglcell.prediction.predict.PRECISIONS``, whose module takes long to import."""
 
-HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
+KINDS = {1: "singles", 2: "pairs", 3: "triples"}
+"""These are ``dglcell.prediction.design.KINDS``, whose module takes long to import."""
+
+HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
 EPILOG = """\
 a table:
   dglcell predict RUN genotypes.csv -o predictions.csv
@@ -33,6 +36,14 @@ columns of the training table are read, or those in --columns. The table is text
 plain or .gz, or Parquet. The output has the same rows in the same order, and a column predicted_PHENOTYPE for each
 phenotype in original units. If a row cannot be predicted, the error names its line, and nothing is written. With
 --unknown empty, rows with genes that the model lacks are kept without a prediction.
+
+strengths and conditions:
+  dglcell predict RUN doses.csv -o predictions.csv
+  dglcell predict RUN genotypes.csv --condition medium=glycerol -o out.csv
+A gene may be weakened instead of deleted. Write what is left of it behind the gene, b0008:0.3, or into columns
+strength_1, strength_2, …, or into one column `strengths`. 0 or nothing is a deletion, and 1 is the wild type. If the
+model sees conditions, such as the growth medium, the table has each of them in a column of its name, or of the name
+that it had in training; --condition gives one value for all rows. A row without a gene is then the wild type.
 
 several seeds:
   dglcell predict runs/EXPERIMENT genotypes.csv -o predictions.csv
@@ -50,6 +61,12 @@ a design:
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again. If the output has
 no suffix, it is a folder of these parts, Parquet files that pandas, polars and Spark read as one table.
+
+a table of doses:
+  dglcell predict RUN --all-singles --strength 0,0.1,0.3,0.5 \\
+      --condition medium=glycerol -o doses.csv
+Each gene of a combination takes each strength, so that a pair comes 16 times here. Columns strength_1, strength_2, …
+say which. All strains of a design have the conditions that --condition gives.
 
 the next experiments:
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
@@ -71,15 +88,28 @@ They divide the strains among themselves, and the last to finish writes the outp
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is predicted, where it is written, and how."""
     parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
-    for size, kind in ((2, "pairs"), (3, "triples")):
-        parser.add_argument(
-            f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {kind} of genes"
-        )
+    for size, kind in KINDS.items():
+        things = "single genes" if size == 1 else f"{kind} of genes"
+        parser.add_argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
     parser.add_argument(
         "--genes",
         type=Path,
         metavar="FILE",
         help="genes of the design, one name a line (default: all of the model)",
+    )
+    parser.add_argument(
+        "--strength",
+        type=strengths,
+        metavar="S,S,…",
+        help="what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)",
+    )
+    parser.add_argument(
+        "--condition",
+        type=condition,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a condition of all strains that the model sees, e.g. medium=glycerol; may be repeated",
     )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
@@ -171,12 +201,12 @@ def check(options: argparse.Namespace) -> None:
         ConfigError: as `predict` says.
     """
     wanted = [str(options.genotypes)] if options.genotypes is not None else []
-    wanted += ["--all-pairs" if size == 2 else "--all-triples" for size in options.designs or []]
+    wanted += [f"--all-{KINDS[size]}" for size in options.designs or []]
     if len(wanted) != 1:
         raise ConfigError(
             "what shall be predicted?",
             got=" and ".join(wanted) or "nothing",
-            expected="a CSV, or --all-pairs, or --all-triples",
+            expected="a CSV, or --all-singles, --all-pairs or --all-triples",
         )
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
@@ -186,13 +216,17 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     if options.top is None and (options.rank or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
-    stray = [name for name in ("genes", "start", "limit", "top", "precision") if getattr(options, name) is not None]
+    of_designs = ("genes", "strength", "start", "limit", "top", "precision")
+    stray = [name for name in of_designs if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
             "some options are of designs, and this is a table",
             got=", ".join(f"--{name}" for name in stray),
-            do="leave them out, or ask for --all-pairs or --all-triples",
+            do="leave them out, or ask for --all-singles, --all-pairs or --all-triples",
         )
+    names = [name for name, _ in options.condition]
+    if len(set(names)) < len(names):
+        raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
 
 
 def device_of_rank(device: str, ranks: Ranks) -> str:
@@ -205,15 +239,18 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 
 
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
+    from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import GenotypeColumns, aliases_of, name_models, read_genotypes
+    from dglcell.prediction.table import name_models, read_genotypes
 
     trained = members[0]
-    source = trained.config.data.source
-    trained_on = source.csv.genes if source.name == "csv" else []
-    columns = GenotypeColumns(options.columns, trained_on, aliases_of(trained, options.aliases), options.unknown)
     table = read_genotypes(
-        options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
+        options.genotypes,
+        trained.cell.genes,
+        trained.phenotypes,
+        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
+        conditions=dict(options.condition),
+        with_spread=len(members) > 1,
     )
     table = name_models(table, members)
     if not predict_table(members, table, options.output, batch_size=options.batch_size, ranks=ranks):
@@ -227,13 +264,22 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
 
 
 def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
+    from dglcell.prediction.conditions import seen_by, wild_type_in
     from dglcell.prediction.design import Design, read_genes
     from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
     from dglcell.prediction.ranking import Ranking
 
     known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
-    design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
+    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
+    design = Design.of(
+        genes,
+        options.designs[0],
+        options.start or 0,
+        options.limit,
+        strengths=options.strength or (),
+        background=background,
+    )
     batch_size = options.batch_size or fitting_batch_of(members, design)
     resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
     ranking, written = None, count(len(design), "prediction")

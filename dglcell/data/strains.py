@@ -296,6 +296,7 @@ class Strains:
         cell: CellGraph | None = None,
         *,
         genes: Sequence[str] | None = None,
+        strengths: Sequence[str] | None = None,
         phenotypes: Sequence[str] = (),
         conditions: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
@@ -312,6 +313,7 @@ class Strains:
             frame: a row per strain.
             cell: whose genes they have to be; not checked where None.
             genes: its gene columns, as `frame_genotypes` has them.
+            strengths: its columns of strengths, as `frame_genotypes` has them.
             phenotypes: its columns of numbers.
             conditions: its columns of conditions.
             units: phenotype → unit.
@@ -326,7 +328,8 @@ class Strains:
         except (TypeError, ValueError) as error:
             raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
         given = {name: frame[name].to_numpy() for name in conditions}
-        return cls.from_names(frame_genotypes(frame, genes), cell, phenotypes=columns, conditions=given, units=units)
+        genotypes = frame_genotypes(frame, genes, strengths)
+        return cls.from_names(genotypes, cell, phenotypes=columns, conditions=given, units=units)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -379,6 +382,15 @@ class Strains:
         """Return the names of the deleted genes of each strain."""
         genes = np.array(self.names, dtype=object)[self.targets]
         return [part.tolist() for part in np.split(genes, self.offsets[1:-1])] if len(self) else []
+
+    @property
+    def changes(self) -> list[list[str]] | list[dict[str, float]]:
+        """Return what `from_names` takes: the deleted genes of each strain, or gene → strength."""
+        if self.strengths is None:
+            return self.genotypes
+        ends = itertools.pairwise(self.offsets)
+        left = [self.strengths[first:last].tolist() for first, last in ends]
+        return [dict(zip(genes, of, strict=True)) for genes, of in zip(self.genotypes, left, strict=True)]
 
     @property
     def num_deletions(self) -> Array:
@@ -443,6 +455,16 @@ class Strains:
         """Return the conditions: name → categories, none where values are numbers."""
         return {column.name: column.categories for column in self.columns if column.kind == CONDITION}
 
+    def shown(self, condition: str) -> NDArray[Any]:
+        """Return the values of a condition, [S]: numbers, or texts.
+
+        Raises:
+            KeyError: the strains have no such condition.
+        """
+        column = Column(CONDITION, condition, self.conditions[condition])
+        values = self.columns[column]
+        return np.array(column.categories)[values.astype(np.int64)] if column.categories else values
+
     def with_conditions(self, seen: Mapping[str, Sequence[str]]) -> Self:
         """Return the record with a column ``SEEN``, the conditions that a model sees, in its order.
 
@@ -465,7 +487,7 @@ class Strains:
                     expected=f"a column '{name}' of {kind}" + (f", each {listing(categories)}" if categories else ""),
                 )
             column, values = known[name]
-            unknown = [column.categories[i] for i in np.unique(values).astype(int)] if categories else []
+            unknown = [column.categories[i] for i in np.unique(values).astype(int) if i >= 0] if categories else []
             unknown = [category for category in unknown if category not in categories]
             if unknown:
                 raise DataError(
@@ -473,7 +495,8 @@ class Strains:
                     got=listing(unknown),
                     expected=f"among {listing(categories)}",
                 )
-            codes = np.array([categories.index(c) if c in categories else -1 for c in column.categories])
+            # A value of −1 is of no category that anything knows, and stays so.
+            codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
         stacked = np.stack(found, axis=1).astype(np.float32)
         return self.with_(columns={**self.columns, Column(SEEN): stacked})

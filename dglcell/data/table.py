@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ STRENGTH = re.compile(r"(.+):(0|1|[0-9]*\.[0-9]+(?:e-?[0-9]+)?)")
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 """A column with such a name holds one deleted gene."""
+
+OF_STRENGTHS = re.compile(rf"{STRENGTHS}|strength_[0-9]{{1,9}}")
+"""A column with such a name holds strengths."""
 
 
 def gene_columns(header: Sequence[str], where: str) -> list[int]:
@@ -65,7 +69,9 @@ def split_strength(written: str) -> tuple[str, str]:
     return (found[1].strip(), found[2]) if found else (written, "")
 
 
-def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str] | dict[str, float]]:
+def frame_genotypes(
+    frame: pd.DataFrame, genes: Sequence[str] | None = None, strengths: Sequence[str] | None = None
+) -> list[list[str] | dict[str, float]]:
     """Return the deleted genes of each row of a DataFrame, or gene → strength; empty cells change nothing.
 
     A strength is written behind its gene, ``b0008:0.3``, or in columns ``strength_1, strength_2, …`` of their own; a
@@ -74,16 +80,18 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
     Args:
         frame: a row per strain.
         genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1, gene_2,
-            …`` or ``genes`` where None.
+            …`` or ``genes`` where None. If the list is empty, no row changes a gene.
+        strengths: the columns of their strengths, in the same order; as `strength_columns` finds them where None.
 
     Raises:
         DataError: a column is not there.
-        GenotypeError: there is no gene column.
+        GenotypeError: there is no gene column, or columns of strengths do not fit them, or a strength is no amount.
     """
     header = [str(name) for name in frame.columns]
-    check_columns(header, genes or ())
-    chosen = [header.index(name) for name in genes] if genes else gene_columns(header, "the DataFrame")
-    amounts = strength_columns(header, [header[i] for i in chosen])
+    check_columns(header, [*(genes or ()), *(strengths or ())])
+    place = "the DataFrame"
+    chosen = [header.index(name) for name in genes] if genes is not None else gene_columns(header, place)
+    amounts = strength_columns(header, [header[i] for i in chosen], place) if strengths is None else strengths
 
     def cells(columns: Sequence[int]) -> list[list[str]]:
         filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
@@ -93,20 +101,36 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
         return [[str(cell).strip() for cell in row] for row in rows]
 
     written = cells([header.index(name) for name in amounts]) if amounts else None
-    rows = cells(chosen)
+    rows = cells(chosen) if chosen else [[]] * len(frame)
     return [with_strengths(row, written[i] if written else (), f"row {i}") for i, row in enumerate(rows)]
 
 
-def strength_columns(header: Sequence[str], genes: Sequence[str]) -> list[str]:
+def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
     """Return the columns of strengths that a table has for its gene columns, in the same order; there may be none.
 
     They are ``strength_1, …`` for ``gene_1, …``, and ``strengths`` for a single column of all genes.
+
+    Args:
+        header: column names.
+        genes: its gene columns.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: a gene column has no column of strengths where others have one, or the other way round.
     """
     names = [f"strength{gene[4:]}" if NUMBERED.fullmatch(gene) else STRENGTHS for gene in genes]
-    return names if names and all(name in header for name in names) else []
+    there = [name for name in header if OF_STRENGTHS.fullmatch(name)]
+    if there and sorted(there) != sorted(names):
+        raise GenotypeError(
+            f"{where}: the columns of strengths do not fit the columns of genes",
+            got=f"{listing(there)} beside {listing(genes)}",
+            expected="`strength_1` beside `gene_1` and so on, or `strengths` beside one column of all genes",
+            do="name them so, or write strengths behind genes, e.g. b0008:0.3",
+        )
+    return names if there else []
 
 
-def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str) -> list[str] | dict[str, float]:
+def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = "") -> list[str] | dict[str, float]:
     """Return the genes of a row, or gene → strength where any has one.
 
     Args:
@@ -117,12 +141,13 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str) -> 
     Raises:
         GenotypeError: a strength is no number, is given twice or without a gene, or a gene has two strengths.
     """
+    where += ": " if where else ""
     found: list[tuple[str, str]] = []
     for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
         gene, written = split_strength(cell)
         if (written and amount) or (amount and not gene):
             raise GenotypeError(
-                f"{where}: a strength {'is given twice' if gene else 'has no gene'}",
+                f"{where}a strength {'is given twice' if gene else 'has no gene'}",
                 got=f"'{cell}' and '{amount}'",
                 expected="one strength for each gene, behind its name or in a column of its own",
             )
@@ -130,25 +155,24 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str) -> 
             found.append((gene, written or amount))
     if not any(amount for _, amount in found):
         return [gene for gene, _ in found]
-    genes = [gene for gene, _ in found]
-    twice = sorted({gene for gene in genes if genes.count(gene) > 1})
+    twice = [gene for gene, times in Counter(gene for gene, _ in found).items() if times > 1]
     if twice:
-        raise GenotypeError(f"{where}: gene '{twice[0]}' is named twice", expected="each gene once, with one strength")
+        raise GenotypeError(f"{where}gene '{twice[0]}' is named twice", expected="each gene once, with one strength")
     return {gene: strength_of(amount, where) for gene, amount in found}
 
 
-def strength_of(written: str, where: str) -> float:
-    """Return the strength that a text says, 0 where it is empty.
+def strength_of(written: object, where: str = "") -> float:
+    """Return the strength that a text or a number says, 0 where it is empty.
 
     Raises:
-        GenotypeError: the text is no strength.
+        GenotypeError: it says no strength.
     """
     try:
-        strength = float(written or 0)
+        strength = float(str(written) or 0)
     except ValueError:
         strength = math.nan
-    if no_strengths(np.array(strength)):
-        raise GenotypeError(f"{where}: a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
+    if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):
+        raise GenotypeError(f"{where}a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
     return strength
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dglcell.errors import ConfigError, GraphError
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GENE_SETS, provenance
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
@@ -38,6 +39,7 @@ from dglcell.graph.vocabulary import (
     Vocabulary,
     enforce_name_policy,
     read_aliases,
+    read_column,
     read_gene_list,
     read_gff,
     read_sgd_features,
@@ -108,6 +110,22 @@ class GeneChoice:
             DataError: a file is not the right one.
             GraphError: a file cannot be read.
         """
+        return self._more(self._chosen(metabolism, networks))
+
+    def _more(self, genes: Vocabulary) -> Vocabulary:
+        """Return the genes with those of ``more_genes``."""
+        asked = self.config.more_genes
+        if asked is None:
+            return genes
+        name, _, column = asked.rpartition(":")
+        path = find_raw(name or asked, self.raw)
+        self.provenance["more_genes"] = {"path": asked, "sha256": sha256_file(path)}
+        if not name:
+            return Vocabulary.of({*genes.names, *read_gene_list(path).names})
+        return Vocabulary.of({*genes.names, *read_column(path, column)})
+
+    def _chosen(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
+        """Return the genes that the configuration chooses."""
         choice = self.config.genes
         model_genes = metabolism.genes.names if metabolism else ()
         if choice == MODEL:

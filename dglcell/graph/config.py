@@ -43,6 +43,7 @@ class CellConfig:
     currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
     media: MediaChanges = field(default_factory=dict)  # medium → exchange reaction → largest uptake, in mmol/gDW/h
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
+    more_genes: str | None = None  # genes beside these: path of a list, or TABLE:COLUMN of a text table
     unknown: Unknown = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
     aliases: str | None = None  # other names of genes in networks: gene set of the catalogue, or path of a table, .gff
     symmetrise: bool = True  # store both directions of each pair of an undirected network

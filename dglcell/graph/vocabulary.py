@@ -333,6 +333,25 @@ def read_gene_list(path: Path) -> Vocabulary:
     return Vocabulary.of(names)
 
 
+def read_column(path: Path, column: str) -> frozenset[str]:
+    """Read the names in a column of a comma- or tab-separated table with a header, plain or ``.gz``.
+
+    Raises:
+        GraphError: the file is damaged, or has no such column, or no name in it.
+    """
+    lines = [line for _, line in numbered_lines(path)]
+    separator = "\t" if lines and "\t" in lines[0] else ","
+    rows = list(csv.reader(lines, delimiter=separator))
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    if column not in header:
+        raise GraphError(f"'{path.name}' has no column '{column}'", expected=f"among {listing(header)}")
+    place = header.index(column)
+    names = {row[place].strip() for row in rows[1:] if len(row) > place}
+    if not names - {""}:
+        raise GraphError(f"'{path.name}': its column '{column}' holds no names", expected="a name in some row")
+    return frozenset(names - {""})
+
+
 def read_aliases(path: Path) -> AliasTable:
     """Read aliases from a tab- or comma-separated table with a header, plain or ``.gz``.
 

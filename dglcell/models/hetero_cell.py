@@ -165,6 +165,8 @@ class HeteroCell(PerturbedModel):
 
     @property
     def shares_deletions(self) -> bool:
+        if self.learned is not None:  # What is shared need not be deleted then.
+            return False
         if self.config.strategy == "auto":
             autotuned = self._autotuned()
             return autotuned.shares or autotuned.strategy == "difference"

@@ -171,6 +171,7 @@ class StrainModel(nn.Module):
                 hidden=config.strength_hidden,
                 prior=config.strength_prior,
                 activation=activation,
+                tabled=bool(config.strength_curves),
             )
 
     def _media(self, names: Sequence[str]) -> Tensor:

@@ -182,11 +182,14 @@ class LearnedStrengths(nn.Module):
         hidden: width inside f; with 0 it is one Linear layer, which has a number for each allele.
         prior: s₀ of genes whose strength the table does not give.
         activation: activation inside f.
+        tabled: whether the table gives strengths. Strains without any then delete all of their genes.
     """
 
-    def __init__(self, conditions: Conditions, *, hidden: int, prior: float, activation: str) -> None:
+    def __init__(
+        self, conditions: Conditions, *, hidden: int, prior: float, activation: str, tabled: bool = False
+    ) -> None:
         super().__init__()
-        self.conditions, self.prior = conditions, prior
+        self.conditions, self.prior, self.tabled = conditions, prior, tabled
         self.network = mlp([conditions.width, *([hidden] if hidden else []), 1], activation, 0.0)
 
     def start_at_zero(self) -> None:
@@ -203,6 +206,8 @@ class LearnedStrengths(nn.Module):
         change_B = self.network(self.conditions(genotypes.conditions)).squeeze(1)
         change_P = change_B[genotypes.strains]
         given_P = genotypes.strengths
+        if given_P is None and self.tabled:
+            return genotypes
         if given_P is None:
             return replace(genotypes, strengths=torch.sigmoid(change_P + _logit(self.prior)))
         weakened_P = (given_P > 0) & (given_P < 1)

@@ -1,4 +1,4 @@
-"""Define designs, which are all combinations of some genes. Strains are made from their numbers, never all at once."""
+"""Define designs: all combinations of some genes. Strains are made from their numbers, never all at once."""
 
 from __future__ import annotations
 
@@ -15,48 +15,67 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.data.strains import Strains
+from dglcell.data.table import strength_of
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction.conditions import added_column
 
 MOST_STRAINS = 2**63 - 1
-KINDS = {2: "pairs", 3: "triples"}
+KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 
 
 @dataclass(frozen=True)
 class Design:
     """A design has the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
 
-    In this order neighbouring strains share their first genes.
+    In this order neighbouring strains share their first genes. With strengths, each combination comes once for each of
+    ``itertools.product(strengths, repeat=size)``.
 
     Attributes:
         genes: distinct indices of the cell graph's genes; combinations keep their order.
-        size: K, deletions of each strain.
+        size: K, changed genes of each strain.
         start: number of the first strain, from 0.
         stop: number of the strain after the last.
+        strengths: what may be left of a gene; all genes are deleted where there are none.
+        background: a strain that changes no gene, in the conditions of all strains; None where there are none.
     """
 
     genes: tuple[int, ...]
     size: int
     start: int
     stop: int
+    strengths: tuple[float, ...] = ()
+    background: Strains | None = None
 
     @classmethod
-    def of(cls, genes: Sequence[int], size: int, start: int = 0, limit: int | None = None) -> Design:
+    def of(
+        cls,
+        genes: Sequence[int],
+        size: int,
+        start: int = 0,
+        limit: int | None = None,
+        *,
+        strengths: Sequence[float] = (),
+        background: Strains | None = None,
+    ) -> Design:
         """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``.
 
         Raises:
             GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
-                lies behind the last of them.
+                lies behind the last of them; or a strength is no amount, or listed twice.
         """
+        left = tuple(strength_of(strength) for strength in strengths)
+        if len(set(left)) < len(left):
+            raise GenotypeError("a strength of the design is listed twice", got=listing(left), do="list each once")
         kind = KINDS.get(size, f"sets of {size} genes")
         if len(genes) < size:
             raise GenotypeError(
                 f"no {kind}: there are too few genes", got=len(genes), expected=f"{size} or more", do="list more genes"
             )
-        total = math.comb(len(genes), size)
+        total = math.comb(len(genes), size) * max(1, len(left)) ** size
         if total > MOST_STRAINS:
             raise GenotypeError(f"too many {kind} to be numbered", got=f"{total:,}", do="list fewer genes")
         if start >= total:
@@ -66,7 +85,8 @@ class Design:
                 expected=f"0 … {total - 1:,}",
                 do="start earlier, or list more genes",
             )
-        return cls(tuple(genes), size, start, total if limit is None else min(total, start + limit))
+        stop = total if limit is None else min(total, start + limit)
+        return cls(tuple(genes), size, start, stop, left, background)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -80,15 +100,37 @@ class Design:
         """Return the number of strains whose genes are all in the cell graph: that of all strains."""
         return len(self)
 
+    @property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Return whether the cell graph has all genes of each strain, which it has."""
+        return np.ones(len(self), bool)
+
     def describe(self) -> dict[str, Any]:
         """Describe in plain containers which strains these are, given the cell graph, and in which order."""
         sha256 = canonical_hash([self.genes, self.size, self.start, self.stop])
         about = {"genes": len(self.genes), "deletions": self.size, "start": self.start, "stop": self.stop}
-        return {"design_sha256": sha256, **about}
+        # Designs without these are described as they always were, so that their outputs stay complete.
+        more: dict[str, Any] = {"strengths": list(self.strengths)} if self.strengths else {}
+        if self._conditions:
+            more["conditions"] = self._conditions
+        return {"design_sha256": sha256, **about, **more}
 
     def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the [n, K] gene indices of the combinations with these numbers, counted from 0 over all of them."""
-        return np.asarray(self.genes, np.int64)[self._positions(numbers)]
+        """Return the [n, K] gene indices of the strains with these numbers, counted from 0 over the whole design."""
+        return np.asarray(self.genes, np.int64)[self._positions(numbers // self._choices)]
+
+    def left(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the [n, K] strengths of the genes of the strains with these numbers."""
+        if not self.strengths:
+            return np.zeros((len(numbers), self.size), np.float32)
+        places = len(self.strengths) ** np.arange(self.size - 1, -1, -1)
+        digits = numbers[:, None] // places % len(self.strengths)
+        return np.asarray(self.strengths, np.float32)[digits]
+
+    @property
+    def _choices(self) -> int:
+        """Return how many strains have the same genes."""
+        return max(1, len(self.strengths)) ** self.size
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the [n, K] positions of the strains' genes in the list of genes.
@@ -112,17 +154,34 @@ class Design:
 
     def record(self, names: tuple[str, ...]) -> Strains:
         """Return all strains, whose targets have these names."""
-        targets = self.strains(np.arange(self.start, self.stop)).reshape(-1)
-        return Strains(names, targets, np.arange(len(self) + 1) * self.size)
+        numbers = np.arange(self.start, self.stop)
+        left = self.left(numbers).reshape(-1) if self.strengths else None
+        found = {} if self.background is None else self.background.columns
+        columns = {column: np.repeat(values, len(self), axis=0) for column, values in found.items()}
+        offsets = np.arange(len(self) + 1) * self.size
+        return Strains(names, self.strains(numbers).reshape(-1), offsets, columns, strengths=left)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the columns ``gene_1`` to ``gene_K``, dictionary-encoded.
+        """Return the columns ``gene_1`` to ``gene_K``, dictionary-encoded, strengths and conditions.
 
         Args:
             names: names of the cell graph's genes.
         """
-        genes_SK = self.strains(np.arange(self.start, self.stop))
-        return {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
+        numbers = np.arange(self.start, self.stop)
+        found = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(self.strains(numbers).T)}
+        if self.strengths:
+            found |= {f"strength_{k + 1}": column for k, column in enumerate(self.left(numbers).T)}
+        for name, value in self._conditions.items():
+            same = np.zeros(len(self), np.int64)
+            column = named(same, (value,)) if isinstance(value, str) else np.full(len(self), value, np.float32)
+            found[added_column(name)] = column
+        return found
+
+    @property
+    def _conditions(self) -> dict[str, str | float]:
+        """Return condition → its value in all strains."""
+        one = self.background
+        return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.conditions}
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
         """Yield the strains in order.
@@ -141,9 +200,17 @@ class Design:
         first = self.start
         while first < self.stop:
             number, shared = self._next_batch(first, size, worth_sharing)
-            genes = torch.from_numpy(self.strains(np.arange(first, first + number))).reshape(-1)
-            yield GenotypeBatch(genes, torch.arange(number + 1) * self.size, self.size, shared)
+            yield self._batch(first, number, shared)
             first += number
+
+    def _batch(self, first: int, number: int, shared: tuple[int, ...]) -> GenotypeBatch:
+        numbers = np.arange(first, first + number)
+        genes = torch.from_numpy(self.strains(numbers)).reshape(-1)
+        left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
+        seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
+        conditions = None if seen is None else seen.expand(number, -1)
+        offsets = torch.arange(number + 1) * self.size
+        return GenotypeBatch(genes, offsets, self.size, shared, strengths=left, conditions=conditions)
 
     def heaviest(self, number: int) -> GenotypeBatch:
         """Return so many strains that take the most memory: some without a common gene, as every design may have."""
@@ -152,7 +219,7 @@ class Design:
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
         """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
         size = min(size, self.stop - first)
-        if worth_sharing is None:
+        if worth_sharing is None or self.strengths:  # Weakened genes are not shared.
             return size, ()
         positions = self._positions(np.array([first]))[0].tolist()
         count = len(self.genes)

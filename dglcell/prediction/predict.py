@@ -124,7 +124,7 @@ def predict_rows(
     """
     phenotypes = members[0].phenotypes
     every = rows.record(members[0].cell.genes.names)
-    known = every.num_deletions > 0
+    known = rows.is_known
     predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
         if len(member.null_models) < len(phenotypes) and known.any():
@@ -215,8 +215,9 @@ def predict_design(
 ) -> float | None:
     """Predict the strains of ``design`` in order and write them to ``output``.
 
-    Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``predicted_<phenotype>`` in original units, in
-    Parquet float32, and of several models ``sd_<phenotype>`` (`prediction_columns`). What is finished is kept in
+    Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``strength_1`` to ``strength_K`` and
+    ``condition_<name>`` where the design has any, ``predicted_<phenotype>`` in original units, in Parquet float32, and
+    of several models ``sd_<phenotype>`` (`prediction_columns`). What is finished is kept in
     `Parts`: the same call goes on with those that are missing, and does nothing where the output is complete.
 
     Args:
@@ -238,6 +239,8 @@ def predict_design(
         DataError: another output exists, or parts are there of another model or design, or damaged.
     """
     predict = functools.partial(predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing)
+    if design.strengths:
+        predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
     about = describe_design(members, design, ranking)
     parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
     if parts.joined:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,8 +16,11 @@ from numpy.typing import NDArray
 
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.strains import Strains
-from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
-from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
+from dglcell.data.table import (
+    NUMBERED,
+    with_strengths,
+)
+from dglcell.errors import GenotypeError
 from dglcell.files.atomic import (
     CONTROL,
     DAMAGE,
@@ -27,16 +31,19 @@ from dglcell.files.atomic import (
     shortest,
 )
 from dglcell.files.parquet import import_pyarrow
-from dglcell.graph.names import named_aliases
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction.columns import GenotypeColumns, Row
+from dglcell.prediction.conditions import (
+    added_column,
+    check_conditions,
+    find_conditions,
+    guide_columns,
+)
 from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
 
 MAX_REPORTED = 10
-
-UNKNOWN = ("refuse", "empty")
-"""These are the ways to treat rows with genes that the cell graph lacks."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,15 @@ class GenotypeTable:
     Attributes:
         header: column names.
         rows: cells as read, one list per strain.
-        strains: strains of the rows, with genes of the cell graph; without a deletion where it lacks one of them.
+        strains: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a
+            changed gene where the cell graph lacks one of them.
+        is_known: [S] whether the cell graph has all genes of the strain.
     """
 
     header: list[str]
     rows: list[list[str]]
     strains: Strains
+    is_known: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.strains)
@@ -59,100 +69,33 @@ class GenotypeTable:
     @property
     def known(self) -> int:
         """Return the number of strains whose genes are all in the cell graph."""
-        return int((self.strains.num_deletions > 0).sum())
+        return int(self.is_known.sum())
 
     def part(self, first: int, last: int) -> GenotypeTable:
         """Return the rows from ``first`` to before ``last``."""
-        return replace(self, rows=self.rows[first:last], strains=self.strains.slice(first, last))
+        strains = self.strains.slice(first, last)
+        return replace(self, rows=self.rows[first:last], strains=strains, is_known=self.is_known[first:last])
 
     def describe(self) -> dict[str, Any]:
         """Describe the rows as plain containers."""
         return {"table_sha256": canonical_hash([self.header, self.rows])}
 
     def record(self, names: tuple[str, ...]) -> Strains:
-        """Return all strains, whose targets have these names; those with genes that the cell lacks delete nothing."""
+        """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""
         assert names == self.strains.names
         return self.strains
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
         """Yield the known strains in order, ``size`` at a time. Shared deletions are not looked for."""
-        known = self.strains.take(np.flatnonzero(self.strains.num_deletions)).to("cpu")
+        known = self.strains.take(np.flatnonzero(self.is_known)).to("cpu")
         for first in range(0, len(known), size):
             batch = known.slice(first, min(first + size, len(known)))
             yield replace(batch.perturbations, max_deletions=known.max_deletions)
 
     def heaviest(self, number: int) -> GenotypeBatch:
-        """Return so many strains that take the most memory, which are those with the most deletions."""
+        """Return so many strains that take the most memory, which are those with the most changed genes."""
         rows = np.argsort(-self.strains.num_deletions, kind="stable")[:number]
         return self.strains.take(rows).to("cpu").perturbations
-
-
-@dataclass(frozen=True)
-class GenotypeColumns:
-    """These settings say how the genes of a table are read.
-
-    Attributes:
-        names: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the
-            columns ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
-        trained_on: gene columns of the table that the model was trained on.
-        aliases: other names of genes.
-        unknown: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``.
-    """
-
-    names: Sequence[str] = ()
-    trained_on: Sequence[str] = ()
-    aliases: AliasTable = field(default_factory=AliasTable.empty)
-    unknown: str = "refuse"
-
-    def find(self, header: Sequence[str], where: str) -> list[int]:
-        """Return the positions of the gene columns.
-
-        Raises:
-            GenotypeError: there is no gene column, or a column that was named is not there.
-        """
-        stripped = [name.strip() for name in header]
-        names = list(self.names)
-        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in stripped):
-            names = [name for name in self.trained_on if name in stripped]
-        for name in names:
-            if name not in stripped:
-                do = did_you_mean(name, stripped, "see `--columns`")
-                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
-        return [stripped.index(name) for name in names] or gene_columns(header, where)
-
-    def genotype(self, written: Sequence[str], vocabulary: Vocabulary) -> tuple[list[int], list[str]]:
-        """Return the numbers of a strain's deleted genes, and those of its names that the cell graph lacks.
-
-        There are no numbers where it lacks some and ``unknown`` is ``empty``.
-
-        Raises:
-            GenotypeError: a name stands for several genes, or as for `gene_indices`.
-        """
-        names, ambiguous = self.aliases.resolve(written, vocabulary, spelled=True)
-        if ambiguous:
-            raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
-        found = zip(written, names, strict=True)
-        lacking = [name for name, meant in found if vocabulary.find(meant) not in vocabulary]
-        return ([] if lacking and self.unknown == "empty" else gene_indices(names, vocabulary)), lacking
-
-
-def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
-    """Read other names of genes: those asked for, or else those of the training where their file is here.
-
-    Raises:
-        DataError: the file that is asked for does not exist.
-        GraphError: the names cannot be read.
-    """
-    source = trained.config.data.source
-    known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
-    if known is None:
-        return AliasTable.empty()
-    try:
-        return named_aliases(known, trained.config.paths.raw)[0]
-    except (DataError, GraphError):
-        if asked:
-            raise
-        return AliasTable.empty()
 
 
 def read_genotypes(
@@ -161,6 +104,7 @@ def read_genotypes(
     phenotypes: Sequence[str] = (),
     columns: GenotypeColumns | None = None,
     *,
+    conditions: Mapping[str, str] | None = None,
     with_spread: bool = False,
 ) -> GenotypeTable:
     """Read and check every row before anything is predicted.
@@ -172,12 +116,14 @@ def read_genotypes(
             header.
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: phenotypes that will be predicted; their columns must not be there yet.
-        columns: how genes are read; the defaults of `GenotypeColumns` where None.
+        columns: how strains are read; the defaults of `GenotypeColumns` where None.
+        conditions: condition → a value for all rows, in place of a column; it becomes a column ``condition_NAME``.
         with_spread: whether several models predict, so that their standard deviation has a column too.
 
     Raises:
-        GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
-            a gene twice, a wrong number of cells. Every wrong row is named by its line number.
+        GenotypeError: the file is missing, has no gene column or no row, lacks a condition that the model sees, or
+            rows are wrong: unknown gene, no gene, a gene twice, no strength, no value of a condition, a wrong number
+            of cells. Every wrong row is named by its line number.
         MissingDependencyError: the table is Parquet and pyarrow is not installed.
     """
     how = columns or GenotypeColumns()
@@ -188,36 +134,70 @@ def read_genotypes(
         if CONTROL.search("".join(row)):
             raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
     header, rows = lines[0][1], lines[1:]
+    given = dict(conditions or {})
+    check_conditions(how.seen, given)
+    width, cells = len(header), list(given.values())
+    header = [*header, *map(added_column, given)]
     twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
     if twice:
         raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
-    at = how.find(header, f"'{path}'")
+    guided = guide_columns(how.seen, how.guides, [*map(str.strip, header)], [row for _, row in rows], f"'{path}'")
+    described = list(zip(*guided.values(), strict=True)) if guided else [()] * len(rows)
+    strain = _reader(how, [*header, *guided], f"'{path}'", vocabulary)
     made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ())]
     taken = [name for name in made if name in header]
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
     if not rows:
         raise GenotypeError(f"genotype file '{path}' has no row after its header")
-    strains, problems = [], []
-    for number, row in rows:
+    found, problems = [], []
+    for (number, row), guide in zip(rows, described, strict=True):
         try:
-            strains.append(_genotype(row, at, header, vocabulary, how))
+            if len(row) != width:
+                raise GenotypeError(f"{len(row)} cells where the header has {width}")
+            found.append(strain([*row, *cells, *guide]))
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
-    found = Strains.from_indices(vocabulary.names, strains)
-    return _with_systematic(GenotypeTable(header, [row for _, row in rows], found), at)
+    known = np.array([not row.lacking for row in found])
+    table = GenotypeTable(header, [[*row, *cells] for _, row in rows], how.strains(found, vocabulary), known)
+    return _with_systematic(table, [row.written for row in found])
+
+
+def _reader(
+    how: GenotypeColumns, header: Sequence[str], where: str, vocabulary: Vocabulary
+) -> Callable[[Sequence[Any]], Row]:
+    """Return a function that reads the cells of a row.
+
+    Raises:
+        GenotypeError: columns are missing.
+    """
+    names = [name.strip() for name in header]
+    genes = how.find(header, where)
+    strengths = [names.index(name) for name in how.find_strengths(names, [names[i] for i in genes], where)]
+    conditions = find_conditions(how.seen, names, how.conditions, where)
+    holds_several = len(genes) == 1 and not NUMBERED.fullmatch(names[genes[0]])
+
+    def cells(row: Sequence[Any], columns: Sequence[int]) -> list[str]:
+        parts = [row[i] for i in columns]
+        return [part.strip() for part in (parts[0].split(";") if holds_several and parts else parts)]
+
+    def read(row: Sequence[Any]) -> Row:
+        changed = with_strengths(cells(row, genes), cells(row, strengths))
+        return how.read(changed, [row[i] for i in conditions], vocabulary)
+
+    return read
 
 
 SYSTEMATIC = "systematic_names"
 """This column is added where a table calls genes by other names."""
 
 
-def _with_systematic(table: GenotypeTable, columns: Sequence[int]) -> GenotypeTable:
-    """Add the systematic names of deleted genes to the table, where the user's names differ from them."""
+def _with_systematic(table: GenotypeTable, written: Sequence[Sequence[str]]) -> GenotypeTable:
+    """Add the systematic names of changed genes to the table, where the user's names differ from them."""
     found = [";".join(genes) for genes in table.strains.genotypes]
-    written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
-    if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
+    names = [";".join(genes).replace(" ", "") for genes in written]
+    if SYSTEMATIC in table.header or all(a in ("", b) for a, b in zip(found, names, strict=True)):
         return table
     rows = [[*row, names] for row, names in zip(table.rows, found, strict=True)]
     return replace(table, header=[*table.header, SYSTEMATIC], rows=rows)
@@ -236,10 +216,9 @@ def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
     """
     if problems:
         more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
+        shown = [re.sub(r"\n  (got|expected|do): +", r"; \1: ", problem) for problem in problems[:MAX_REPORTED]]
         raise GenotypeError(
-            f"{where}: {len(problems):,} of {rows:,} rows cannot be predicted\n  "
-            + "\n  ".join(problems[:MAX_REPORTED])
-            + more,
+            f"{where}: {len(problems):,} of {rows:,} rows cannot be predicted\n  " + "\n  ".join(shown) + more,
             do="mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model",
         )
 
@@ -302,36 +281,6 @@ def _cells(column: Any) -> Any:
 def predicted_column(phenotype: str) -> str:
     """Return the name of the column with predictions of a phenotype."""
     return f"predicted_{phenotype}"
-
-
-def _genotype(
-    row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary, how: GenotypeColumns
-) -> list[int]:
-    if len(row) != len(header):
-        raise GenotypeError(f"{len(row)} cells where the header has {len(header)}")
-    cells = [row[i] for i in columns]
-    if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
-        cells = cells[0].split(";")
-    written = [cell.strip() for cell in cells if cell.strip()]
-    return how.genotype(written, vocabulary)[0]
-
-
-def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    """Return the numbers of a strain's deleted genes in the cell graph, which may also know other names of genes.
-
-    Raises:
-        GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
-    """
-    if not names:
-        raise GenotypeError("no gene is deleted")
-    found = [vocabulary.find(name) for name in names]
-    twice = sorted({name for name in found if found.count(name) > 1})
-    if twice:
-        written = listing(sorted({name for name, gene in zip(names, found, strict=True) if gene == twice[0]}))
-        also = f" (written {written})" if written != twice[0] else ""
-        raise GenotypeError(f"gene '{twice[0]}' is deleted twice{also}")
-    check_known(found, vocabulary)
-    return [vocabulary.index(name) for name in found]
 
 
 def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
+from dglcell.data.sources.guides import GuideConfig, guide_conditions
 from dglcell.data.split import make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
@@ -214,3 +215,20 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
         read(tmp_path, rows.replace("0.7", "much"), header, **wide, by_medium=by_medium)
     with pytest.raises(ConfigError, match=r"`data.source.csv.by_medium` stands in place of `phenotypes`"):
         read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)
+
+
+def test_mismatches_of_guides(tmp_path: Path) -> None:
+    rows = "a,1,ACGT,0.1\na,1,ACGA,0.5\na,1,TCGT,0.4\na,2,GGGG,0.2\n,,,1.0\n"
+    wide: dict[str, object] = {"genes": ["gene"], "strengths": [], "conditions": {}}
+    strains = read(
+        tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=GuideConfig("guide", ["gene", "series"])
+    )
+    assert strains.conditions["site"] == ("a 1 ACGT", "a 2 GGGG", "none")
+    alone = guide_conditions(["ACGA"], ["a 1"], "t.csv", strains.conditions["site"])
+    assert alone["site"].tolist() == ["a 1 ACGT"]
+    assert [float(alone[f"mismatch_{place}"][0]) for place in (4, 3, 2, 1)] == [0, 0, 0, 1]
+    table = np.stack([strains.of_kind(CONDITION)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
+    assert table.tolist() == [[0] * 4, [0, 0, 0, 1], [1, 0, 0, 0], [0] * 4, [0] * 4]
+    for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):
+        with pytest.raises(DataError, match=rf"sequences of guides cannot be compared\n  got:      {got}"):
+            guide_conditions(["ACGT", sequence], ["s", "s"], "t.csv")

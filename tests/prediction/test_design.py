@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction.conditions import wild_type_in
 from dglcell.prediction.design import Design, read_genes
 
 NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
@@ -71,6 +72,66 @@ def test_batches_share_their_first_genes(data: st.DataObject) -> None:
         begun += len(strains)
 
 
+@settings(max_examples=60)
+@given(st.data())
+def test_each_gene_of_a_combination_takes_each_strength(data: st.DataObject) -> None:
+    size, genes = data.draw(st.integers(1, 3)), data.draw(st.permutations(range(6)))
+    strengths = data.draw(st.permutations([0.0, 0.25, 0.5, 1.5]))[: data.draw(st.integers(1, 3))]
+    expected = [
+        tuple(zip(chosen, left, strict=True))
+        for chosen in itertools.combinations(genes, size)
+        for left in itertools.product(strengths, repeat=size)
+    ]
+    start = data.draw(st.integers(0, len(expected) - 1))
+    design = Design.of(genes, size, start, strengths=strengths)
+    assert len(design) == len(expected) - start
+    batches = list(design.batches(data.draw(st.integers(1, 40)), 2))
+    genes_SK = np.concatenate([batch.genes.reshape(-1, size) for batch in batches])
+    record = design.record(tuple(f"g{i}" for i in range(6)))
+    assert not any(batch.shared for batch in batches)
+    left_SK = np.concatenate([batch.strengths.reshape(-1, size) for batch in batches])  # type: ignore[union-attr]
+    assert record.strengths.tolist() == left_SK.reshape(-1).tolist()
+    found = [
+        tuple(zip(genes, left, strict=True)) for genes, left in zip(genes_SK.tolist(), left_SK.tolist(), strict=True)
+    ]
+    assert found == expected[start:]
+    assert record.targets.tolist() == genes_SK.reshape(-1).tolist()
+    columns = design.columns([f"g{i}" for i in range(6)])
+    assert list(columns) == [f"{kind}_{k + 1}" for kind in ("gene", "strength") for k in range(size)]
+    assert columns[f"strength_{size}"].tolist() == left_SK[:, -1].tolist()
+
+
+SEEN: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
+
+
+def test_all_strains_have_the_conditions_of_the_design() -> None:
+    background = wild_type_in(SEEN, {"temperature": "30", "medium": "glycerol"}, "say so")
+    design = Design.of(range(4), 2, 0, 5, background=background)
+    record = design.part(1, 4).record(NAMES.names)
+    assert record.shown("medium").tolist() == ["glycerol"] * 3
+    assert record.to("cpu").perturbations.conditions.tolist() == [[1, 30]] * 3  # type: ignore[union-attr]
+    assert [batch.conditions.tolist() for batch in design.batches(3)] == [[[1, 30]] * 3, [[1, 30]] * 2]  # type: ignore[union-attr]
+    columns = design.columns(NAMES.names)
+    assert columns["condition_medium"].to_pylist() == ["glycerol"] * 5
+    assert columns["condition_temperature"].tolist() == [30] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"medium": "LB", "temperature": "30"}, "'medium' has a value that the model cannot see\n  got:      'LB'"),
+        ({"medium": "glucose", "temperature": "inf"}, "'temperature' has a value that the model cannot see"),
+        ({"medium": "glucose"}, "need the condition 'temperature', which the model sees\n  got:      medium=glucose"),
+        ({}, "'medium', which the model sees\n  got:      no condition\n  expected: medium: one of glucose, gly"),
+        ({"dose": "1"}, "does not see a condition 'dose'\n  expected: medium (one of glucose, glycerol), temp"),
+    ],
+)
+def test_conditions_of_a_design_that_cannot_be(given: dict[str, str], message: str) -> None:
+    with pytest.raises(GenotypeError) as error:
+        wild_type_in(SEEN, given, "say so")
+    assert message in str(error.value)
+
+
 def test_batches_of_triples_end_where_their_pair_does() -> None:
     batches = [(batch.num_strains, batch.shared) for batch in Design.of(range(10), 3).batches(5, 4)]
     pairs = [(4, (0, 1)), (4, (0, 1)), (4, (0, 2)), (3, (0, 2)), (3, (0, 3)), (3, (0, 3)), (5, (0, 4)), (4, (0, 5))]
@@ -120,6 +181,22 @@ def test_equal_designs_have_equal_descriptions() -> None:
     assert len({one.describe()["design_sha256"] for one in (design, *others)}) == 5
 
 
+def test_strengths_and_conditions_are_described_where_there_are_any() -> None:
+    plain = Design.of([3, 1, 2], 2)
+    assert plain.describe() == {
+        "design_sha256": "97f9a908d786dffd17280fe72a98dea33e3b6ed7b5128649a7c81932fe78d72b",
+        "genes": 3,
+        "deletions": 2,
+        "start": 0,
+        "stop": 3,
+    }
+    weak = Design.of(
+        [3, 1, 2], 2, strengths=[0, 0.5], background=wild_type_in(SEEN, {"medium": "glucose", "temperature": 1}, "")
+    )
+    assert weak.describe()["strengths"] == [0, 0.5]
+    assert weak.describe()["conditions"] == {"medium": "glucose", "temperature": 1}
+
+
 @pytest.mark.parametrize(
     ("genes", "size", "start", "message"),
     [
@@ -131,6 +208,20 @@ def test_equal_designs_have_equal_descriptions() -> None:
 def test_designs_that_cannot_be(genes: int, size: int, start: int, message: str) -> None:
     with pytest.raises(GenotypeError) as error:
         Design.of(range(genes), size, start)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("strengths", "message"),
+    [
+        ([0.5, -1], "a strength is no amount\n  got:      '-1'"),
+        ([math.nan], "a strength is no amount\n  got:      'nan'"),
+        ([0.5, 0.5], "a strength of the design is listed twice\n  got:      0.5, 0.5"),
+    ],
+)
+def test_strengths_of_a_design_that_cannot_be(strengths: list[float], message: str) -> None:
+    with pytest.raises(GenotypeError) as error:
+        Design.of(range(4), 2, strengths=strengths)
     assert str(error.value).startswith(message)
 
 

@@ -18,15 +18,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 
+from dglcell import api
 from dglcell.cli import main
 from dglcell.cli import predict as cli_predict
+from dglcell.config.read import load_config
 from dglcell.data.config import TRAIN, VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.store import Store
 from dglcell.errors import ConfigError
+from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
+from dglcell.prediction.conditions import seen_by, wild_type_in
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
 from dglcell.prediction.ranking import RANKINGS, Ranking
@@ -34,7 +40,8 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.autotune import Autotuning
 from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import Trained, load_trained
-from tests.tiny import Tiny
+from dglcell.training.run import train
+from tests.tiny import Tiny, seeing_conditions
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +233,193 @@ def test_what_strains_share_is_computed_once_and_changes_no_prediction(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+class TestStrengths:
+    """Designs of weakened genes, and conditions."""
+
+    def predict(self, run: RunDirectory, folder: Path, out: str, *more: str) -> int:
+        genes = ["--genes", str(folder / "genes.txt"), "-o", str(folder / out)]
+        return main(["predict", str(run.path), *genes, *more])
+
+    def test_a_design_is_predicted_as_a_table_would_be(
+        self, tiny_run: RunDirectory, genes: list[str], tmp_path: Path
+    ) -> None:
+        assert self.predict(tiny_run, tmp_path, "out.csv", "--all-pairs", "--strength", "0,0.25,2") == 0
+        with (tmp_path / "out.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness"]
+        assert len(rows) == 36 * 9
+        assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
+            *itertools.product(("0", "0.25", "2"), repeat=2)
+        ]
+        strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
+        found = [float(row["predicted_fitness"]) for row in rows]
+        np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains), rtol=1e-5)
+        assert self.predict(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
+        plain = pq.read_table(tmp_path / "plain.parquet")["predicted_fitness"].to_numpy()
+        np.testing.assert_allclose(found[::9], plain, atol=1e-6)
+
+    def test_doses_of_single_genes_go_on_where_they_stopped(
+        self,
+        tiny_run: RunDirectory,
+        trained: Trained,
+        genes: list[str],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        doses = ("--all-singles", "--strength", "0,0.5,1")
+        assert self.predict(tiny_run, tmp_path, "whole.parquet", *doses) == 0
+        whole = pq.read_table(tmp_path / "whole.parquet")
+        assert whole["gene_1"].to_pylist() == [gene for gene in genes for _ in range(3)]
+        assert whole["strength_1"].to_pylist() == [0, 0.5, 1] * 9
+        assert len({round(value, 5) for value in whole["predicted_fitness"].to_pylist()[2::3]}) == 1
+        assert json.loads(whole.schema.metadata[b"dglcell"])["strengths"] == [0, 0.5, 1]
+        assert self.predict(tiny_run, tmp_path, "whole.parquet", *doses) == 0
+        assert "is complete already" in capsys.readouterr().out
+        assert self.predict(tiny_run, tmp_path, "whole.parquet", "--all-singles") == 2
+        design = Design.of([trained.cell.genes.index(gene) for gene in genes], 1, strengths=[0, 0.5, 1])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "PART_STRAINS", 4)
+            predict_design([trained], design, tmp_path / "parts", batch_size=4, report=lambda _: None)
+            (tmp_path / "parts" / "part-00003.parquet").unlink()
+            predict_design([trained], design, tmp_path / "parts", batch_size=4, report=lambda _: None)
+        np.testing.assert_allclose(
+            pq.read_table(tmp_path / "parts")["predicted_fitness"].to_numpy(),
+            whole["predicted_fitness"].to_numpy(),
+            rtol=1e-5,
+        )
+
+    def test_rankings_keep_strengths(self, tiny_run: RunDirectory, genes: list[str], tmp_path: Path) -> None:
+        ranked = ("--all-pairs", "--strength", "0.5,1", "--rank", "unexpected", "--top", "5")
+        assert self.predict(tiny_run, tmp_path, "top.parquet", *ranked) == 0
+        found = pq.read_table(tmp_path / "top.parquet")
+        assert found.column_names == [
+            *(f"{kind}_{k}" for kind in ("gene", "name", "strength") for k in (1, 2)),
+            "predicted_fitness",
+            "additive_fitness",
+        ]
+        away = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
+        assert (np.diff(away) <= 0).all()
+
+    def test_a_model_that_knows_deletions_only_refuses_before_anything_is_written(
+        self,
+        tiny_run: RunDirectory,
+        genes: list[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def refuse(model: object, genotypes: GenotypeBatch) -> None:
+            genotypes.refuse_strengths("this model", "another")
+
+        monkeypatch.setattr(HeteroCell, "forward", refuse)
+        (tmp_path / "in.csv").write_text("genes\nb0008:0.5\n")
+        for arguments in (["--all-singles", "--strength", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
+            assert main(["predict", str(tiny_run.path), *arguments, "-o", str(tmp_path / "out.csv")]) == 2
+            assert "strengths cannot be expressed by this model" in capsys.readouterr().err
+        assert sorted(os.listdir(tmp_path)) == ["genes.txt", "in.csv"]
+
+    def test_all_strains_have_the_conditions_that_are_given(
+        self,
+        tiny_run: RunDirectory,
+        genes: list[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        (tmp_path / "in.csv").write_text("genes,temperature\nb0008,30\n,37\n")
+        medium = ("--condition", "medium=glycerol")
+        assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium]) == 2
+        assert "does not see a condition 'medium'\n  expected: none" in capsys.readouterr().err
+        monkeypatch.setattr(api, "load_trained", lambda *of: seeing_conditions(load_trained(*of)))
+        assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium) == 2
+        refused = capsys.readouterr().err
+        assert "'temperature', which the model sees\n  got:      medium=glycerol\n  expected: temperature: " in refused
+        assert "do:       give each as --condition NAME=VALUE" in refused
+        warm = ("--condition", "temperature=30")
+        assert self.predict(tiny_run, tmp_path, "out.parquet", "--all-pairs", *medium, *warm) == 0
+        found = pq.read_table(tmp_path / "out.parquet")
+        assert found.column_names == [
+            "gene_1",
+            "gene_2",
+            "condition_medium",
+            "condition_temperature",
+            "predicted_fitness",
+        ]
+        assert found.to_pylist()[35]["condition_medium"] == "glycerol"
+        about = json.loads(found.schema.metadata[b"dglcell"])
+        assert about["conditions"] == {"medium": "glycerol", "temperature": 30}
+        table = ["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium, "-o", str(tmp_path / "out.csv")]
+        assert main(table) == 0
+        with (tmp_path / "out.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["condition_medium"] for row in rows] == ["glycerol"] * 2
+        assert [row["genes"] for row in rows] == ["b0008", ""]
+        assert rows[0]["predicted_fitness"] != rows[1]["predicted_fitness"] != ""
+
+
+@pytest.fixture(scope="module", params=["seen", "learnt", "in media"])
+def doses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The model; one also learns from the medium what is left of genes, and of one the cell graph knows the media."""
+    folder, learnt = tmp_path_factory.mktemp("conditions"), request.param == "learnt"
+    rows = [
+        f"{gene},{'' if learnt or not gene else 0.25},{medium},{30 + number},{number % 3 / 2}"
+        for number, gene in enumerate(("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", ""))
+        for medium in ("glucose", "glycerol")
+    ]
+    (folder / "doses.csv").write_text("\n".join(["orf,left,agar,celsius,growth", *rows]) + "\n")
+    columns = {"genes": ["orf"], "strengths": ["left"], "phenotypes": {"growth": "growth"}}
+    conditions = {"medium": "agar", "temperature": "celsius"}
+    source = {"name": "csv", "csv": {"path": str(folder / "doses.csv"), **columns, "conditions": conditions}}
+    media = {"glucose": {}, "glycerol": {"EX_glc__D_e": 0.0, "EX_ac_e": 10.0}}
+    model = {"hidden": 8, "layers": 1, "local_heads": 2, "strategy": "difference"}
+    config = {
+        "experiment": {"name": "doses"},
+        "cell": {"model": "textbook"} | ({"media": media} if request.param == "in media" else {}),
+        "data": {"store": str(folder / "store"), "batch_size": 4, "source": source},
+        "model": model | ({"strength_from": ["medium"]} if learnt else {}),
+        "optimizer": {"lr": 0.01},
+        "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
+        "paths": {"runs": str(folder)},
+        "plot": False,
+        "null_models": False,
+    }
+    (folder / "doses.yaml").write_text(yaml.safe_dump(config))
+    return train(load_config(folder / "doses.yaml")).directory
+
+
+class TestConditions:
+    """Models that were trained on a table with two media and several temperatures."""
+
+    def test_a_medium_makes_a_difference(self, doses: RunDirectory, tmp_path: Path) -> None:
+        text = "orf,left,agar,celsius\nb0720,0.5,glucose,30\nb0720,0.5,glycerol,30\nb0720,0.5,glycerol,35\n"
+        (tmp_path / "in.csv").write_text(text + ",,glucose,30\n,,glycerol,30\n")
+        assert main(["predict", str(doses.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+        with (tmp_path / "out.csv").open(newline="") as file:
+            found = [float(row["predicted_growth"]) for row in csv.DictReader(file)]
+        # Where a medium only says what is left of genes, it says nothing of the wild type.
+        is_learnt = bool(load_trained(doses).config.model.strength_from)
+        assert len({round(value, 6) for value in found}) == (4 if is_learnt else 5)
+
+    def test_a_design_is_predicted_as_a_table_would_be(self, doses: RunDirectory, tmp_path: Path) -> None:
+        trained = load_trained(doses)
+        background = wild_type_in(seen_by(trained), {"medium": "glycerol", "temperature": 33}, "")
+        design = Design.of(range(8), 2, background=background)
+        for worth_sharing, name in ((2, "shared.parquet"), (99, "apart.parquet")):
+            predict_design(
+                [trained],
+                design,
+                tmp_path / name,
+                batch_size=5,
+                worth_sharing=worth_sharing,
+                report=lambda _: None,
+            )
+        shared, apart = pq.read_table(tmp_path / "shared.parquet"), pq.read_table(tmp_path / "apart.parquet")
+        assert shared.column_names[2:4] == ["condition_medium", "condition_temperature"]
+        again = api.load(doses.path).predict(shared.drop_columns(["predicted_growth"]).to_pandas())
+        for table in (shared, apart):
+            np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
+
+
 def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_SECONDS", 0.0)
     told: list[str] = []
@@ -329,10 +523,18 @@ class TestRanking:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-pairs, or --all-triples"),
+        (
+            [],
+            "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-singles, --all-pairs or",
+        ),
         (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
         (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
         (["--all-pairs", "--rank", "lowest"], "how many strains of the ranking are wanted?\n  expected: --top N"),
+        (["x.csv", "--strength", "0.5"], "this is a table\n  got:      --strength\n"),
+        (
+            ["x.csv", "--condition", "a=1", "--condition", "a=2"],
+            "gives a condition twice\n  got:      a, a",
+        ),
         (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
         (
             ["x.csv", "--limit", "3", "--genes", "g"],

@@ -17,7 +17,8 @@ from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import AliasTable
-from dglcell.prediction.table import GenotypeColumns, GenotypeTable, prediction_columns, read_genotypes, write_table
+from dglcell.prediction.columns import GenotypeColumns
+from dglcell.prediction.table import GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.data.sources.sga_tables import write_xlsx
@@ -353,7 +354,7 @@ def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> No
 
 def test_every_figure_of_a_prediction_is_written(tmp_path: Path) -> None:
     values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
-    table = GenotypeTable(["genes"], [["A"]] * 5, Strains.from_indices(("A",), [[0]] * 5))
+    table = GenotypeTable(["genes"], [["A"]] * 5, Strains.from_indices(("A",), [[0]] * 5), np.ones(5, bool))
     write_table(tmp_path / "out.csv", table, {"predicted_p": values})
     rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
     assert [row["predicted_p"] for row in rows] == ["1.00000006e+06", "0.1", "0.33333334", "-1e-07", ""]
@@ -362,3 +363,170 @@ def test_every_figure_of_a_prediction_is_written(tmp_path: Path) -> None:
 def test_runs_that_agree_have_no_spread() -> None:
     same = np.repeat(np.random.default_rng(0).normal(size=(1, 1000, 1)).astype(np.float32), 3, axis=0)
     assert (prediction_columns(["p"], same)["sd_p"] == 0).all()
+
+
+# Strengths and conditions.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "genes\nb0008:0.3;b0114\nb0115\n",
+        "genes,strengths\nb0008;b0114,0.3\nb0115,\n",
+        "gene_2,strength_1,gene_1,strength_2\nb0114,0.3,b0008,\n,0,b0115,\n",
+        "gene_1,gene_2\nb0008:0.3,b0114:0\nb0115,\n",
+        "query,left,array,left_2\nb0008,0.3,b0114,0\nb0115,,,\n",
+    ],
+    ids=["behind", "strengths", "numbered", "behind each", "as in training"],
+)
+def test_strengths_are_behind_genes_or_in_columns(trained: Trained, tmp_path: Path, text: str) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    columns = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
+    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns)
+    assert table.strains.genotypes == [["b0008", "b0114"], ["b0115"]]
+    assert table.strains.strengths is not None
+    assert table.strains.strengths.tolist() == [np.float32(0.3), 0, 0]
+    assert table.header == text.splitlines()[0].split(",")
+    (batch,) = table.batches(9)
+    assert batch.strengths is not None
+    assert batch.strengths.tolist() == table.strains.strengths.tolist()
+
+
+def test_a_table_has_all_columns_of_strengths_of_the_training_or_none(trained: Trained, tmp_path: Path) -> None:
+    columns = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
+    (tmp_path / "in.csv").write_text("query,left,array\nb0008,0.3,b0114\n")
+    with pytest.raises(GenotypeError, match=r"no column 'left_2'\n  got:      query, left, array\n  do: +did you mean"):
+        read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns)
+    (tmp_path / "in.csv").write_text("query,array\nb0008,b0114\n")
+    assert read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains.strengths is None
+
+
+def test_a_weakened_gene_may_have_any_name(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("genes\nADHE :0.3;b 0008\n")
+    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes)
+    assert (table.header, table.rows) == (["genes", "systematic_names"], [["ADHE :0.3;b 0008", "b1241;b0008"]])
+
+
+def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("genes\nb0008:0;b0114\n")
+    assert read_genotypes(tmp_path / "in.csv", trained.cell.genes).strains.strengths is None
+    learnt = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=GenotypeColumns(learnt=True)).strains
+    assert learnt.strengths is not None
+    assert learnt.strengths.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("genes\nb0008:0.0000001\n", "line 2: a strength is no amount; got: '0.0000001'; expected: 0 for a deletion"),
+        ("gene_1,strength_1\nb0008,-1\n", "line 2: a strength is no amount; got: '-1'"),
+        ("gene_1,strength_1\nb0008,nan\n", "line 2: a strength is no amount; got: 'nan'"),
+        ("gene_1,strength_1\nb0008,1e39\n", "line 2: a strength is no amount; got: '1e39'"),
+        ("gene_1,strength_1\nb0008,half\n", "line 2: a strength is no amount; got: 'half'"),
+        ("gene_1,strength_1\nb0008:0.3,0.3\n", "line 2: a strength is given twice; got: 'b0008:0.3' and '0.3'"),
+        ("gene_1,strength_1\n,0.3\n", "line 2: a strength has no gene"),
+        ("genes,strengths\nb0008,0.3;0.5\n", "line 2: a strength has no gene; got: '' and '0.5'"),
+        ("genes\nb0008:0.3;b0008:0.5\n", "line 2: gene 'b0008' is named twice"),
+        ("genes\nb1241:0.3;adhE\n", "line 2: gene 'b1241' is deleted twice (written adhE, b1241)"),
+        ("genes\nnope:0.3\n", "line 2: unknown gene 'nope'"),
+        ("genes\nb0008:1:0.3\n", "line 2: unknown gene 'b0008:1'"),
+        (
+            "gene_1,gene_2,strength_1\nb0008,,1\n",
+            "do not fit the columns of genes\n  got:      strength_1 beside gene_1",
+        ),
+        ("genes,strength_1\nb0008,1\n", "do not fit the columns of genes\n  got:      strength_1 beside genes"),
+    ],
+)
+def test_strengths_that_are_none_are_refused(trained: Trained, tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in refusal(trained, tmp_path, text)
+
+
+def test_a_strength_between_the_wild_type_and_a_deletion_is_between_them(
+    tiny_run: RunDirectory, tmp_path: Path
+) -> None:
+    rows = ["b0720;b0114", "b0720:0;b0114", "b0114", "b0720:1;b0114", "b0720:0.5;b0114", "b0720:2.5;b0114"]
+    found = predict(tiny_run, tmp_path, "genes\n" + "\n".join(rows) + "\n")
+    assert [row["genes"] for row in found] == rows
+    assert list(found[0]) == ["genes", "predicted_fitness"]
+    deleted, zero, without, one, half, more = (float(row["predicted_fitness"]) for row in found)
+    assert zero == pytest.approx(deleted, abs=1e-6)
+    assert one == pytest.approx(without, abs=1e-6)
+    assert len({round(value, 6) for value in (deleted, without, half, more)}) == 4
+
+
+CONDITIONS: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
+
+
+def seeing(**keys: object) -> GenotypeColumns:
+    """How tables are read for a model that sees a medium and a temperature."""
+    return GenotypeColumns(seen=CONDITIONS, conditions={"medium": "agar"}, **keys)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "header", ["genes,agar,temperature", "genes,medium,condition_temperature", "genes, condition_medium ,temperature"]
+)
+def test_conditions_are_columns_named_as_in_training_or_as_they_are(
+    trained: Trained, tmp_path: Path, header: str
+) -> None:
+    (tmp_path / "in.csv").write_text(header + "\nb0008:0.5,glycerol,30\n,glucose,37.5\nb9999, glucose,1\n")
+    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing(unknown="empty"))
+    assert table.is_known.tolist() == [True, True, False]
+    assert table.known == 2
+    assert table.strains.genotypes == [["b0008"], [], []]
+    assert table.strains.shown("medium").tolist() == ["glycerol", "glucose", "glucose"]
+    (batch,) = table.batches(5)
+    assert batch.conditions is not None
+    assert batch.conditions.tolist() == [[1, 30], [0, 37.5]]
+    assert batch.offsets.tolist() == [0, 1, 1]
+    assert [len(row) for row in table.rows] == [3, 3, 3]
+
+
+def test_one_value_of_a_condition_may_be_given_for_all_rows(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("genes,medium\nb0008,glycerol\nb0114,glucose\n")
+    table = read_genotypes(path, trained.cell.genes, columns=seeing(), conditions={"temperature": "30"})
+    assert table.header == ["genes", "medium", "condition_temperature"]
+    assert table.rows == [["b0008", "glycerol", "30"], ["b0114", "glucose", "30"]]
+    assert table.strains.shown("temperature").tolist() == [30, 30]
+    for given, seen, message in (
+        (
+            {"medium": "glucose"},
+            seeing(),
+            r"several columns are the condition 'medium', .*\n.*medium, condition_",
+        ),
+        ({"dose": "1"}, seeing(), r"not see a condition 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
+        ({"medium": "glucose"}, None, r"not see a condition 'temperature'\n  expected: none"),
+    ):
+        with pytest.raises(GenotypeError, match=message):
+            read_genotypes(path, trained.cell.genes, columns=seen, conditions={"temperature": "30", **given})
+
+
+def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("genes,temperatur,medium\nb0008,30,glucose\n")
+    with pytest.raises(GenotypeError) as refused:
+        read_genotypes(path, trained.cell.genes, columns=seeing())
+    assert str(refused.value) == (
+        f"'{path}': no column is the condition 'temperature', which the model sees\n"
+        "  got:      genes, temperatur, medium\n"
+        "  expected: a column temperature or condition_temperature with a finite number in each row\n"
+        "  do:       did you mean temperatur?"
+    )
+    path.write_text("genes,medium,temperature\nb0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\n")
+    with pytest.raises(GenotypeError) as refused:
+        read_genotypes(path, trained.cell.genes, columns=seeing())
+    lines = str(refused.value).splitlines()
+    what = "condition '{}' has a value that the model cannot see; got: '{}'; expected: {}"
+    assert lines[1:5] == [
+        f"  line 2: {what.format('medium', 'glucos', 'one of glucose, glycerol; do: did you mean glucose?')}",
+        f"  line 3: {what.format('medium', '', 'one of glucose, glycerol')}",
+        f"  line 4: {what.format('temperature', 'nan', 'a finite number')}",
+        f"  line 5: {what.format('temperature', 'warm', 'a finite number')}",
+    ]
+
+
+def test_a_model_of_media_alone_needs_no_gene_column(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("agar,temperature\nglucose,30\n")
+    assert len(read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing()).strains) == 1
+    with pytest.raises(GenotypeError, match="no gene columns"):
+        read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=seeing(trained_on=["query"]))

@@ -18,6 +18,7 @@ from dglcell.checks import (
     one_of,
     positive,
 )
+from dglcell.data.sources.guides import GuideConfig
 from dglcell.data.strains import MEDIUM
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.media import MediaChanges
@@ -79,6 +80,7 @@ class CsvConfig:
         sds: phenotype name → column of standard deviations over replicates.
         conditions: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the
             growth medium. Every strain has all conditions.
+        guides: where the table has guides of CRISPRi, whose mismatches become conditions (`GuideConfig`).
         by_medium: medium → phenotype → column, in place of ``phenotypes``, where each medium has columns. A row
             is then a strain in every medium that something is measured in.
         sds_by_medium: medium → phenotype → column of standard deviations, likewise.
@@ -104,6 +106,7 @@ class CsvConfig:
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
+    guides: GuideConfig | None = None
     by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
     sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
@@ -117,6 +120,11 @@ class CsvConfig:
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."
 
+    @property
+    def has_conditions(self) -> bool:
+        """Return whether strains have conditions, so that they need not change a gene."""
+        return bool(self.conditions or self.by_medium or self.guides)
+
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
 
@@ -127,18 +135,26 @@ class CsvConfig:
             ConfigError: a key is missing or wrong.
         """
         check_values(self, where)
+        spared = {"genes": self.has_conditions, "phenotypes": bool(self.by_medium)}
         for key, value, example in (
             ("path", self.path, "strains.csv"),
             ("genes", self.genes, "[gene_1, gene_2]"),
             ("phenotypes", self.phenotypes, "{fitness: fitness}"),
         ):
-            if not value and not (key == "genes" and self.conditions) and not (key == "phenotypes" and self.by_medium):
+            if not value and not spared.get(key):
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
         if self.strengths and len(self.strengths) != len(self.genes):
             raise ConfigError(
                 f"`{where}.strengths` does not fit `genes` beside it",
                 got=listing(self.strengths),
                 expected=f"a column for each of {listing(self.genes)}",
+            )
+        if self.guides is not None and not (self.guides.sequence and self.guides.site):
+            raise ConfigError(
+                f"`{where}.guides` needs columns",
+                got=f"sequence '{self.guides.sequence}', site {self.guides.site}",
+                expected="a column of sequences, and columns that name the site",
+                do=f"set e.g. `{where}.guides: {{sequence: sequence, site: [gene, series]}}`",
             )
         if self.by_medium and (self.phenotypes or self.sds or self.p_values or MEDIUM in self.conditions):
             raise ConfigError(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.guides import guide_conditions, site_name
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
@@ -103,7 +104,7 @@ def measure_rows(
         config.ignore_genes,
         mistakes,
         config.strengths,
-        may_be_empty=bool(config.conditions),
+        may_be_empty=config.has_conditions,
     )
     conditions = condition_columns(_conditions(rows, config, mistakes))
     strains = strains.with_(columns=conditions)
@@ -198,6 +199,11 @@ def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, 
         )
         texts = cells.mask(missing, "missing").to_numpy(dtype=str)
         found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts
+    if config.guides is not None:
+        columns = [rows.column(column, "guides.site").str.strip() for column in config.guides.site]
+        sites = [site_name(cells) for cells in zip(*columns, strict=True)]
+        sequences = rows.column(config.guides.sequence, "guides.sequence").tolist()
+        found |= guide_conditions(sequences, sites, rows.file)
     return found
 
 

@@ -1,0 +1,172 @@
+"""Read the conditions of strains to predict, such as their growth medium, where a model sees any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.sources.guides import SITE, GuideConfig, guide_conditions, site_name
+from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
+from dglcell.training.checkpoint import Trained
+
+Seen = Mapping[str, Sequence[str]]
+"""This maps each condition that a model sees to its categories; they are none where values are numbers."""
+
+NEW = None
+"""This is the value of a condition with categories where none of them fits: a site that the training did not have."""
+
+GIVE = "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
+
+
+def seen_by(trained: Trained) -> dict[str, tuple[str, ...]]:
+    """Return the conditions that a model sees, in its order."""
+    return {name: tuple(categories) for name, categories in (trained.config.model.conditions or {}).items()}
+
+
+def added_column(condition: str) -> str:
+    """Return the name of the column with a condition that is no column of the user's own table."""
+    return f"condition_{condition}"
+
+
+def values_of(seen: Seen, condition: str) -> str:
+    """Return in words which values a condition may have."""
+    return f"one of {listing(seen[condition])}" if seen[condition] else "a finite number"
+
+
+def check_conditions(seen: Seen, given: Iterable[str]) -> None:
+    """Refuse conditions that a model does not see.
+
+    Raises:
+        GenotypeError: naming the first, and those that the model sees.
+    """
+    for name in given:
+        if name not in seen:
+            expected = listing(f"{known} ({values_of(seen, known)})" for known in seen) or "none: the model sees none"
+            raise GenotypeError(
+                f"the model does not see a condition '{name}'", expected=expected, do=did_you_mean(name, seen)
+            )
+
+
+def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[int]:
+    """Return the positions of the columns of a table with the conditions that a model sees, in its order.
+
+    Args:
+        seen: the conditions.
+        header: names of columns.
+        trained_on: condition → its column in the table that the model was trained on.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: a condition has no column, or several.
+    """
+    found = []
+    for name in seen:
+        known = list(dict.fromkeys([trained_on.get(name, name), name, added_column(name)]))
+        there = [column for column in known if column in header]
+        if len(there) != 1:
+            raise GenotypeError(
+                f"{where}: {'several columns are' if there else 'no column is'} the condition '{name}', "
+                "which the model sees",
+                got=listing(there or header),
+                expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
+                do="keep one of them" if there else did_you_mean(name, header, GIVE),
+            )
+        found.append(header.index(there[0]))
+    return found
+
+
+def guide_columns(
+    seen: Seen, guides: GuideConfig | None, header: Sequence[str], rows: Sequence[Sequence[object]], where: str
+) -> dict[str, list[object]]:
+    """Return the conditions of the guides of a table, as far as the model sees them.
+
+    There are none where the table has no guides, or the conditions themselves.
+
+    Args:
+        seen: the conditions that the model sees.
+        guides: columns of guides in the table that the model was trained on; None where it had none.
+        header: names of columns.
+        rows: cells of each row, which may be too few.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: sequences of guides are no sequences.
+    """
+    needed = [] if guides is None else [guides.sequence, *guides.site]
+    if guides is None or SITE in header or not set(needed) <= {*header}:
+        return {}
+    places = [header.index(name) for name in needed]
+    cells = [["" if max(places) >= len(row) or row[i] is None else str(row[i]) for i in places] for row in rows]
+    try:
+        found = guide_conditions([c[0] for c in cells], [site_name(c[1:]) for c in cells], where, seen.get(SITE, ()))
+    except DataError as error:
+        raise GenotypeError(str(error)) from error
+    known = {*seen.get(SITE, ())}
+    columns: dict[str, list[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
+    return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
+
+
+def condition_number(seen: Seen, condition: str, value: object) -> float:
+    """Return a value of a condition as a model sees it: the number that it says, or that of its category, −1 if new.
+
+    Raises:
+        GenotypeError: it is missing, no finite number, or no category that the model knows.
+    """
+    text, categories = str(value).strip(), seen[condition]
+    if value is NEW:
+        return -1
+    if categories and text in categories:
+        return categories.index(text)
+    try:
+        number = np.nan if categories else float(text)
+    except ValueError:
+        number = np.nan
+    if abs(number) <= np.finfo(np.float32).max:
+        return number
+    raise GenotypeError(
+        f"condition '{condition}' has a value that the model cannot see",
+        got=f"'{text}'",
+        expected=values_of(seen, condition),
+        do=did_you_mean(text, categories),
+    )
+
+
+def with_conditions(strains: Strains, seen: Seen, numbers_SC: Sequence[Sequence[float]]) -> Strains:
+    """Return strains with the columns of the conditions that a model sees.
+
+    Args:
+        strains: S strains.
+        seen: C conditions.
+        numbers_SC: a row per strain of what `condition_number` returns.
+    """
+    numbers = np.array(numbers_SC, np.float32).reshape(len(strains), len(seen))
+    columns = (Column(CONDITION, name, tuple(categories)) for name, categories in seen.items())
+    found: dict[Column, NDArray[np.float32]] = dict(zip(columns, numbers.T.copy(), strict=True))
+    return strains.with_(columns={**strains.columns, **found}).with_conditions(seen)
+
+
+def wild_type_in(seen: Seen, given: Mapping[str, object], do: str) -> Strains:
+    """Return one strain that changes no gene, in conditions that all strains of a design shall have.
+
+    Args:
+        seen: the conditions that the model sees.
+        given: condition → value.
+        do: how conditions are given, for the message.
+
+    Raises:
+        GenotypeError: a condition is missing, or not seen, or has a wrong value.
+    """
+    check_conditions(seen, given)
+    lacking = [name for name in seen if name not in given]
+    if lacking:
+        raise GenotypeError(
+            f"strains need the condition '{lacking[0]}', which the model sees",
+            got=listing(f"{name}={value}" for name, value in given.items()) or "no condition",
+            expected=", ".join(f"{name}: {values_of(seen, name)}" for name in lacking),
+            do=do,
+        )
+    numbers = [condition_number(seen, name, given[name]) for name in seen]
+    return with_conditions(Strains.from_indices((), [()]), seen, [numbers])
