@@ -226,20 +226,22 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
             screen = Screen(growth, own.wild_type, begin)
             design = design or _draw(config, screen)
             screen.solve(design)
-            plain = _is_plain(config)
-            parts.append(screen.phenotypes(design) if plain else screen.fitness(design, wild_type=bool(config.media)))
+            parts.append(
+                screen.phenotypes(design)
+                if _is_plain(config)
+                else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
+            )
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     strains = _strains(config, own.rules.genes, design)
+    kinds = zip(
+        ("wild_types", "singles", "pairs", "triples"), np.bincount(strains.num_deletions, minlength=4), strict=True
+    )
     counts = {
         "strains": len(strains),
-        **{
-            kind: int((strains.num_deletions == number).sum())
-            for number, kind in enumerate(("wild_types", "singles", "pairs", "triples"))
-            if number or config.media
-        },
+        **{kind: int(number) for kind, number in kinds if config.media or kind != "wild_types"},
         "lethal": int(lethal(columns["fitness"]).sum()),
         **solved,
     }
@@ -381,12 +383,17 @@ class Screen:
         values = self._growth.values(level.find(np.sort(sets, axis=1)))
         return snap(values / self._reference, 0.0, self._growth.wild_type / self._reference)
 
-    def fitness(self, design: Design, *, wild_type: bool) -> dict[str, NDArray[np.float32]]:
-        """Return ``fitness`` over singles, pairs and triples of a solved design, with the wild type before them."""
+    def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
+        """Return fitness over singles, pairs and triples of a solved design, [S].
+
+        Args:
+            design: the strains.
+            wild_type: put the wild type before them.
+        """
         root = self._growth.root
         solved = zip((root, self._singles, self._pairs, self._triples), (root.sets, *design.lists), strict=True)
         parts = [self._fitness(level, sets) for level, sets in solved]
-        return {"fitness": np.concatenate(parts if wild_type else parts[1:]).astype(np.float32)}
+        return np.concatenate(parts if wild_type else parts[1:]).astype(np.float32)
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
         """Return columns over singles, pairs and triples of a solved design.
