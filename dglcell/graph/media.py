@@ -116,12 +116,16 @@ NO_BOUND = 1000.0
 
 
 def _exchanges(model: Model) -> list[Reaction]:
+    reason: object = None
+    found: list[Reaction] = []
     try:
         found = [reaction for reaction in model.exchanges if reaction.reactants]
     except RuntimeError as error:  # cobra cannot tell which compartment is outside
+        reason = error
+    if not found:
         raise GraphError(
-            "the metabolic model has no exchange reactions that can be told",
-            got=error,
-            expected="a compartment `e` with exchange reactions",
-        ) from error
+            "the metabolic model has no exchange reactions, so that there are no media of it",
+            got=reason,
+            expected="reactions that secrete a metabolite of the compartment `e`",
+        )
     return found

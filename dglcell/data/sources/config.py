@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dglcell.checks import (
     LARGEST_INTEGER,
+    LEAST_STRENGTH,
     Check,
     OneOf,
     Seed,
@@ -20,6 +21,7 @@ from dglcell.checks import (
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.data.strains import MEDIUM
 from dglcell.errors import ConfigError, listing
+from dglcell.graph.media import MediaChanges
 
 # Configuration of what happens to rows that do not agree.
 
@@ -179,6 +181,10 @@ LONGEST_SOLVE = 1_000_000
 """The longest time limit, in seconds: GLPK counts milliseconds in 32 bits."""
 
 
+MOST_STRENGTHS = 100
+"""A screen has at most so many strengths."""
+
+
 def _is_amount(text: str) -> bool:
     return text in ("all", "none") or (text.isdecimal() and len(text) < 12 and 0 < int(text) <= LARGEST_INTEGER)
 
@@ -186,6 +192,22 @@ def _is_amount(text: str) -> bool:
 def less_than(limit: float) -> Check:
     """Require that numbers are smaller than this."""
     return must(lambda number: number < limit, "is too large", f"less than {limit}")
+
+
+def check_screened(key: str, strengths: list[float]) -> None:
+    """Refuse strengths that flux balance analysis has no bounds for, those that are listed twice, and too many."""
+    if len(strengths) > MOST_STRENGTHS:
+        raise ConfigError(f"`{key}` lists too many", got=len(strengths), expected=f"at most {MOST_STRENGTHS}")
+    for number, strength in enumerate(strengths):
+        if strength != 0 and not LEAST_STRENGTH <= strength <= 1:
+            raise ConfigError(
+                f"`{key}` holds a number that is no strength of a screen",
+                got=strength,
+                expected=f"0 for a deletion, or {LEAST_STRENGTH:g} to 1, the wild type",
+                do="leave overexpression out: flux balance analysis does not bound it" if strength > 1 else None,
+            )
+        if strength in strengths[:number]:
+            raise ConfigError(f"`{key}` lists {strength:g} twice", got=strengths, do="list each once")
 
 
 Design = Annotated[str, one_of("subsets", "query")]
@@ -211,6 +233,10 @@ class InSilicoConfig:
         tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
         time_limit: seconds for one linear program; a strain that needs longer has no fitness.
         processes: number of processes; 0: one for each CPU. The result does not depend on it.
+        strengths: every single gene is screened at each of these strengths from 0, the deletion, to 1, the wild type,
+            and every gene of a pair or triple at one that is drawn from them; empty: deletions only.
+        media: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of
+            exchange reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
     """
 
     model: str = "textbook"
@@ -224,6 +250,8 @@ class InSilicoConfig:
     tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
+    strengths: Annotated[list[float], check_screened] = field(default_factory=list)
+    media: MediaChanges = field(default_factory=dict)
 
     def validate(self) -> None:
         """Check the keys against each other.
@@ -250,6 +278,14 @@ class InSilicoConfig:
                 got=f"pairs: {self.pairs}, triples: {self.triples}",
                 expected="triples: all, and pairs: all (with digenic controls) or none",
             )
+        for key, value in (("strengths", self.strengths), ("media", self.media)):
+            if value:
+                raise ConfigError(
+                    f"the query design takes no `data.source.insilico.{key}`",
+                    got=listing(value),
+                    expected="deletions in the model's own medium, from which interactions are computed",
+                    do=f"set `data.source.insilico.design: subsets`, or leave `{key}` out",
+                )
 
     def _validate_subsets(self) -> None:
         for key, value in (("query_pairs", self.query_pairs), ("array_size", self.array_size)):

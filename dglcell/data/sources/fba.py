@@ -7,12 +7,13 @@ import pickle
 import signal
 import threading
 import time
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
 # Flux balance analysis of a blocked-reaction set: one linear program.
 #
 # Maximise the objective flux c·v subject to S v = 0 and lower ≤ v ≤ upper, with v = 0 for blocked reactions
-# (Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245).
+# (Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245), and narrower bounds for weakened ones.
 #
 # Every solve starts from the wild type's optimal basis on a copy of its problem, so that a result depends on nothing
 # but the blocked set: not on the order of the solves, nor on the number of processes. GLPK works on the unscaled
 # problem: with its scaling and a tolerance of 1e-9 it takes the wild type of yeast-GEM for infeasible.
+
+
+NO_FLUX = 1e-7
+"""Fluxes up to this, in mmol/gDW/h, are the solver's zero where a capacity is measured."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,11 @@ class FluxProblem:
         rows, columns, values: [nnz] the stoichiometric matrix in coordinates.
         lower, upper: [reactions] flux bounds, possibly infinite.
         objective: [reactions] coefficients c.
+        limits: [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of
+            deletions has the strength 0 alone, with bounds of 0.
         tolerance: feasibility and optimality tolerance of the solver.
         time_limit: seconds for one linear program.
+        medium: name of the growth medium, for messages; none for the model's own.
     """
 
     shape: tuple[int, int]
@@ -56,8 +64,15 @@ class FluxProblem:
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     objective: NDArray[np.float64]
+    limits: NDArray[np.float64]
     tolerance: float
     time_limit: float
+    medium: str | None = None
+
+    @property
+    def wild_type(self) -> str:
+        """Return what messages call the strain without changes in this medium."""
+        return "the wild type" if self.medium is None else f"the wild type in medium '{self.medium}'"
 
     @classmethod
     def of(cls, model: Model, *, tolerance: float, time_limit: float) -> FluxProblem:
@@ -94,9 +109,25 @@ class FluxProblem:
             lower=lower,
             upper=upper,
             objective=np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float),
+            limits=np.zeros((1, 2, len(model.reactions))),
             tolerance=tolerance,
             time_limit=time_limit,
         )
+
+    def limited(self, capacities: NDArray[np.float64], strengths: Sequence[float]) -> FluxProblem:
+        """Return the problem with the limits of weakened reactions.
+
+        A reaction of strength s has a flux of at most s times its capacity in each direction. Where a model asks for a
+        flux that is larger, the flux is that limit. Strength 0 is no flux, whatever the capacity.
+
+        Args:
+            capacities: [2, reactions] the largest backward and forward flux, as `FluxSolver.capacities` has them.
+            strengths: T strengths below 1, ascending.
+        """
+        bounds = np.stack([self.lower, self.upper])
+        reach = [strength * capacities if strength else np.zeros_like(capacities) for strength in strengths]
+        limits = [np.clip(bounds, -backward, forward) for backward, forward in reach]
+        return replace(self, limits=np.array(limits).reshape(-1, *bounds.shape))
 
 
 @dataclass(frozen=True)
@@ -105,12 +136,13 @@ class Solution:
 
     Attributes:
         value: optimal objective; 0 if infeasible, NaN if the solver gave up.
-        active: [reactions] whether the optimal flux vector uses the reaction; all false where there is no vector.
+        beyond: [T · reactions] whether the optimal flux of a reaction is beyond its limits at a strength; in a screen
+            of deletions, whether the flux vector uses the reaction. All false where there is no vector.
         timed_out: the time limit was reached.
     """
 
     value: float
-    active: NDArray[np.bool_]
+    beyond: NDArray[np.bool_]
     timed_out: bool = False
 
 
@@ -128,38 +160,107 @@ class FluxSolver:
         self._parameters = _parameters(problem, presolve=False)
         self._presolving = _parameters(problem, presolve=True)
         self._work = glpk.glp_create_prob()
+        weakref.finalize(self, _free, self._wild, self._work)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own.
         glpk.glp_simplex(self._wild, self._presolving)
         glpk.glp_simplex(self._wild, self._parameters)
         if glpk.glp_get_status(self._wild) != glpk.GLP_OPT:
             raise DataError(
-                "in-silico screen: the wild type has no optimal growth",
-                expected="a model that grows on its own medium",
+                f"in-silico screen: {problem.wild_type} has no optimal growth",
+                expected="a model that grows on its own medium" if problem.medium is None else "a medium that feeds it",
                 do="check the model's objective and exchange bounds, or raise `time_limit`",
             )
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
-        """Return the optimum with the reactions ``blocked`` (indices) held at zero flux.
+        """Return the optimum with some reactions held at zero flux, or within their limits at some strength.
+
+        Args:
+            blocked: indices of reactions; the number of all reactions times t is added to that of a reaction which has
+                the strength number t.
+        """
+        reactions = self._problem.shape[1]
+        limits = self._problem.limits[blocked // reactions, :, blocked % reactions]
+        nothing = np.zeros(self._problem.limits[:, 0].size, dtype=bool)
+        if np.isnan(limits).any():  # a capacity that is not known
+            return Solution(float("nan"), nothing)
+        changes = list(zip((blocked % reactions).tolist(), limits.tolist(), strict=True))
+
+        def change(lp: object) -> None:
+            for reaction, (lower, upper) in changes:
+                _set_bounds(lp, reaction, lower, upper)
+
+        code, status = self._maximise(self._wild, change)
+        if status == glpk.GLP_OPT:
+            return self._optimum()
+        if code == glpk.GLP_ENOPFS or status == glpk.GLP_NOFEAS:
+            return Solution(0.0, nothing)
+        return Solution(float("nan"), nothing, timed_out=code == glpk.GLP_ETMLIM)
+
+    def _maximise(self, start: object, change: Callable[[object], None]) -> tuple[int, int | None]:
+        """Solve a changed copy of a problem, and return GLPK's code and, where that is 0, its status.
 
         An answer other than an optimum is asked for a second time, with the presolver and its own time limit, before
         it is believed: a wrong "infeasible" would be a wrong lethal.
         """
         for parameters in (self._parameters, self._presolving):
-            glpk.glp_copy_prob(self._work, self._wild, glpk.GLP_OFF)
-            for reaction in blocked.tolist():
-                glpk.glp_set_col_bnds(self._work, reaction + 1, glpk.GLP_FX, 0.0, 0.0)
+            glpk.glp_copy_prob(self._work, start, glpk.GLP_OFF)
+            change(self._work)
             code = glpk.glp_simplex(self._work, parameters)
-            if code == 0 and glpk.glp_get_status(self._work) == glpk.GLP_OPT:
-                return self._optimum()
-        nothing = np.zeros(self._problem.shape[1], dtype=bool)
-        if code == glpk.GLP_ENOPFS or (code == 0 and glpk.glp_get_status(self._work) == glpk.GLP_NOFEAS):
-            return Solution(0.0, nothing)
-        return Solution(float("nan"), nothing, timed_out=code == glpk.GLP_ETMLIM)
+            status = glpk.glp_get_status(self._work) if code == 0 else None
+            if status == glpk.GLP_OPT:
+                break
+        return code, status
 
     def _optimum(self) -> Solution:
         fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(self._problem.shape[1])])
         # A flux below the solver's own tolerance is zero for it.
-        return Solution(glpk.glp_get_obj_val(self._work), np.abs(fluxes) > self._problem.tolerance)
+        tolerance, limits = self._problem.tolerance, self._problem.limits
+        within = (fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance)
+        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel())
+
+    def capacities(self, reactions: NDArray[np.int64], advance: Callable[[], None]) -> NDArray[np.float64]:
+        """Compute the largest fluxes that the wild type can need of reactions.
+
+        That is the largest flux at optimal growth; in a direction that no optimal flux vector uses, it is the largest
+        flux at any growth (flux variability analysis; Mahadevan & Schilling 2003, Metab Eng 5:264).
+
+        Args:
+            reactions: indices.
+            advance: called after every reaction.
+
+        Returns:
+            [2, all reactions] backward and forward fluxes from 0; infinite for other reactions, NaN without an answer.
+        """
+        # Optimal flux vectors are those that keep every variable with a reduced cost at its bound.
+        optimal = glpk.glp_create_prob()
+        glpk.glp_copy_prob(optimal, self._wild, glpk.GLP_OFF)
+        for j in range(self._problem.shape[1]):
+            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > self._problem.tolerance:
+                flux = glpk.glp_get_col_prim(self._wild, j + 1)
+                _set_bounds(optimal, j, flux, flux)
+        capacities = np.full((2, self._problem.shape[1]), np.inf)
+        for j in reactions.tolist():
+            for way, sign in enumerate((-1, 1)):
+                flux = self._largest(optimal, j, sign)
+                capacities[way, j] = self._largest(self._wild, j, sign) if flux <= NO_FLUX else flux
+            advance()
+        _free(optimal)
+        return capacities
+
+    def _largest(self, start: object, reaction: int, sign: int) -> float:
+        """Return the largest flux of a reaction in the direction ``sign``, from 0."""
+        if (self._problem.upper if sign > 0 else -self._problem.lower)[reaction] <= 0:
+            return 0.0
+
+        def change(lp: object) -> None:
+            for j in np.flatnonzero(self._problem.objective).tolist():
+                glpk.glp_set_obj_coef(lp, j + 1, 0.0)
+            glpk.glp_set_obj_coef(lp, reaction + 1, sign)
+
+        code, status = self._maximise(start, change)
+        if status == glpk.GLP_OPT:
+            return max(0.0, float(glpk.glp_get_obj_val(self._work)))
+        return float("inf" if code == glpk.GLP_ENODFS or status == glpk.GLP_UNBND else "nan")
 
 
 def _build(problem: FluxProblem) -> object:
@@ -171,7 +272,7 @@ def _build(problem: FluxProblem) -> object:
     for i in range(metabolites):
         glpk.glp_set_row_bnds(lp, i + 1, glpk.GLP_FX, 0.0, 0.0)
     for j, (lower, upper) in enumerate(zip(problem.lower.tolist(), problem.upper.tolist(), strict=True)):
-        glpk.glp_set_col_bnds(lp, j + 1, _bound_kind(lower, upper), max(lower, -1e300), min(upper, 1e300))
+        _set_bounds(lp, j, lower, upper)
     for j in np.flatnonzero(problem.objective).tolist():
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
     size = len(problem.values)
@@ -185,12 +286,19 @@ def _build(problem: FluxProblem) -> object:
     return lp
 
 
-def _bound_kind(lower: float, upper: float) -> int:
+def _free(*problems: object) -> None:
+    for lp in problems:
+        glpk.glp_delete_prob(lp)
+
+
+def _set_bounds(lp: object, reaction: int, lower: float, upper: float) -> None:
     if lower == upper:
-        return int(glpk.GLP_FX)
-    if np.isinf(lower):
-        return int(glpk.GLP_FR if np.isinf(upper) else glpk.GLP_UP)
-    return int(glpk.GLP_LO if np.isinf(upper) else glpk.GLP_DB)
+        kind = glpk.GLP_FX
+    elif np.isinf(lower):
+        kind = glpk.GLP_FR if np.isinf(upper) else glpk.GLP_UP
+    else:
+        kind = glpk.GLP_LO if np.isinf(upper) else glpk.GLP_DB
+    glpk.glp_set_col_bnds(lp, reaction + 1, kind, max(lower, -1e300), min(upper, 1e300))
 
 
 def _parameters(problem: FluxProblem, *, presolve: bool) -> object:
@@ -307,7 +415,7 @@ def solve_all(
     Args:
         solver: of ``problem``, in this process.
         problem: what the other processes build their solvers from.
-        blocked: reaction indices to hold at zero, one array per linear program.
+        blocked: what `FluxSolver.solve` takes, one array per linear program.
         processes: how many; 0 for as many as there are CPUs.
         advance: called after every solution.
 

@@ -1,4 +1,4 @@
-"""Compute growth of every strain of a deletion screen exactly, with as few linear programs as possible.
+"""Compute growth of every strain of a screen exactly, with as few linear programs as possible.
 
 Three facts save nearly all of them:
 
@@ -9,12 +9,14 @@ Three facts save nearly all of them:
    2015, Bioinformatics 31:3299).
 
 So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
-gene less.
+gene less. All of it holds for weakened genes, too, where a reaction counts as blocked to a strength: it is blocked to
+0.3 if 0.3 or less is left of it, and a flux vector uses it beyond 0.3 if it needs more than that.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -40,21 +42,27 @@ if TYPE_CHECKING:
 class KnockoutRules:
     """Hold the distinct GPRs of a model.
 
-    Reactions that share a rule are blocked together, so a strain's metabolism is determined by one bit per rule.
+    Reactions that share a rule are blocked together, so a strain's metabolism is determined by one bit per rule and
+    strength below 1. A gene at a strength is an allele, whose number is K times that of the gene, plus that of the
+    strength; in a screen of deletions it is that of the gene.
 
     Attributes:
-        genes: sorted gene names; a gene set is rows of indices into them.
+        genes: N sorted gene names.
         rules: parsed rules, R of them.
         reactions: for each rule the indices of its reactions in the model.
+        num_reactions: number of all reactions of the model.
+        strengths: K strengths from 0 to 1, ascending.
     """
 
     genes: tuple[str, ...]
     rules: tuple[ast.expr, ...]
     reactions: tuple[NDArray[np.int64], ...]
+    num_reactions: int
+    strengths: tuple[float, ...] = (0.0,)
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
-        """Read the rules of a model, in the order of its reactions."""
+        """Read the rules of a model, in the order of its reactions, for deletions."""
         bodies: dict[str, ast.expr] = {}
         members: dict[str, list[int]] = {}
         for index, reaction in enumerate(model.reactions):
@@ -68,39 +76,60 @@ class KnockoutRules:
             genes=tuple(sorted(gene.id for gene in model.genes)),
             rules=tuple(bodies.values()),
             reactions=tuple(np.array(indices, dtype=np.int64) for indices in members.values()),
+            num_reactions=len(model.reactions),
         )
 
     @property
+    def alleles(self) -> int:
+        """Return the number of alleles, N · K."""
+        return len(self.genes) * len(self.strengths)
+
+    @property
+    def limiting(self) -> tuple[float, ...]:
+        """Return the T strengths below 1: what has strength 1 is not changed."""
+        return tuple(strength for strength in self.strengths if strength < 1)
+
+    @property
     def width(self) -> int:
-        """Return the bytes of a packed row: it has one bit per rule."""
-        return (len(self.rules) + 7) // 8
+        """Return the bytes of a packed row: it has one bit per rule and strength below 1."""
+        return (len(self.limiting) * len(self.rules) + 7) // 8
 
     def blocked(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
         """Return the rules that are false once a strain's genes are deleted.
 
+        At a strength above 0 the genes with no more than that count as deleted. A rule has therefore the strength of
+        its best enzyme complex, and a complex that of its weakest gene.
+
         Args:
-            sets: [S, k] gene indices; k may be 0.
+            sets: [S, k] alleles; k may be 0.
 
         Returns:
-            [S, W] one bit per rule, packed along the second axis.
+            [S, W] one bit per strength and rule, packed along the second axis.
         """
-        deleted_NS = np.zeros((len(self.genes), len(sets)), dtype=bool)
-        for column in sets.T:
-            deleted_NS[column, np.arange(len(sets))] = True
-        rows = {name: deleted_NS[i] for i, name in enumerate(self.genes)}
-        blocked_RS = np.zeros((len(self.rules), len(sets)), dtype=bool)
-        for r, rule in enumerate(self.rules):
-            blocked_RS[r] = _fails(rule, rows)
-        return np.ascontiguousarray(np.packbits(blocked_RS, axis=0).T)
+        genes, left = np.divmod(sets, len(self.strengths))
+        blocked_TRS = np.zeros((len(self.limiting), len(self.rules), len(sets)), dtype=bool)
+        for t in range(len(self.limiting)):
+            deleted_NS = np.zeros((len(self.genes), len(sets)), dtype=bool)
+            for gene, number in zip(genes.T, left.T, strict=True):
+                deleted_NS[gene, np.arange(len(sets))] = number <= t
+            rows = {name: deleted_NS[i] for i, name in enumerate(self.genes)}
+            for r, rule in enumerate(self.rules):
+                blocked_TRS[t, r] = _fails(rule, rows)
+        bits = blocked_TRS.reshape(len(self.limiting) * len(self.rules), len(sets))
+        return np.ascontiguousarray(np.packbits(bits, axis=0).T)
 
-    def pack(self, active: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Pack the rules with at least one active reaction: [number of reactions] bool → [W] packed bits."""
-        return np.packbits(np.array([active[reactions].any() for reactions in self.reactions], dtype=bool))
+    def pack(self, beyond: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Pack the rules with at least one reaction in use: [T · number of reactions] bool → [W] packed bits."""
+        rows = beyond.reshape(len(self.limiting), self.num_reactions)
+        return np.packbits(np.array([row[reactions].any() for row in rows for reactions in self.reactions], dtype=bool))
 
     def reactions_of(self, packed: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the indices of the reactions whose rules are set in one packed row [W]."""
-        chosen = np.flatnonzero(np.unpackbits(packed, count=len(self.rules)))
-        return np.concatenate([self.reactions[r] for r in chosen]) if len(chosen) else np.zeros(0, dtype=np.int64)
+        """Return the reactions of the rules in a packed row [W], each at its least strength, for `FluxSolver.solve`."""
+        shape = len(self.limiting), len(self.rules)
+        bits = np.unpackbits(packed, count=math.prod(shape)).reshape(shape)
+        chosen = np.flatnonzero(bits.any(axis=0))
+        parts = [self.reactions[r] + self.num_reactions * int(bits[:, r].argmax()) for r in chosen]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def _fails(rule: ast.expr, deleted: dict[str, NDArray[np.bool_]]) -> NDArray[np.bool_]:
@@ -160,41 +189,41 @@ def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
     return fitness < RESOLUTION
 
 
-# Strains whose rules are evaluated together: bounds the [genes, strains] work array.
+# Strains, times strengths, whose rules are evaluated together: bounds the work arrays.
 CHUNK = 16_384
 
 
 @dataclass(frozen=True)
 class Level:
-    """Hold the strains with k deletions.
+    """Hold the strains with k changed genes.
 
     Attributes:
-        sets: [S, k] gene indices, ascending within a row; rows distinct and in lexicographic order.
+        sets: [S, k] alleles, ascending within a row; rows distinct and in lexicographic order.
         solutions: [S] index of each strain's solution.
-        genes: number of genes N, the base of the row keys.
+        alleles: number of alleles, the base of the row keys.
     """
 
     sets: NDArray[np.int32]
     solutions: NDArray[np.int64]
-    genes: int
+    alleles: int
 
     def find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the solutions of strains [M, k] of this level; genes are ascending within a row."""
-        return self.solutions[np.searchsorted(row_keys(self.sets, self.genes), row_keys(sets, self.genes))]
+        """Return the solutions of strains [M, k] of this level; alleles are ascending within a row."""
+        return self.solutions[np.searchsorted(row_keys(self.sets, self.alleles), row_keys(sets, self.alleles))]
 
 
-def row_keys(sets: NDArray[np.int32], genes: int) -> NDArray[np.int64]:
-    """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million genes."""
+def row_keys(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int64]:
+    """Return one integer per row of [S, k], in lexicographic order; k is at most 3 for up to two million alleles."""
     keys = np.zeros(len(sets), dtype=np.int64)
     for column in sets.T:
-        keys = keys * genes + column
+        keys = keys * alleles + column
     return keys
 
 
-def distinct_rows(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
-    """Return rows with ascending genes, each once, in lexicographic order."""
+def distinct_rows(sets: NDArray[np.int32], alleles: int) -> NDArray[np.int32]:
+    """Return rows with ascending alleles, each once, in lexicographic order."""
     ascending = np.sort(sets, axis=1)
-    _, first = np.unique(row_keys(ascending, genes), return_index=True)
+    _, first = np.unique(row_keys(ascending, alleles), return_index=True)
     return ascending[first]
 
 
@@ -203,6 +232,7 @@ class Growth:
 
     Attributes:
         rules: the rules that tell which reactions a gene set blocks.
+        problem: the problem of the wild type, with limits at the strengths of ``rules`` that are below 1.
         counts: strains by the way their growth was found (``linear_programs``, ``same_blocked_reactions``,
             ``subset_optimum``), and programs that ended without an answer (``time_outs``, ``failures``).
     """
@@ -210,7 +240,7 @@ class Growth:
     def __init__(self, rules: KnockoutRules, problem: FluxProblem, *, processes: int = 1) -> None:
         self.rules = rules
         self.counts: Counter[str] = Counter()
-        self._problem = problem
+        self.problem = problem
         self._processes = processes
         self._solver = FluxSolver(problem)
         self._known: dict[bytes, int] = {}
@@ -219,10 +249,11 @@ class Growth:
         self._solve(np.zeros((1, rules.width), dtype=np.uint8), lambda: None)
         if not self.wild_type > problem.tolerance:
             raise DataError(
-                "in-silico screen: the wild type does not grow",
+                f"in-silico screen: {problem.wild_type} does not grow",
                 got=f"objective value {self.wild_type:g}",
                 expected="a positive growth rate",
-                do="check the model's objective and exchange bounds",
+                do="check the model's objective and exchange bounds"
+                + ("" if problem.medium is None else ", or leave the medium out"),
             )
 
     @property
@@ -233,7 +264,7 @@ class Growth:
     @property
     def root(self) -> Level:
         """Return the level of the wild type."""
-        return Level(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64), len(self.rules.genes))
+        return Level(np.zeros((1, 0), dtype=np.int32), np.zeros(1, dtype=np.int64), self.rules.alleles)
 
     def values(self, solutions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return growth of strains by their solutions: 0 if infeasible, NaN without an answer."""
@@ -242,21 +273,22 @@ class Growth:
     def level(
         self, sets: NDArray[np.int32], below: Level, begin: Callable[[int], Callable[[], None]] | None = None
     ) -> Level:
-        """Solve growth of strains with one deletion more than those of ``below``.
+        """Solve growth of strains with one changed gene more than those of ``below``.
 
         Args:
             sets: [S, k] distinct rows as :func:`distinct_rows` gives them.
-            below: the level of k − 1 deletions; holds all subsets of ``sets`` with k − 1 genes.
+            below: the level of k − 1 changed genes; holds all subsets of ``sets`` with k − 1 genes.
             begin: called with the number of linear programs; returns what to call after each.
         """
         solutions = np.full(len(sets), -1, dtype=np.int64)
         open_rows = [np.zeros(0, dtype=np.int64)]
         open_blocked = [np.zeros((0, self.rules.width), dtype=np.uint8)]
-        for start in range(0, len(sets), CHUNK):
-            part = sets[start : start + CHUNK]
+        chunk = CHUNK // max(1, len(self.rules.limiting))
+        for start in range(0, len(sets), chunk):
+            part = sets[start : start + chunk]
             blocked_SW = self.rules.blocked(part)
             found = self._inherit(part, blocked_SW, below)
-            solutions[start : start + CHUNK] = found
+            solutions[start : start + chunk] = found
             still = np.flatnonzero(found < 0)
             open_rows.append(start + still)
             open_blocked.append(blocked_SW[still])
@@ -269,7 +301,7 @@ class Growth:
             pending = np.frombuffer(b"".join(fresh), dtype=np.uint8).reshape(len(fresh), -1)
             self._solve(pending, begin(len(fresh)) if begin else lambda: None)
         solutions[rows] = np.fromiter((self._known[key] for key in keys), dtype=np.int64, count=len(keys))
-        return Level(sets, solutions, below.genes)
+        return Level(sets, solutions, below.alleles)
 
     def _inherit(self, sets: NDArray[np.int32], blocked_SW: NDArray[np.uint8], below: Level) -> NDArray[np.int64]:
         """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
@@ -286,11 +318,11 @@ class Growth:
         reactions = [self.rules.reactions_of(row) for row in blocked_CW]
         values, supports = [], []
         with closing(
-            solve_all(self._solver, self._problem, reactions, processes=self._processes, advance=advance)
+            solve_all(self._solver, self.problem, reactions, processes=self._processes, advance=advance)
         ) as solutions:
             for solution in solutions:
                 values.append(solution.value)
-                supports.append(self.rules.pack(solution.active))
+                supports.append(self.rules.pack(solution.beyond))
                 self.counts["time_outs"] += solution.timed_out
                 self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
         self.counts["linear_programs"] += len(values)

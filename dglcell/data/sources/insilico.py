@@ -1,7 +1,10 @@
-"""Compute the in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
+"""Compute the in-silico screen: growth of strains of a metabolic model, and their genetic interactions.
 
-A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
-steady state exists.
+A strain's ``fitness`` is its maximal growth, by flux balance analysis, over that of the wild type in the model's own
+medium; 0 where no steady state exists. A gene of strength s leaves an enzyme complex s of its capacity, at most: a
+complex is as strong as its weakest gene, and a reaction as strong as its best complex. The flux of a reaction of
+strength s is at most s times the largest one that the wild type can need in that medium (`FluxSolver.capacities`), in
+each direction. At 0 that is the deletion, and at 1 nothing is bound.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import swiglpk
@@ -21,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dglcell.data.sources.config import InSilicoConfig
-from dglcell.data.sources.fba import FluxProblem
+from dglcell.data.sources.fba import FluxProblem, FluxSolver
 from dglcell.data.sources.growth import (
     Fitness,
     Growth,
@@ -34,10 +40,14 @@ from dglcell.data.sources.growth import (
     snap,
     trigenic,
 )
-from dglcell.data.strains import Provenance, Strains, columns_of
-from dglcell.errors import ConfigError
+from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
+from dglcell.errors import ConfigError, listing
 from dglcell.files.atomic import sha256_file
+from dglcell.graph.media import Media
 from dglcell.graph.model_files import locate_model, read_model
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 # Progress of long computations: a bar on a terminal, log lines elsewhere.
 
@@ -78,10 +88,10 @@ MAX_STRAINS = 20_000_000
 
 @dataclass(frozen=True)
 class Design:
-    """List strains by number of deletions.
+    """List strains by number of changed genes.
 
     Attributes:
-        singles: [S1, 1] gene indices.
+        singles: [S1, 1] alleles, which in a screen of deletions are genes (`KnockoutRules`).
         pairs: [S2, 2]; in a query design the array gene is last.
         triples: [S3, 3]; in a query design the array gene is last.
     """
@@ -89,6 +99,11 @@ class Design:
     singles: NDArray[np.int32]
     pairs: NDArray[np.int32]
     triples: NDArray[np.int32]
+
+    @property
+    def lists(self) -> tuple[NDArray[np.int32], ...]:
+        """Return singles, pairs and triples."""
+        return self.singles, self.pairs, self.triples
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
@@ -174,65 +189,146 @@ def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
     return distinct_rows(np.concatenate(smaller), genes)
 
 
-DESCRIPTION = "in-silico deletion screen by flux balance analysis"
+KEY = "data.source.insilico"
+MEANING = (
+    "a gene of strength s leaves its reactions at most s times the largest flux that the wild type can need in the "
+    "medium, 0 is a deletion; fitness is growth over that of the wild type in the model's own medium"
+)
 
 
 def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     """Compute the screen.
 
-    Singles come first, then pairs, then triples; ``fitness`` is given for all, ``digenic_interaction`` for pairs and
-    ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of 1) are set to it: that is
-    what a solver tolerance of 1e-9 can tell apart.
+    Singles come first, then pairs, then triples, medium by medium; with media the wild type comes before them.
+    ``fitness`` is given for all. A screen of deletions in the model's own medium has ``digenic_interaction`` for pairs
+    and ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of the wild type's in
+    the same medium) are set to it: that is what a solver tolerance of 1e-9 can tell apart.
 
     Args:
         config: the design and the solver's limits.
         raw: folder for a model given by a relative path.
 
     Raises:
-        ConfigError: the design does not fit the model.
+        ConfigError: the design or a medium does not fit the model.
         GraphError: the model cannot be read.
         DataError: the wild type does not grow, or the model is not a plain flux balance problem.
     """
     config.validate()
     model = read_model(config.model, raw)
-    rules = KnockoutRules.of(model)
     problem = FluxProblem.of(model, tolerance=config.tolerance, time_limit=config.time_limit)
+    solved: Counter[str] = Counter()
+    growth_in: dict[str, float] = {}
+    parts: list[dict[str, NDArray[np.float32]]] = []
     with progress_bars() as begin:
-        growth = Growth(rules, problem, processes=config.processes)
-        screen = Screen(growth, begin)
-        design = _draw(config, screen)
-        screen.solve(design)
-        columns = screen.phenotypes(design)
-    lists = [design.singles, design.pairs, design.triples]
-    sizes = np.repeat([1, 2, 3], [len(rows) for rows in lists])
+        own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
+        design = None
+        for growth in _in_media(config, model, own, begin):
+            screen = Screen(growth, own.wild_type, begin)
+            design = design or _draw(config, screen)
+            screen.solve(design)
+            parts.append(
+                screen.phenotypes(design)
+                if _is_plain(config)
+                else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
+            )
+            solved.update(growth.counts)
+            growth_in[str(growth.problem.medium)] = growth.wild_type
+    assert design is not None
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    strains = _strains(config, own.rules.genes, design)
+    kinds = zip(
+        ("wild_types", "singles", "pairs", "triples"), np.bincount(strains.num_deletions, minlength=4), strict=True
+    )
     counts = {
-        "strains": len(sizes),
-        **{kind: len(rows) for kind, rows in zip(("singles", "pairs", "triples"), lists, strict=True)},
+        "strains": len(strains),
+        **{kind: int(number) for kind, number in kinds if config.media or kind != "wild_types"},
         "lethal": int(lethal(columns["fitness"]).sum()),
-        **growth.counts,
+        **solved,
     }
-    if growth.counts["time_outs"] or growth.counts["failures"]:
+    if solved["time_outs"] or solved["failures"]:
         log.warning(
             "%d linear programs timed out and %d failed: the fitness of their strains is missing",
-            growth.counts["time_outs"],
-            growth.counts["failures"],
+            solved["time_outs"],
+            solved["failures"],
         )
-    return Strains(
-        rules.genes,
-        np.concatenate([rows.ravel() for rows in lists]),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        columns_of(phenotype=columns),
+    provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
+    if config.media:
+        provenance.parameters["growth_in_media"] = growth_in
+    return replace(
+        strains,
+        columns={**columns_of(phenotype=columns), **strains.columns},
         units=dict.fromkeys(columns, ""),
-        provenance=_provenance(config, locate_model(config.model, raw), model.id, growth.wild_type, counts),
+        provenance=provenance,
+    )
+
+
+def _is_plain(config: InSilicoConfig) -> bool:
+    """Return whether the screen deletes genes in the model's own medium, and does nothing else."""
+    return not (config.strengths or config.media)
+
+
+def _in_media(
+    config: InSilicoConfig, model: Model, own: Growth, begin: Callable[[str, int], Callable[[], None]]
+) -> Iterator[Growth]:
+    """Yield growth at the strengths of the screen, in each of its media.
+
+    Args:
+        config: the screen.
+        model: its metabolic model.
+        own: growth of deletion strains in the model's own medium.
+        begin: as `progress_bars` has it.
+    """
+    if _is_plain(config):
+        yield own
+        return
+    if config.media:
+        Media.of(model, config.media, f"{KEY}.media")
+    rules = replace(own.rules, strengths=tuple(sorted(config.strengths)) or own.rules.strengths)
+    for name, changes in config.media.items() or [(None, {})]:
+        lower = own.problem.lower.copy()
+        lower[[model.reactions.index(exchange) for exchange in changes]] = [-uptake for uptake in changes.values()]
+        problem = replace(own.problem, lower=lower, medium=name)
+        if rules.limiting != own.rules.limiting:
+            reactions = np.array(list(chain.from_iterable(rules.reactions)), dtype=np.int64)
+            advance = begin("reactions whose capacity is computed", len(reactions))
+            capacities = FluxSolver(problem).capacities(reactions, advance)
+            unknown = np.isnan(capacities).any(axis=0)
+            if unknown.any():
+                names = [model.reactions[j].id for j in np.flatnonzero(unknown)]
+                log.warning(
+                    "the solver found no capacity of %s%s: the fitness of strains that weaken them is missing",
+                    listing(names),
+                    "" if name is None else f" in medium '{name}'",
+                )
+            problem = problem.limited(capacities, rules.limiting)
+        yield Growth(rules, problem, processes=config.processes)
+
+
+def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
+    """Return the strains of a design in every medium, without phenotypes."""
+    sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design.lists)])
+    strengths = np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
+    alleles = np.concatenate([rows.ravel() for rows in design.lists])
+    media = max(1, len(config.media))
+    targets, left = np.divmod(np.tile(alleles, media), len(strengths))
+    return Strains(
+        genes,
+        targets,
+        np.concatenate([[0], np.cumsum(np.tile(sizes, media))]).astype(np.int64),
+        condition_columns({MEDIUM: np.repeat(list(config.media), len(sizes))} if config.media else {}),
+        strengths=strengths[left] if config.strengths else None,
     )
 
 
 def _provenance(
     config: InSilicoConfig, path: Path, model: str | None, wild_type_growth: float, counts: dict[str, int]
 ) -> Provenance:
+    description = f"in-silico deletion screen by flux balance analysis of {model or config.model}"
+    if not _is_plain(config):
+        description = f"in-silico screen by flux balance analysis of {model or config.model}: {MEANING}"
     return Provenance(
         source="insilico",
-        description=f"{DESCRIPTION} of {model or config.model}",
+        description=description,
         citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
         licence="computed; the model's own licence applies to the model",
         files={path.name: sha256_file(path)},
@@ -246,13 +342,20 @@ def _provenance(
 
 
 class Screen:
-    """Compute fitness of strains, level by level, and the phenotypes that follow from it."""
+    """Compute fitness of strains, level by level, and the phenotypes that follow from it.
 
-    def __init__(self, growth: Growth, begin: Callable[[str, int], Callable[[], None]]) -> None:
+    Args:
+        growth: growth of strains in one medium.
+        reference: growth that has fitness 1, that of the wild type in the model's own medium.
+        begin: as `progress_bars` has it.
+    """
+
+    def __init__(self, growth: Growth, reference: float, begin: Callable[[str, int], Callable[[], None]]) -> None:
         self._growth = growth
+        self._reference = reference
         self._begin = begin
-        self.genes = len(growth.rules.genes)
-        everyone = np.arange(self.genes, dtype=np.int32)[:, None]
+        self.genes, self.alleles = len(growth.rules.genes), growth.rules.alleles
+        everyone = np.arange(self.alleles, dtype=np.int32)[:, None]
         self._singles = self._level(everyone, growth.root)
         self._pairs: Level | None = None
         self._triples: Level | None = None
@@ -265,20 +368,32 @@ class Screen:
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
-        triples = distinct_rows(design.triples, self.genes)
-        pairs = distinct_rows(np.concatenate([design.pairs, subsets(triples, self.genes)]), self.genes)
+        triples = distinct_rows(design.triples, self.alleles)
+        pairs = distinct_rows(np.concatenate([design.pairs, subsets(triples, self.alleles)]), self.alleles)
         self._pairs = self._level(pairs, self._singles)
         self._triples = self._level(triples, self._pairs)
 
     def viable_pairs(self, pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return whether the double mutants grow, [S]."""
-        level = self._level(distinct_rows(pairs, self.genes), self._singles)
+        level = self._level(distinct_rows(pairs, self.alleles), self._singles)
         return ~lethal(self._fitness(level, pairs))
 
     def _fitness(self, level: Level | None, sets: NDArray[np.int32]) -> Fitness:
         assert level is not None
         values = self._growth.values(level.find(np.sort(sets, axis=1)))
-        return snap(values / self._growth.wild_type, 0.0, 1.0)
+        return snap(values / self._reference, 0.0, self._growth.wild_type / self._reference)
+
+    def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
+        """Return fitness over singles, pairs and triples of a solved design, [S].
+
+        Args:
+            design: the strains.
+            wild_type: put the wild type before them.
+        """
+        root = self._growth.root
+        solved = zip((root, self._singles, self._pairs, self._triples), (root.sets, *design.lists), strict=True)
+        parts = [self._fitness(level, sets) for level, sets in solved]
+        return np.concatenate(parts if wild_type else parts[1:]).astype(np.float32)
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
         """Return columns over singles, pairs and triples of a solved design.
@@ -304,11 +419,23 @@ class Screen:
 def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     rng = np.random.default_rng(config.seed)
     genes = screen.genes
-    singles = np.arange(genes if config.singles else 0, dtype=np.int32)[:, None]
+    singles = np.arange(screen.alleles if config.singles else 0, dtype=np.int32)[:, None]
     if config.design == "subsets":
-        pairs = gene_sets(genes, 2, config.pairs, rng, key="data.source.insilico.pairs")
-        triples = gene_sets(genes, 3, config.triples, rng, key="data.source.insilico.triples")
-        return Design(singles, pairs, triples)
+        pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
+        triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
+        strengths = max(1, len(config.strengths))
+        pairs, triples = (
+            sets * strengths + rng.integers(strengths, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
+        )
+        design = Design(singles, pairs, triples)
+        if (strains := max(1, len(config.media)) * sum(map(len, design.lists))) > MAX_STRAINS:
+            raise ConfigError(
+                f"`{KEY}` asks for too many strains",
+                got=f"{strains:,} over all media",
+                expected=f"at most {MAX_STRAINS:,}",
+                do="sample fewer pairs or triples, or list fewer media",
+            )
+        return design
     queries = _viable_queries(config, screen, rng)
     size = genes if config.array_size is None else config.array_size
     if size > genes:

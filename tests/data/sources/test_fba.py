@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cobra.flux_analysis import flux_variability_analysis
 from cobra.io import load_model
 from numpy.typing import NDArray
 
@@ -52,16 +53,47 @@ def test_a_solve_does_not_depend_on_the_ones_before(problem: FluxProblem) -> Non
         used.solve(np.array([r]))
     one, other = fresh.solve(np.array([40])), used.solve(np.array([40]))
     assert one.value == other.value
-    np.testing.assert_array_equal(one.active, other.active)
+    np.testing.assert_array_equal(one.beyond, other.beyond)
 
 
 def test_active_reactions_are_enough_for_the_optimum(problem: FluxProblem) -> None:
     solver = FluxSolver(problem)
     wild = solver.solve(NOTHING)
-    unused = np.flatnonzero(~wild.active)
+    unused = np.flatnonzero(~wild.beyond)
     assert len(unused) > 10
     assert solver.solve(unused).value == pytest.approx(wild.value, abs=1e-8)
-    assert solver.solve(np.flatnonzero(wild.active)).value == 0
+    assert solver.solve(np.flatnonzero(wild.beyond)).value == 0
+
+
+def test_capacities_equal_the_flux_variability_of_cobra(problem: FluxProblem) -> None:
+    model = load_model("textbook")
+    model.tolerance = 1e-9
+    chosen = [j for j, reaction in enumerate(model.reactions) if reaction.gene_reaction_rule]
+    reactions = [model.reactions[j] for j in chosen]
+    ranges = [flux_variability_analysis(model, reactions, fraction_of_optimum=part, processes=1) for part in (1.0, 0.0)]
+    calls: list[None] = []
+    capacities = FluxSolver(problem).capacities(np.array(chosen), lambda: calls.append(None))
+    assert len(calls) == len(chosen)
+    for way, column, sign in ((0, "minimum", -1), (1, "maximum", 1)):
+        optimal, at_all = (np.maximum(0, sign * frame[column].to_numpy()) for frame in ranges)
+        assert (optimal > 1e-7).sum() > 5
+        np.testing.assert_allclose(capacities[way, chosen], np.where(optimal > 1e-7, optimal, at_all), atol=1e-6)
+    assert np.isinf(np.delete(capacities, chosen, axis=1)).all()
+
+
+def test_a_capacity_without_a_bound_is_infinite(problem: FluxProblem) -> None:
+    cycle = [load_model("textbook").reactions.index(name) for name in ("FRD7", "SUCDi")]
+    upper = problem.upper.copy()
+    upper[cycle] = np.inf
+    capacities = FluxSolver(replace(problem, upper=upper)).capacities(np.array(cycle), lambda: None)
+    assert capacities[:, cycle].tolist() == [[0, 0], [np.inf, np.inf]]
+
+
+def test_a_forced_flux_is_at_most_the_limit(problem: FluxProblem) -> None:
+    maintenance = int(np.argmax(problem.lower))
+    capacities = np.full((2, problem.shape[1]), 10.0)
+    limited = problem.limited(capacities, (0.0, 0.5, 0.9))
+    assert limited.limits[:, :, maintenance].tolist() == [[0, 0], [5, 5], [8.39, 9]]
 
 
 def test_running_out_of_time_is_not_infeasible() -> None:

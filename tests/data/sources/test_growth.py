@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, snap, trigenic
+from dglcell.graph.metabolism import enzyme_complexes
 
 # Blocked reactions of many strains against cobra's evaluation of one rule at a time.
 
@@ -56,6 +58,25 @@ def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
         deleted = {rules.genes[gene] for gene in row}
         expected = [i for i, r in enumerate(model.reactions) if r.gene_reaction_rule and not r.gpr.eval(deleted)]
         assert sorted(rules.reactions_of(packed).tolist()) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(rules, min_size=1, max_size=8), st.permutations(range(6)), st.integers(0, 2**18 - 1), st.integers(0, 6))
+def test_a_reaction_is_as_strong_as_its_best_complex(
+    texts: list[str], genes: list[int], numbers: int, size: int
+) -> None:
+    model, strengths = model_of(texts), (0.0, 0.3, 0.5, 1.0)
+    rules = replace(KnockoutRules.of(model), strengths=strengths)
+    chosen = [numbers // 4**place % 4 for place in range(size)]
+    alleles = np.array([[4 * gene + number for gene, number in zip(genes[:size], chosen, strict=True)]], dtype=np.int32)
+    left = {rules.genes[gene]: strengths[number] for gene, number in zip(genes[:size], chosen, strict=True)}
+    found = rules.reactions_of(rules.blocked(alleles)[0])
+    expected = {}
+    for i, reaction in enumerate(model.reactions):
+        strength = max(min(left.get(gene, 1.0) for gene in complex_) for complex_ in enzyme_complexes(reaction.gpr))
+        if strength < 1:
+            expected[i] = strength
+    assert {int(code) % len(texts): strengths[code // len(texts)] for code in found} == expected
 
 
 def test_a_rule_is_in_use_if_one_of_its_reactions_is() -> None:
