@@ -94,7 +94,7 @@ def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[F
         assert config.cell.model is not None
         reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
         rounds.append(FluxRounds(cell, config.model.flux_rounds))
-        rounds[0].take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
+        rounds[0].take([wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites)])
     flux = rounds[0].reactions[:, 0].numpy()
     trained = set(dataset.targets[_places(prepared, "train")].tolist())
     genes = [dataset.targets[dataset.offsets[i] : dataset.offsets[i + 1]].tolist() for i in rows.tolist()]

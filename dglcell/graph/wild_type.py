@@ -106,17 +106,22 @@ def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Seque
     """
     fluxes = wild_type_fluxes(model)
     prices = model.optimize().shadow_prices
-    complexes = Counter((model_reaction(name), name[-1]) for name in reactions)
     rows = []
-    for name in reactions:
+    for name, nodes in zip(reactions, nodes_of_reactions(reactions), strict=True):
         reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
         bounds = sorted(sign * bound for bound in reaction.bounds)
         values = [sign * fluxes[reaction.id], *bounds]
         row = [*(max(0.0, value) for value in values), sign * reaction.objective_coefficient]
-        rows.append([value / complexes[reaction.id, name[-1]] for value in row])
+        rows.append([value / nodes for value in row])
     flux, least, largest, gain = torch.tensor(rows, dtype=torch.float32).unbind(1)
     price = torch.tensor([prices[name] for name in metabolites], dtype=torch.float32)
     return WildTypeBalance(flux, least, largest, gain, price)
+
+
+def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:
+    """Return how many nodes there are of the reaction and direction of each node; they share its flux equally."""
+    complexes = Counter((model_reaction(name), name[-1]) for name in reactions)
+    return [complexes[model_reaction(name), name[-1]] for name in reactions]
 
 
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:

@@ -241,7 +241,8 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
             got=f"`model.flux_rounds: {config.flux_rounds}`, `cell.lose_blocked: false`",
             do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
         )
-    return FluxRounds(cell, config.flux_rounds)
+    limited = bool(cell.media or config.strength_curves or config.strength_from)
+    return FluxRounds(cell, config.flux_rounds, limited=limited)
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.graph.wild_type import WildTypeBalance
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import blocked_reactions
+from dglcell.perturbation.sent import blocked_reactions, strengths
 
 PARTS = (16, 8, 4, 2, 1)
 """The growth is noted after each of these parts of the rounds: how fast it settles says how reliable it is."""
@@ -35,6 +36,12 @@ settled if it moved by less in the second half of the rounds."""
 
 DECIMALS = 4
 """The growth of solved strains is rounded to so many decimals; else equal growth would differ in the last digits."""
+
+STEPS = 2**20
+"""Strengths that differ by less than one part in so many are taken for the same."""
+
+MEDIUM_BITS = 0x2545F4914F6CDD1D
+"""Strains that are alike but for their medium are told apart by multiples of this number."""
 
 STRAINS = 256
 """So many strains are solved at a time."""
@@ -60,66 +67,125 @@ class FluxRounds(nn.Module):
     its last fluxes balance every metabolite, a strain can have these fluxes, so that it grows no less. It is *solved*
     if its growth has also settled there: it then grows no more.
 
+    In each medium strains start from the fluxes and prices of the wild type there. A reaction of strength s carries at
+    most s times its capacity, the largest flux that the wild type can need of it in that medium. Enzyme complexes of
+    one reaction are as strong as the strongest of them.
+
     Args:
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
+        limited: whether strains weaken genes, or the cell graph has media.
 
     Attributes:
-        reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth.
-        prices: [M] prices of metabolites in the wild type.
+        reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
+            if limited [media, N, 4], with one medium where the cell graph has none.
+        prices: [M] prices of metabolites in the wild type; if limited [media, M].
+        capacities: [media, N] capacity of each reaction node, if limited.
+        units: [media] growth of the wild type in each, relative to that in the model's own medium, if limited.
     """
 
     reactions: Tensor
     prices: Tensor
+    capacities: Tensor
+    units: Tensor
 
-    def __init__(self, cell: ResidentCell, rounds: int) -> None:
+    def __init__(self, cell: ResidentCell, rounds: int, *, limited: bool = False) -> None:
         super().__init__()
-        self.rounds = rounds
-        self.register_buffer("reactions", torch.zeros(cell.num_nodes[REACTION], 4))
-        self.register_buffer("prices", torch.zeros(cell.num_nodes[METABOLITE]))
-        self._problem: _Problem | None = None
+        self.rounds, self.limited = rounds, limited
+        media, N = max(1, len(cell.media)), cell.num_nodes[REACTION]
+        several = (media,) if limited else ()
+        self.register_buffer("reactions", torch.zeros(*several, N, 4))
+        self.register_buffer("prices", torch.zeros(*several, cell.num_nodes[METABOLITE]))
+        if limited:
+            self.register_buffer("capacities", torch.zeros(media, N))
+            self.register_buffer("units", torch.ones(media))
+        self._problems: list[_Problem] = []
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def take(self, wild_type: WildTypeBalance) -> None:
-        """Store the fluxes and prices that the rounds start from."""
-        columns = wild_type.flux, wild_type.least, wild_type.largest, wild_type.gain
-        self.reactions = torch.stack(columns, 1).to(self.reactions)
-        self.prices = wild_type.prices.to(self.prices)
-        self._problem = self._known = None
+    def take(
+        self, wild_types: Sequence[WildTypeBalance], capacities: Tensor | None = None, units: Tensor | None = None
+    ) -> None:
+        """Store the fluxes and prices that the rounds start from.
+
+        Args:
+            wild_types: that of each medium, or the only one.
+            capacities, units: as for the class.
+        """
+        columns = [torch.stack([w.flux, w.least, w.largest, w.gain], 1) for w in wild_types]
+        self.reactions = torch.stack(columns).view_as(self.reactions).to(self.reactions)
+        self.prices = torch.stack([w.prices for w in wild_types]).view_as(self.prices).to(self.prices)
+        if capacities is not None and units is not None:
+            self.capacities, self.units = capacities.to(self.capacities), units.to(self.units)
+        self._problems, self._known = [], None
 
     @torch.no_grad()
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> tuple[Tensor, Tensor]:
         """Solve the flux balance of B strains.
 
         Returns:
-            [B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1; and [B, 2] between
-            which values it is certain to be, infinite where nothing is.
+            [B, len(PARTS)] growth relative to the wild type's in the model's own medium after each part of the rounds;
+            and [B, 2] between which values it is certain to be, infinite where nothing is.
 
         Raises:
-            GenotypeError: strains weaken genes.
+            GenotypeError: strains weaken genes, and the rounds were not made for that.
         """
-        genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
+        if not self.limited:
+            genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
         device = self.reactions.device
-        if self._problem is None or self._problem.flux.device != device:
-            self._problem, self._known = _Problem.of(cell, self.reactions.float(), self.prices.float()), None
-        problem = self._problem
-        lost_GB = blocked_reactions(cell, genotypes)[problem.nodes]
-        keys_B = (lost_GB * problem.bits[:, None]).sum(0)
+        if not self._problems or self._problems[0].flux.device != device:
+            reactions, prices = self.reactions.float(), self.prices.float()
+            each = zip(reactions, prices, strict=True) if self.limited else [(reactions, prices)]
+            self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
+        same = self._problems[0]  # in what does not depend on the medium
+        lost_GB = blocked_reactions(cell, genotypes)[same.nodes]
+        keys_B = (lost_GB * same.bits[:, None]).sum(0)
+        medium_B, limits_GB = genotypes.genes.new_zeros(genotypes.num_strains), None
+        if not genotypes.deletes_only:
+            left_GB = same.strongest(strengths(cell, genotypes)[REACTION].float()) * ~lost_GB
+            medium_B = _media_of(cell, genotypes)
+            capacities_MG = same.of_groups(self.capacities)
+            limits_GB = torch.where(left_GB < 1, left_GB * capacities_MG.T[:, medium_B], torch.inf)
+            parts_GB = ((1 - left_GB) * STEPS).round().long() * same.bits[:, None]
+            keys_B = parts_GB.sum(0) + (medium_B + 1) * MEDIUM_BITS
         if self._known is None:
             nothing = self.reactions.new_zeros(0, len(PARTS) + 2)
             self._known = keys_B[:0], nothing[:, 2:], nothing[:, :2]
         new_K, first_K = _first_of_each(keys_B[~torch.isin(keys_B, self._known[0])], keys_B)
         if len(new_K):
-            found = [problem.solve(lost_GB[:, columns], self.rounds) for columns in first_K.split(STRAINS)]
-            new = new_K, *(torch.cat(parts) for parts in zip(*found, strict=True))
+            found = self._solve(lost_GB[:, first_K], limits_GB, first_K, medium_B[first_K])
             keys, growth, certain = (
-                torch.cat([known[-MOST_KNOWN:], more]) for known, more in zip(self._known, new, strict=True)
+                torch.cat([known[-MOST_KNOWN:], more]) for known, more in zip(self._known, (new_K, *found), strict=True)
             )
             order = keys.argsort()
             self._known = keys[order], growth[order], certain[order]
         keys, growth, certain = self._known
         place_B = torch.searchsorted(keys, keys_B)
-        return growth[place_B], certain[place_B]
+        unit_B1 = self.units[medium_B, None] if self.limited else 1.0
+        return growth[place_B] * unit_B1, certain[place_B] * unit_B1
+
+    def _solve(
+        self, lost_GK: Tensor, limits_GB: Tensor | None, columns_K: Tensor, medium_K: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Solve K strains, the limits of which are in some columns; growth is relative to that in their media."""
+        growth_KP = self.reactions.new_empty(len(columns_K), len(PARTS))
+        certain_K2 = self.reactions.new_empty(len(columns_K), 2)
+        for medium, problem in enumerate(self._problems):
+            for some in (medium_K == medium).nonzero().squeeze(1).split(STRAINS):
+                limits = None if limits_GB is None else limits_GB[:, columns_K[some]] / problem.scale[:, None]
+                growth_KP[some], certain_K2[some] = problem.solve(lost_GK[:, some], self.rounds, limits)
+        return growth_KP, certain_K2
+
+
+def _media_of(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+    """Return the medium of each strain by its number among those of the cell graph, [B]; 0 without media.
+
+    It is told by the strengths of the reactions that differ between media.
+    """
+    own, count = genotypes.reactions, len(cell.media)
+    if not count or own is None:
+        return genotypes.genes.new_zeros(genotypes.num_strains)
+    strengths_BK = own.strengths.view(genotypes.num_strains, -1).to(cell.media_strengths)
+    return (strengths_BK[:, None] - cell.media_strengths).abs().amax(2).argmin(1)
 
 
 def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,6 +203,8 @@ class _Problem:
 
     Attributes:
         nodes: [G] one node of each group.
+        belongs: [N] the group of each node, G where it cannot carry flux.
+        scale: [G] the flux that is 1 in these units.
         bits: [G] int64 random numbers; the sum over the lost groups identifies a set.
         made: edges from groups to metabolites.
         used: the same edges in the other direction.
@@ -147,6 +215,8 @@ class _Problem:
     """
 
     nodes: Tensor
+    belongs: Tensor
+    scale: Tensor
     bits: Tensor
     made: ResidentRelation
     used: ResidentRelation
@@ -187,6 +257,8 @@ class _Problem:
         of_metabolite = torch.zeros(sizes[1], device=device).index_add_(0, metabolite, weight.abs())
         return cls(
             first[groups],
+            belongs,
+            scale,
             bits,
             made,
             used,
@@ -199,11 +271,27 @@ class _Problem:
             1 / PRIMAL_WEIGHT / of_metabolite.clamp(min=LEAST_SCALE)[:, None],
         )
 
-    def solve(self, lost_GB: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-        """Return what ``FluxRounds.forward`` returns, for strains that lose groups."""
+    def strongest(self, left_NB: Tensor) -> Tensor:
+        """Return the largest strength among the nodes of each group, [G, B]."""
+        found = left_NB.new_zeros(len(self.nodes) + 1, left_NB.shape[1])
+        return found.scatter_reduce(0, self.belongs[:, None].expand_as(left_NB), left_NB, "amax")[:-1]
+
+    def of_groups(self, values_MN: Tensor) -> Tensor:
+        """Return the sum of values of nodes over each group, [M, G]."""
+        total = values_MN.new_zeros(len(values_MN), len(self.nodes) + 1)
+        return total.index_add_(1, self.belongs, values_MN)[:, :-1]
+
+    def solve(self, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return what ``FluxRounds.forward`` returns, for strains that lose groups, and may weaken others.
+
+        Growth is relative to that of the wild type in the same medium.
+        """
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
-        flux = anchor_flux = self.flux * keep
+        if limits_GB is not None:
+            largest = largest.minimum(limits_GB)
+            least = least.minimum(largest)
+        flux = anchor_flux = (self.flux * keep).clamp(least, largest)
         price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
         noted, since = [], 0
         marks = [max(1, rounds // part) for part in PARTS]

@@ -154,6 +154,10 @@ class Link(nn.Module):
             wild_type_1T = torch.zeros_like(wild_type_1T)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
+        if balance is not None and not genotypes.deletes_only:
+            # Nothing is compared: parts of strains are told by what they lack, and here strains have less of it.
+            unbounded_BT = torch.full_like(score_BT, torch.inf)
+            return self(score_BT, wild_type_1T, unbounded_BT, -unbounded_BT)
         genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
         if self.training and self.name == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.

@@ -43,7 +43,8 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
     link.choose(links, normaliser.shift, normaliser.scale)
     if link.name == AUTO_LINK:
         log.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(dataset.phenotypes, links, strict=True)))
-    if link.measured is not None and not set(links).isdisjoint(COMPARING_LINKS):
+    deletions = batch.perturbations.deletes_only and batch.perturbations.conditions is None
+    if link.measured is not None and deletions and not set(links).isdisjoint(COMPARING_LINKS):
         link.measured.remember(model.cell, batch.perturbations, batch.labels)
 
 

@@ -28,16 +28,12 @@ from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import ConfigError, count
-from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import METABOLITE, REACTION
-from dglcell.graph.wild_type import wild_type_balance
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import make_model
-from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps, parameter_groups
@@ -68,6 +64,7 @@ from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
+from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared, settle_what_models_see
@@ -219,9 +216,6 @@ def quieten() -> None:
 
 Data = TypeVar("Data", bound=StrainDataModule)
 
-SOLVED_TOGETHER = 2048
-"""Flux balance is solved for so many strains before training: few large problems are faster than many small ones."""
-
 TIMED_BATCHES = 4
 """So many batches are repeated while forms of layers are timed."""
 
@@ -277,15 +271,9 @@ def make_task(
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
     warn_of_few_steps(batches, strains_per_step, task.steps)
-    rounds, nulls = model.find(FluxRounds), model.find(NullShare)
-    if rounds is not None and checkpoint is None:
-        assert config.cell.model is not None
-        reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
-        rounds.take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
-    if rounds is not None and checkpoint is None:
-        log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
-        for some in torch.arange(len(dataset)).split(SOLVED_TOGETHER):
-            rounds(model.cell, dataset.take(some).perturbations)
+    nulls = model.find(NullShare)
+    if checkpoint is None:
+        start_flux_rounds(model, config, prepared)
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:

@@ -29,7 +29,7 @@ def balance() -> WildTypeBalance:
 
 def solved(rounds: int, strains: list[list[int]] = STRAINS, batch: int = 64) -> Tensor:
     made = FluxRounds(ResidentCell.of(CELL), rounds)
-    made.take(balance())
+    made.take([balance()])
     parts = [strains[i : i + batch] for i in range(0, len(strains), batch)]
     return torch.cat([made(ResidentCell.of(CELL), GenotypeBatch.from_lists(part))[0] for part in parts])
 
@@ -66,7 +66,7 @@ def test_strains_alone_and_together_grow_alike() -> None:
 
 def test_a_set_of_lost_reactions_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = FluxRounds(ResidentCell.of(CELL), 16)
-    made.take(balance())
+    made.take([balance()])
     cell, batch = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
     first = made(cell, batch)
     monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
@@ -78,7 +78,7 @@ def test_a_set_of_lost_reactions_is_solved_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_certain_agrees_with_linear_programmes() -> None:
     made = FluxRounds(ResidentCell.of(CELL), 2048)
-    made.take(balance())
+    made.take([balance()])
     growth, certain_B2 = made(ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS))
     (least, most), expected = certain_B2.numpy().T, by_linear_programmes(STRAINS)
     is_solved = least == most
@@ -103,7 +103,7 @@ def made_model(rounds: int) -> HeteroCell:
     model.link.choose(["bounded"], torch.zeros(1), torch.ones(1))
     model.link.measured.remember(model.cell, GenotypeBatch.from_lists([[0]]), torch.ones(1, 1))  # type: ignore[union-attr]
     assert model.flux_rounds is not None
-    model.flux_rounds.take(balance())
+    model.flux_rounds.take([balance()])
     return model
 
 

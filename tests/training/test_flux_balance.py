@@ -1,0 +1,114 @@
+"""Rounds of flux balance in media and with weakened genes, against the in-silico screen of linear programmes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.model import StrainModel, make_model
+from dglcell.nn.flux_rounds import FluxRounds
+from dglcell.training.flux_balance import start_flux_rounds
+from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
+
+EXPERIMENT = """\
+experiment: {{name: media}}
+cell:
+  model: textbook
+  lose_blocked: true
+  media: &media {{glucose: {{}}, pyruvate: {{EX_glc__D_e: 0, EX_pyr_e: 20}}, "no oxygen": {{EX_o2_e: 0}}}}
+data:
+  source:
+    name: insilico
+    insilico: {{model: textbook, strengths: [0, 0.3, 0.8], pairs: "40", triples: none, media: *media, processes: 1}}
+  phenotypes: [fitness]
+split: {{kind: condition, condition: medium, test_values: [pyruvate]}}
+model: {{name: hetero_cell, hidden: 8, layers: 1, flux_rounds: 2048, link: bounded}}
+paths: {{data: {folder}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Prepared, StrainModel]:
+    folder = tmp_path_factory.mktemp("media")
+    file = folder / "media.yaml"
+    file.write_text(EXPERIMENT.format(folder=folder))
+    config = load_config(file)
+    prepared = prepare(config, command="tests")
+    config = settle_what_models_see(config, prepared)
+    torch.manual_seed(0)
+    model = make_model(config.model, ResidentCell.of(prepared.cell), 1).eval()
+    model.fit_conditions(prepared.dataset.perturbations.conditions)
+    start_flux_rounds(model, config, prepared)
+    return config, prepared, model
+
+
+def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
+    run: tuple[Config, Prepared, StrainModel],
+) -> None:
+    _, prepared, model = run
+    rounds, strains = model.find(FluxRounds), prepared.dataset
+    assert rounds is not None
+    growth, certain = rounds(model.cell, model.in_media(strains.perturbations))
+    found, expected = growth[:, -1].numpy(), strains.labels[:, 0].numpy()
+    assert np.abs(found - expected).mean() < 0.005
+    assert np.corrcoef(found, expected)[0, 1] > 0.995
+    exact = (certain[:, 0] == certain[:, 1]).numpy()
+    assert exact.mean() > 0.5
+    np.testing.assert_allclose(found[exact], expected[exact], atol=1e-3)
+    wild = (strains.num_deletions == 0).numpy()
+    assert wild.sum() == 3
+    np.testing.assert_allclose(found[wild], expected[wild], atol=1e-3)
+    assert len(set(expected[wild].round(2))) == 3
+
+
+def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainModel]) -> None:
+    _, prepared, model = run
+    strains = prepared.dataset
+    rounds = model.find(FluxRounds)
+    assert rounds is not None
+    batch = strains.perturbations
+    _, certain = rounds(model.cell, model.in_media(batch))
+    link = model.link  # type: ignore[attr-defined]
+    link.choose(["bounded"], torch.zeros(1), torch.ones(1))
+    with torch.no_grad():
+        predicted = model(batch).phenotypes[:, 0]
+    exact = certain[:, 0] == certain[:, 1]
+    torch.testing.assert_close(predicted[exact], certain[exact, 0], atol=1e-5, rtol=0)
+
+
+def test_strengths_0_and_1_are_the_deletion_and_the_wild_type(run: tuple[Config, Prepared, StrainModel]) -> None:
+    _, prepared, model = run
+    rounds, strains = model.find(FluxRounds), prepared.dataset
+    assert rounds is not None
+    assert strains.strengths is not None
+    some = torch.arange(0, len(strains), 7)
+    batch = strains.take(some)
+    whole = rounds(model.cell, model.in_media(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
+    order = torch.tensor([model.cell.media.index(name) for name in strains.conditions["medium"]])
+    media = order[batch.of_kind("condition")["medium"].long()]
+    torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
+    gone = batch.with_(strengths=torch.zeros(len(batch.targets))).perturbations
+    deleted = batch.with_(strengths=None).perturbations
+    torch.testing.assert_close(
+        rounds(model.cell, model.in_media(gone))[0], rounds(model.cell, model.in_media(deleted))[0], atol=1e-6, rtol=0
+    )
+
+
+def test_media_that_do_not_fit_are_refused(tmp_path: Path, run: tuple[Config, Prepared, StrainModel]) -> None:
+    file = tmp_path / "media.yaml"
+    file.write_text(EXPERIMENT.format(folder=tmp_path).replace("media: *media, ", ""))
+    config = load_config(file, ["split.kind=random", "split.condition=null", "split.test_values=[]"])
+    with pytest.raises(ConfigError, match="the cell graph has media, and the model does not see in which"):
+        settle_what_models_see(config, prepare(config, command="tests"))
+    config, prepared, _ = run
+    fewer = ResidentCell.of(prepared.cell)
+    fewer.media = fewer.media[:2]
+    with pytest.raises(ConfigError, match="the cell graph does not know the medium 'no oxygen' of the strains"):
+        make_model(config.model, fewer, 1)
