@@ -134,6 +134,9 @@ class Link(nn.Module):
     ) -> Tensor:
         """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T].
 
+        A model that was trained on strains with strengths or conditions compares them with none, because parts of
+        strains are told by what they lack, which does not say how weak they are, or in which medium.
+
         Args:
             score_BT: scores of the strains.
             wild_type_1T: score of the strain without deletions.
@@ -143,7 +146,7 @@ class Link(nn.Module):
                 [B, 2] between which values corrections leave it.
 
         Raises:
-            GenotypeError: strains weaken genes, and the link compares with measured strains.
+            GenotypeError: strains weaken genes, and the link compares them with measured deletions.
         """
         if balance is not None and self.name == "bounded":
             growth_B1, certain_B2 = balance
@@ -154,8 +157,8 @@ class Link(nn.Module):
             wild_type_1T = torch.zeros_like(wild_type_1T)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
-        if balance is not None and not genotypes.deletes_only:
-            # Nothing is compared: parts of strains are told by what they lack, and here strains have less of it.
+        beyond = not genotypes.deletes_only or genotypes.conditions is not None
+        if beyond and not len(self.measured.genes):
             unbounded_BT = torch.full_like(score_BT, torch.inf)
             return self(score_BT, wild_type_1T, unbounded_BT, -unbounded_BT)
         genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")

@@ -21,8 +21,9 @@ log = logging.getLogger("dglcell")
 def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) -> None:
     """Give the model's link, if it has one, what it needs of the training part.
 
-    ``auto`` is ``minimum`` for phenotypes that look like a fitness, and ``identity`` for all others: scores of
-    interactions, and classes, whose link is the normaliser's (``data.normalise: logistic``).
+    ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have strengths or
+    conditions, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
+    (``data.normalise: logistic``).
 
     Args:
         model: a new model.
@@ -38,21 +39,22 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
         return
     dataset, rows = prepared.dataset, prepared.parts["train"]
     batch = dataset.take(rows)
+    deletions = batch.strengths is None and not batch.conditions
+    auto = "minimum" if deletions else "saturation"
     columns = zip(dataset.phenotypes, dataset.kinds, batch.labels.unbind(1), strict=True)
-    links = [_link_of(link.name, name, kind, labels_S) for name, kind, labels_S in columns]
+    links = [_link_of(link.name, name, kind, labels_S, auto) for name, kind, labels_S in columns]
     link.choose(links, normaliser.shift, normaliser.scale)
     if link.name == AUTO_LINK:
         log.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(dataset.phenotypes, links, strict=True)))
-    deletions = batch.perturbations.deletes_only and batch.perturbations.conditions is None
     if link.measured is not None and deletions and not set(links).isdisjoint(COMPARING_LINKS):
         link.measured.remember(model.cell, batch.perturbations, batch.labels)
 
 
-def _link_of(link: str, phenotype: str, kind: str, labels_S: Tensor) -> str:
-    """Return the link of one phenotype."""
+def _link_of(link: str, phenotype: str, kind: str, labels_S: Tensor, auto: str) -> str:
+    """Return the link of one phenotype; ``auto`` is what that link is for a fitness."""
     is_fitness = kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None
     if link == AUTO_LINK:
-        return "minimum" if is_fitness else "identity"
+        return auto if is_fitness else "identity"
     if not is_fitness:
         raise ConfigError(
             f"`model.link: {link}` is for phenotypes relative to the wild type, such as a fitness",

@@ -147,6 +147,10 @@ def test_a_link_that_compares_losses_refuses_strengths() -> None:
     cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
     config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
     model = HeteroCell(cell.resident, config, 1).double()
+    assert model.link is not None
+    assert model.link.measured is not None
+    assert model(GenotypeBatch.from_lists([{0: 0.5}])).phenotypes.isfinite().all(), "nothing is measured yet"
+    model.link.measured.remember(model.cell, GenotypeBatch.from_lists([[1]]), torch.full((1, 1), 0.5))
     with pytest.raises(
         GenotypeError,
         match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"
