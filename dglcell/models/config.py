@@ -293,6 +293,12 @@ class HeteroCellConfig(EncoderConfig):
                 got=self.pool,
                 do="set `model.metabolism: true` or `model.pool: [gene]`",
             )
+        if self.flux_rounds and self.strength_from:
+            raise ConfigError(
+                "`model.flux_rounds` needs strengths that are known",
+                got=f"`model.strength_from: {listing(self.strength_from)}`, whose strengths change with every step",
+                do="set `model.flux_rounds: 0`, or give strengths in the table",
+            )
         self._validate_local_head()
 
     def is_autotuned(self) -> bool:

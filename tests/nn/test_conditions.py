@@ -111,6 +111,14 @@ def test_strains_without_conditions_are_refused() -> None:
         SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, strength_from=["guide"]), 1)
 
 
+def test_flux_balance_needs_known_strengths() -> None:
+    config = HeteroCellConfig(flux_rounds=8, strength_from=["allele"], conditions={"allele": ["a", "b"]})
+    with pytest.raises(ConfigError, match=r"`model.flux_rounds` needs strengths that are known"):
+        config.validate()
+    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that `model.conditions` does not"):
+        HeteroCellConfig(strength_from=["guide"], conditions={"allele": ["a", "b"]}).validate()
+
+
 def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
     readout = ConditionedReadout(None, curves=True, width=4, strain_width=0, outputs=1, hidden=4, activation="relu")
     x = torch.randn(1, 2, 4)
