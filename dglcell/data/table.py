@@ -25,6 +25,9 @@ GENES = "genes"
 STRENGTHS = "strengths"
 """The column of this name holds the strengths of ``GENES``, in the same order."""
 
+LEARNED_STRENGTHS = "learned_strengths"
+"""The column of this name holds strengths that a model has learned for ``GENES``, in the same order."""
+
 STRENGTH = re.compile(r"(.+):(0|1|[0-9]*\.[0-9]+(?:e-?[0-9]+)?)")
 """A cell with such a text holds a gene and its strength."""
 

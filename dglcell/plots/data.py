@@ -125,6 +125,23 @@ class Predictions:
 
 
 @dataclass(frozen=True)
+class Doses:
+    """Hold how much is left of the gene of each strain of a part that changes a single one.
+
+    Attributes:
+        genes: [S] name of the gene; empty for strains that change none or several.
+        strengths: [S] what is left of it; NaN for other strains.
+        media: [S] the medium of each strain; empty texts where strains have none.
+        learned: whether the model has learned the strengths.
+    """
+
+    genes: NDArray[np.str_]
+    strengths: NDArray[np.floating]
+    media: NDArray[np.str_]
+    learned: bool = False
+
+
+@dataclass(frozen=True)
 class Subject:
     """Say which strains a panel shows.
 
@@ -209,6 +226,7 @@ class ReportData:
         embedding_map: map of the test part, if the model has embeddings.
         relation_weights: weights of relations, if the model has them.
         points: largest number of single points that are drawn in one panel.
+        doses: part → strengths of strains; none where strains delete their genes.
     """
 
     title: str
@@ -221,6 +239,7 @@ class ReportData:
     embedding_map: EmbeddingMap | None = None
     relation_weights: RelationWeights = field(default_factory=dict)
     points: int = DEFAULT_POINTS
+    doses: Mapping[str, Doses] = field(default_factory=dict)
 
     @property
     def phenotypes(self) -> list[str]:

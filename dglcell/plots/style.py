@@ -30,6 +30,7 @@ DASHES = ("-", "--", ":", "-.")
 INK, GREY, LIGHT = "#222222", "#707070", "#C9CDD2"
 DENSITY, SIGNED = "viridis", "coolwarm"  # the latter is grey, not white, in the middle
 NAME_LENGTH = 22
+TITLE_PAD = 19  # points between a title and its axes, for the line below it
 MANY_STRAINS = 3000
 STYLE = {
     "font.size": 7.5,
@@ -132,7 +133,7 @@ def with_unit(label: str, unit: str) -> str:
 
 def heading(axes: Axes, title: str, note: str = "") -> None:
     """Draw a bold title with a grey line below it."""
-    axes.set_title(title, pad=19)
+    axes.set_title(title, pad=TITLE_PAD)
     # The line is kept out of the layout, which would narrow the panel to make room beside it.
     axes.annotate(
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml, without_removed
+from dglcell.data.strains import MEDIUM
+from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import (
@@ -36,7 +40,7 @@ from dglcell.files.untrusted import (
     record,
 )
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
+from dglcell.plots.data import Doses, Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import embedding_map
 from dglcell.runs.directory import EpochLog, RunDirectory
 
@@ -253,6 +257,7 @@ class RunFiles:
             embedding_map=find_map(self.directory, self.embedding, points, self.seed, keep=keep_map),
             relation_weights=self.relation_weights,
             points=points,
+            doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
         )
 
 
@@ -350,6 +355,44 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
     Raises:
         CheckpointError: the file is missing or not as a run wrote it.
     """
+    with _predictions_table(directory, part) as (header, lines):
+        rows = list(lines)
+        counts = np.array([line[0].count(";") + 1 for line in rows], dtype=np.int64)
+        columns = {
+            name: np.array([float(line[i]) if line[i] else math.nan for line in rows])
+            for i, name in enumerate(header)
+            if i and name.startswith((MEASURED, PREDICTED))
+        }
+        names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
+        return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
+
+
+def read_doses(directory: RunDirectory, part: str) -> Doses | None:
+    """Return what is left of the gene of each strain, from ``predictions_<part>.csv``; None where genes are deleted.
+
+    What the model has learned comes before what the table gave.
+
+    Raises:
+        CheckpointError: the file is missing or not as a run wrote it.
+    """
+    with _predictions_table(directory, part) as (header, lines):
+        place = {name: i for i, name in enumerate(header)}
+        given = place.get(LEARNED_STRENGTHS, place.get(STRENGTHS))
+        if given is None:
+            return None
+        called, medium, of_strain = place.get("names", place[GENES]), place.get(MEDIUM), []
+        for line in lines:
+            is_single = bool(line[place[GENES]]) and ";" not in line[place[GENES]]
+            strain = (line[called], float(line[given])) if is_single else ("", math.nan)
+            of_strain.append((*strain, "" if medium is None else line[medium]))
+        genes, strengths, media = zip(*of_strain, strict=True) if of_strain else ((), (), ())
+        names, shown = (np.array(texts, dtype=str) for texts in (genes, media))
+        return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
+
+
+@contextmanager
+def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
     path = directory.predictions(part)
     if not path.is_file():
         raise CheckpointError(
@@ -359,15 +402,9 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
         )
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            header, *lines = csv.reader(file, strict=True)
-        counts = np.array([line[0].count(";") + 1 for line in lines], dtype=np.int64)
-        columns = {
-            name: np.array([float(line[i]) if line[i] else math.nan for line in lines])
-            for i, name in enumerate(header)
-            if i and name.startswith((MEASURED, PREDICTED))
-        }
-        names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
-        return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
+            lines = csv.reader(file, strict=True)
+            [header] = itertools.islice(lines, 1)
+            yield header, lines
     except (ValueError, IndexError, KeyError, DataError, UnicodeDecodeError, csv.Error) as error:
         raise _damaged(path, error if path.stat().st_size else "an empty file") from error
 

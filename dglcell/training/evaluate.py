@@ -20,7 +20,7 @@ from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_n
 from dglcell.config.experiment import Config
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import CONDITION, Strains
-from dglcell.data.table import STRENGTHS
+from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -35,6 +35,7 @@ from dglcell.metrics import (
     rows_of,
 )
 from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.conditions import LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
@@ -282,11 +283,12 @@ def write_predictions(
     strains: Tensor,
     predicted_ST: NDArray[np.float32],
     own: Mapping[str, str] | None = None,
+    learned: LearnedStrengths | None = None,
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
     Strengths of genes, where there are any, are in a column ``strengths``, and each condition in one of its name, so
-    that the table can be predicted again.
+    that the table can be predicted again. A column ``learned_strengths`` says what is left of the genes for the model.
 
     Args:
         path: path of the file.
@@ -294,11 +296,13 @@ def write_predictions(
         strains: [S] rows of the data set.
         predicted_ST: predictions in original units.
         own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
+        learned: the part of the model that learns strengths; there is no column of them where None.
     """
     dataset, genes = prepared.dataset, prepared.cell.genes.names
     called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
     names = [np.array(column, dtype=object) for column in called.values()]
     about = [STRENGTHS] * (dataset.strengths is not None) + list(dataset.conditions)
+    about += [LEARNED_STRENGTHS] * (learned is not None)
     header = [*called, *about] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -308,16 +312,28 @@ def write_predictions(
             batch = dataset.take(block)
             deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
             if batch.strengths is not None:
-                written = np.array(shortest(batch.strengths.numpy()), dtype=object)
-                deleted.append(_joined(written, batch.num_deletions))
+                deleted.append(_joined_strengths(batch.strengths, batch.num_deletions))
             deleted += [
                 [no_formula(c.categories[int(v)]) for v in values] if c.categories else shortest(values.numpy())
                 for c, values in batch.columns.items()
                 if c.kind == CONDITION
             ]
+            if learned is not None:
+                deleted.append(_joined_strengths(_learned_strengths(learned, batch), batch.num_deletions))
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(*deleted, *columns, strict=True))
+
+
+@torch.inference_mode()
+def _learned_strengths(learned: LearnedStrengths, batch: Strains) -> Tensor:
+    """Return what is left of the genes of all strains, [P], on the host."""
+    found = learned(batch.to(learned.conditions.shift.device).perturbations).strengths
+    return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
+
+
+def _joined_strengths(strengths_P: Tensor, counts: Tensor) -> list[str]:
+    return _joined(np.array(shortest(strengths_P.numpy()), dtype=object), counts)
 
 
 def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
@@ -357,8 +373,9 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
+    learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
     for part, predicted_ST in found.predictions.items():
-        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own)
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     results = {

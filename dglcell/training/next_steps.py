@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.data.table import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION, LEARNED_STRENGTHS
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
 from dglcell.report.run_files import MEASURED, PREDICTED, RunFiles
@@ -76,7 +76,7 @@ def example(directory: RunDirectory) -> str:
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         shown = [name for name in reader.fieldnames or () if not name.startswith((MEASURED, PREDICTED))]
-        shown = [name for name in shown if name != "names"]
+        shown = [name for name in shown if name not in ("names", LEARNED_STRENGTHS)]
         strains = [
             ",".join([line.get("names") or line["genes"], *(line[name] for name in shown[1:])])
             for line, _ in zip(reader, range(2), strict=False)

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.config.read import load_config
 from dglcell.metrics import regression_metrics
-from dglcell.report.run_files import read_run
+from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
@@ -32,8 +33,10 @@ from dglcell.training.evaluate import (
     write_embedding,
     write_predictions,
 )
+from dglcell.training.next_steps import example
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
 
 # Predictions of the model and of null models on the parts of a split.
@@ -153,6 +156,53 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     reason = "knows deletions only, and the strains have strengths and conditions"
     assert found.left_out["growth"]["kernel ridge"] == reason
     assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
+
+
+ALLELES = """\
+    name: csv
+    csv:
+      path: PATH
+      genes: [gene_1, gene_2]
+      strengths: [strength_1, strength_2]
+      phenotypes: {growth: growth}
+      conditions: {allele: allele}
+"""
+
+
+def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> None:
+    rows = ["gene_1,strength_1,gene_2,strength_2,allele,growth"]
+    genes = ("b0008", "b0720", "b1136", "b1676", "b1779")
+    for number, (one, two) in enumerate(itertools.product(("", *genes), genes)):
+        for allele, left in (("damp", 0.2), ("ts", 0.5)):
+            weakened = f"{one},{left if one and one != two else ''}"
+            rows.append(f"{weakened if one != two else ','},{two},{(number % 3) / 2},{allele},{left + number / 60}")
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    source = TINY[TINY.index("    name: insilico") : TINY.index("  phenotypes")]
+    keys = TINY.replace(source, ALLELES.replace("PATH", f"{tmp_path}/table.csv")).replace("[fitness]", "[growth]")
+    (tmp_path / "alleles.yaml").write_text(keys.replace(", subset: {size: 300}", ""))
+    more = ["model.strength_from=[allele]", "model.strength_hidden=0", "optimizer.lr=0.1", "trainer.epochs=3"]
+    paths = [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs", "null_models=false"]
+    directory = train(load_config(tmp_path / "alleles.yaml", [*paths, *more])).directory
+    learned = load_trained(directory).model.learned
+    assert learned is not None
+    layer = learned.network[-1]
+    change = dict(zip(("damp", "ts"), (layer.weight[0] + layer.bias).tolist(), strict=True))
+    assert min(map(abs, change.values())) > 0.01
+    seen = set()
+    for line in csv.DictReader(directory.predictions("test").open()):
+        given, found = ([float(text) for text in line[name].split(";")] for name in ("strengths", "learned_strengths"))
+        expected = [s if s in (0, 1) else 1 / (1 + (1 / s - 1) * math.exp(-change[line["allele"]])) for s in given]
+        assert found == pytest.approx(expected, rel=1e-4)
+        seen |= {len(given), *given}
+    assert seen >= {0, 0.2, 0.5, 1, 2}
+    said = example(directory)
+    assert said.startswith("genes,strengths,allele\\n")
+    doses = read_doses(directory, "test")
+    assert doses is not None
+    assert doses.learned
+    assert list(read_predictions(directory, "test")) == ["growth"]
+    assert (directory.figures / "growth-dose-response.png").is_file()
+    assert "Dose and response" in directory.page.read_text()
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

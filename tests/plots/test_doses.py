@@ -1,0 +1,104 @@
+"""Dose–response curves: which genes are shown, from which strains, and that nothing overlaps or leaves the picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dglcell.plots import Doses, Predictions, ReportData, run_panels
+from dglcell.plots.doses import MOST_GENES, dose_panels, draw_doses, media_colors, responses
+from dglcell.plots.style import BLUE, STYLE, new_figure
+from tests.plots.invented import LONG, RUNS
+from tests.plots.test_panels import texts_outside
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def doses_of(n: int, genes: list[str], media: list[str], seed: int = 0) -> tuple[Doses, Predictions]:
+    """n strains that weaken random genes in random media, every seventh not measured."""
+    rng = np.random.default_rng(seed)
+    doses = Doses(rng.choice(genes, n), rng.choice([0.0, 0.1, 0.3, 0.5, 0.9, 1.2], n), rng.choice(media, n))
+    measured = rng.normal(size=n)
+    measured[::7] = np.nan
+    return doses, Predictions(measured, rng.normal(size=n), np.ones(n, dtype=int))
+
+
+def run_of(n: int, genes: list[str], media: list[str], phenotype: str = "growth") -> ReportData:
+    found = {part: doses_of(n, genes, media, seed) for seed, part in enumerate(("test", "validation"))}
+    predictions = {part: {phenotype: p} for part, (_, p) in found.items()}
+    return ReportData("demo", [], predictions, doses={part: doses for part, (doses, _) in found.items()})
+
+
+def test_the_genes_with_the_most_measured_strains_are_shown() -> None:
+    genes = ["", *(f"g{i}" for i in range(9))]
+    run = run_of(120, genes, ["LB", "M9"])
+    found = responses(run, "growth")
+    counts = {
+        gene: sum(
+            int((np.isfinite(run.predictions[part]["growth"].measured) & (run.doses[part].genes == gene)).sum())
+            for part in run.doses
+        )
+        for gene in genes[1:]
+    }
+    assert len(found) == MOST_GENES
+    assert {gene: len(response.left) for gene, response in found.items()}.items() <= counts.items()
+    assert min(counts[gene] for gene in found) >= max(n for gene, n in counts.items() if gene not in found)
+    for gene, response in found.items():
+        assert (np.diff(response.left) >= 0).all()
+        for part in run.doses:
+            p, doses, own = run.predictions[part]["growth"], run.doses[part], response.part == part
+            rows = zip(doses.strengths[doses.genes == gene], p.measured[doses.genes == gene], strict=True)
+            measured = sorted((left, y) for left, y in rows if np.isfinite(y))
+            assert sorted(zip(response.left[own], response.measured[own], strict=True)) == measured
+
+
+def test_only_runs_with_weakened_genes_have_the_panel() -> None:
+    run = run_of(60, ["a", "b"], [""])
+    sections = run_panels(run)
+    assert [panel.key for panel in sections["Dose and response"]] == ["growth-dose-response"]
+    deleted = {part: replace(doses, strengths=0 * doses.strengths) for part, doses in run.doses.items()}
+    several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
+    for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
+        assert "Dose and response" not in run_panels(other)
+
+
+@pytest.mark.parametrize(
+    ("genes", "media"),
+    [
+        (["a"], [""]),
+        (["a", LONG], [f"{i}{LONG}" for i in range(3)]),
+        (["a", "b", "$c$", "d"], ["LB", "M9"]),
+        (list("abcdefgh"), list("12345")),
+    ],
+)
+def test_the_panel_is_drawn_within_its_picture(
+    genes: list[str], media: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (panel,) = dose_panels(run_of(150, genes, media, LONG))
+    assert panel.caption.endswith(".")
+    assert ("Each colour is a medium" in panel.caption) == (1 < len(media) <= 3)
+    assert texts_outside(panel, monkeypatch) == []
+    assert {row[0] for row in panel.table.rows} <= set(genes)
+
+
+def test_what_is_drawn_of_a_gene() -> None:
+    import matplotlib as mpl
+
+    run = run_of(80, ["a"], ["LB", "M9"])
+    found = responses(run, "growth")
+    response, colors = found["a"], media_colors(found)
+    with mpl.rc_context(STYLE):
+        axes = new_figure(4, 3, 80).subplots()
+        draw_doses(axes, found, "growth")
+    (small,) = axes.child_axes
+    drawn = {line.get_color(): line for line in small.lines[1:]}
+    for medium, color in colors.items():
+        own = response.medium == medium
+        left, predicted = drawn[color].get_data()
+        assert left.tolist() == sorted(set(response.left[own]))
+        assert predicted == pytest.approx([response.predicted[own & (response.left == x)].mean() for x in left])
+    points = np.concatenate([points.get_offsets() for points in small.collections])
+    assert sorted(points.tolist()) == sorted(np.column_stack([response.left, response.measured]).tolist())
+    assert media_colors(responses(run_of(80, ["a"], list("1234")), "growth")) == {"": BLUE}
