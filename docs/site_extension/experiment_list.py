@@ -23,6 +23,9 @@ GROUPS = {
     "107-ijo1366": "iJO1366: from pairs to triples of *E. coli*",
     "108-imm904": "iMM904: from pairs to triples of yeast",
     "109-several-screens": "Several screens: pairs of a screen left out",
+    "110-mathis2020-crispri": "Mathis 2021: titrated CRISPRi of *E. coli*",
+    "112-faure2023-media": "Faure 2023: growth of *E. coli* in media",
+    "113-fba-strengths-media": "E. coli core: knock-downs in media",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }
