@@ -68,7 +68,9 @@ class ModelConfig:
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
     conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
     strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
-    strength_from: list[str] = field(default_factory=list)  # conditions that say what is left of genes, which is learnt
+    strength_from: list[str] = field(
+        default_factory=list
+    )  # conditions, or beginnings NAME of NAME_…, to learn strengths
     strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
     strength_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
 
@@ -79,13 +81,28 @@ class ModelConfig:
             ConfigError: naming the key.
         """
         check_values(self, "model")
-        unseen = [name for name in self.strength_from if self.conditions is not None and name not in self.conditions]
+        if self.conditions is not None:
+            self.conditions_of_strength()
+
+    def conditions_of_strength(self) -> list[str]:
+        """Return the conditions that `strength_from` names, each alone, or all that begin with a name and `_`.
+
+        Raises:
+            ConfigError: the model sees no such condition.
+        """
+        seen = list(self.conditions or ())
+        found = {
+            name: [one for one in seen if one == name or one.startswith(f"{name}_")] for name in self.strength_from
+        }
+        unseen = [name for name, matching in found.items() if not matching]
         if unseen:
             raise ConfigError(
-                f"`model.strength_from` names a condition that `model.conditions` does not: '{unseen[0]}'",
+                f"`model.strength_from` names a condition that strains do not have: '{unseen[0]}'",
                 got=listing(self.strength_from),
-                expected="among " + (listing(self.conditions or ()) or "none"),
+                expected="among " + (listing(seen) or "none"),
+                do="name columns of the table in `data.source.csv.conditions`",
             )
+        return [one for one in seen if any(one in matching for matching in found.values())]
 
     def provides(self) -> frozenset[str]:
         """Return what predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""

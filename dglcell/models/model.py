@@ -141,15 +141,8 @@ class StrainModel(nn.Module):
         """
         config, seen = self.config, self.config.conditions or {}
         self.readout = self.learned = None
-        unknown = [name for name in config.strength_from if name not in seen]
-        if unknown:
-            raise ConfigError(
-                f"`model.strength_from` names a condition that strains do not have: '{unknown[0]}'",
-                got=listing(config.strength_from),
-                expected="among " + (listing(seen) or "none"),
-                do="name columns of the table in `data.source.csv.conditions`",
-            )
-        shown = [name for name in seen if name not in config.strength_from]
+        learned_from = config.conditions_of_strength()
+        shown = [name for name in seen if name not in learned_from]
         in_media = MEDIUM in seen and bool(self.cell.media)
         strengths = self._media(seen[MEDIUM]) if in_media else None
         self.register_buffer("media_strengths", strengths, persistent=False)
@@ -167,7 +160,7 @@ class StrainModel(nn.Module):
             )
         if config.strength_from:
             self.learned = LearnedStrengths(
-                Conditions(seen, config.strength_from),
+                Conditions(seen, learned_from),
                 hidden=config.strength_hidden,
                 prior=config.strength_prior,
                 activation=activation,

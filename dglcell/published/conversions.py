@@ -134,6 +134,36 @@ def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd
     return pd.concat(frames)
 
 
+def without_index(originals: Sequence[Path]) -> pd.DataFrame:
+    """Leave out the first column of a table, which numbers its rows."""
+    import pandas as pd
+
+    return pd.read_csv(originals[0], dtype=str, index_col=0)
+
+
+def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
+    """Join guides of CRISPRi with their growth in glucose and in glycerol, and with the locus of their genes."""
+    import pandas as pd
+
+    guides, glucose, glycerol = (pd.read_csv(path, dtype=str, index_col=0) for path in originals[:3])
+    genes = pd.read_csv(originals[3], dtype=str).drop_duplicates("Gene").set_index("Gene")
+    about = {
+        "guide": guides.index,
+        "gene": guides["Gene"],
+        "b_number": guides["Gene"].map(genes["Synonym"]),
+        "series": guides["SG #"],
+        "pam_location": guides["PAM loc."],
+        "mutation": guides["Mut. type"],
+        "mutated": guides["Mut. loc."],
+        "sequence": guides["H.R. seq"],
+    }
+    for medium, rates in (("glucose", glucose), ("glycerol", glycerol)):
+        measured = rates.reindex(guides.index)
+        for name, column in (("growth", "norm.GR"), ("sem", "norm.GR_sem"), ("replicates", "reps")):
+            about[f"{name}_{medium}"] = measured[column]
+    return pd.DataFrame(about).sort_values("guide")
+
+
 def _read_r(path: Path) -> dict[str, Any]:
     import rdata
 
@@ -152,6 +182,8 @@ CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
         gml_edges,
         numbered_channels,
         numbered_relations,
+        without_index,
+        titrated_guides,
     )
 }
 """A recipe can name these conversions, besides ``copy``: name → function from files to a table."""

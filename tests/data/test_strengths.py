@@ -185,6 +185,10 @@ def test_a_condition_split_keeps_media_apart() -> None:
     media = [{medium[row] for row in split.indices(part)} for part in ("train", "validation", "test")]
     assert [len(found) for found in media] == [3, 1, 1]
     assert set.union(*media) == set("abcde")
+    folds = [SplitConfig(kind="condition", condition="medium", folds=5, fold=fold) for fold in range(5)]
+    tested = [{medium[row] for row in make_split(fold, strains, "0" * 64).indices("test")} for fold in folds]
+    assert sorted(map(min, tested)) == list("abcde")
+    assert all(len(values) == 1 for values in tested)
     config = SplitConfig(kind="condition", condition="medium", test_values=["b"], fractions=[0.6, 0.2, 0.2])
     split = make_split(config, strains, "0" * 64)
     assert {medium[row] for row in split.indices("test")} == {"b"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from collections.abc import Hashable
@@ -22,7 +23,7 @@ from tests.raw_files import GENES, tiny_overrides, write_raw_folder
 CONF = Path(__file__).resolve().parents[2] / "conf"
 NUMBERED = sorted(path for folder in CONF.glob("[0-9][0-9][0-9]-*") for path in folder.glob("*.yaml"))
 MOST_LINES = 30
-LABORATORY = [path for path in NUMBERED if load_config(path).data.source.name != "insilico"]
+LABORATORY = [path for path in NUMBERED if load_config(path).data.source.name not in ("insilico", "csv")]
 ONE_STEP = [
     "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
     "trainer.accumulate_grad_batches={}",
@@ -101,6 +102,41 @@ def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
     assert np.isfinite(row["validation/loss"])
     parts = {row.part for row in result.rows}
     assert parts == {"validation", "test"}
+
+
+GUIDES = """\
+guide,gene,b_number,series,pam_location,mutation,mutated,sequence,growth_glucose,sem_glucose
+"""
+MEDIA = "EX_rib__D_e_i,EX_malt_e_i,EX_melib_e_i,EX_tre_e_i,EX_fru_e_i,EX_gal_e_i,EX_ac_e_i,EX_lac__D_e_i,EX_succ_e_i,"
+MEDIA += "EX_pyr_e_i,GR_AVG,GR_STD\n"
+
+
+def write_tables(raw: Path) -> None:
+    """Tables of a few guides and media, in the columns of the published ones."""
+    numbers, folder = np.random.default_rng(0), raw / "ecoli"
+    folder.mkdir()
+    guides = GUIDES
+    for number in range(60):
+        gene = ("b0008", "b0114", "b9999")[number % 3]
+        place = number // 3
+        sequence = "ACGTACGTACGTACGTACGT"
+        sequence = sequence[:place] + ("A" if sequence[place] != "A" else "C") + sequence[place + 1 :]
+        guides += f"g{number},{gene},{gene},1,7,Single,,{sequence},{numbers.uniform():.3f},0.01\n"
+    (folder / "mathis2020_crispri.csv.gz").write_bytes(gzip.compress(guides.encode()))
+    rows = [[*numbers.integers(0, 2, 10).tolist(), round(float(numbers.uniform()), 3), 0.01] for _ in range(60)]
+    media = MEDIA + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    (folder / "faure2023_media.csv.gz").write_bytes(gzip.compress(media.encode()))
+
+
+@pytest.mark.parametrize("name", ["110-mathis2020-crispri/random", "112-faure2023-media/ten_fold"])
+def test_strains_with_conditions_train(name: str, tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    steps = [key for key in ONE_STEP if not key.startswith(("split", "data"))]
+    config = load_config(CONF / f"{name}.yaml", [*overrides, *steps, f"paths.raw={tmp_path}", "cell.model=textbook"])
+    result = train(config)
+    assert {row.part for row in result.rows} == {"validation", "test"}
+    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 
 
 def test_the_series_have_the_numbers_of_the_original() -> None:

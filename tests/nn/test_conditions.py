@@ -115,8 +115,12 @@ def test_flux_balance_needs_known_strengths() -> None:
     config = HeteroCellConfig(flux_rounds=8, strength_from=["allele"], conditions={"allele": ["a", "b"]})
     with pytest.raises(ConfigError, match=r"`model.flux_rounds` needs strengths that are known"):
         config.validate()
-    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that `model.conditions` does not"):
+    with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that strains do not have: 'guide'"):
         HeteroCellConfig(strength_from=["guide"], conditions={"allele": ["a", "b"]}).validate()
+    several = SetOperatorConfig(
+        strength_from=["mismatch"], conditions={"mismatch_2": [], "site": ["a"], "mismatch_1": []}
+    )
+    assert several.conditions_of_strength() == ["mismatch_2", "mismatch_1"]
 
 
 def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:

@@ -101,14 +101,9 @@ class CsvConfig:
 
     path: str = ""
     genes: list[str] = field(default_factory=list)
-    strengths: list[str] = field(default_factory=list)
     phenotypes: dict[str, str] = field(default_factory=dict)
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
-    conditions: dict[str, str] = field(default_factory=dict)
-    guides: GuideConfig | None = None
-    by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
-    sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     separator: Separator = "auto"
     aliases: str | None = None
@@ -119,6 +114,11 @@ class CsvConfig:
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."
+    strengths: list[str] = field(default_factory=list)
+    conditions: dict[str, str] = field(default_factory=dict)
+    guides: GuideConfig | None = None
+    by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
+    sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def has_conditions(self) -> bool:
