@@ -40,6 +40,26 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         {"columns": ["tf", "target"]},
         "tf,target\nYBR150C,YAL001C\nYBR112C,YAL002W\nYBR150C,YAL002W\n",
     ),
+    "without_index": (
+        [",EX_fru_e_i,GR_AVG\n0,1,0.25\n1,0,0.125\n"],
+        {},
+        "EX_fru_e_i,GR_AVG\n1,0.25\n0,0.125\n",
+    ),
+    "titrated_guides": (
+        [
+            ",Gene,SG #,PAM loc.,Mut. type,Mut. loc.,H.R. seq\n"
+            "b_1,acpS,1,63,Single,-20,TACG\na_1,acpS,1,63,Parent,,AACG\nnegC_1,negC,,,negC,,\n",
+            ",mean,reps,sem,std,norm.GR,norm.GR_sem\na_1,-0.1,6,0.01,0.03,0.5,0.02\n",
+            ",mean,reps,sem,std,norm.GR,norm.GR_sem\nb_1,-0.1,4,0.01,0.03,0.75,0.01\n",
+            "Location,Strand,Gene,Synonym\n1..2,+,acpS,b2563\n",
+        ],
+        {},
+        "guide,gene,b_number,series,pam_location,mutation,mutated,sequence,growth_glucose,sem_glucose,"
+        "replicates_glucose,growth_glycerol,sem_glycerol,replicates_glycerol\n"
+        "a_1,acpS,b2563,1,63,Parent,,AACG,0.5,0.02,6,,,\n"
+        "b_1,acpS,b2563,1,63,Single,-20,TACG,,,,0.75,0.01,4\n"
+        "negC_1,negC,,,,negC,,,,,,,,\n",
+    ),
     "gml_edges": (
         [
             'graph [\n  node [\n    id 0\n    label "ymr056c  aac1"\n  ]\n'

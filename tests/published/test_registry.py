@@ -182,10 +182,14 @@ WRITERS = {
 }
 
 
+ROWS_ONLY = ("ecoli/mathis2020_crispri.csv.gz", "ecoli/faure2023_media.csv.gz")
+"""The raw folder may hold some rows of these tables, which are read as they are."""
+
+
 @pytest.mark.raw
 @pytest.mark.parametrize("path", MADE)
 def test_the_raw_folder_has_what_the_recipe_makes(path: str, raw: Path) -> None:
-    if path not in PARTS:
+    if path not in (*PARTS, *ROWS_ONLY):
         MADE[path].check(raw / path)
 
 
