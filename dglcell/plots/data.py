@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -135,9 +136,9 @@ class Doses:
         learned: whether the model has learned the strengths.
     """
 
-    genes: NDArray[np.str_]
+    genes: NDArray[Any]
     strengths: NDArray[np.floating]
-    media: NDArray[np.str_]
+    media: NDArray[Any]
     learned: bool = False
 
 

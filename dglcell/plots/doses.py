@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -48,8 +48,8 @@ class Response(NamedTuple):
         measured, predicted: [S] phenotypes.
     """
 
-    part: NDArray[np.str_]
-    medium: NDArray[np.str_]
+    part: NDArray[Any]
+    medium: NDArray[Any]
     left: NDArray[np.floating]
     measured: NDArray[np.floating]
     predicted: NDArray[np.floating]
