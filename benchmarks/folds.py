@@ -24,6 +24,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
+from dglcell.report.run_files import MEASURED, PREDICTED
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import prepare
@@ -37,7 +38,8 @@ def _of_run(run: Path, phenotype: str) -> tuple[Vector, Vector]:
     """Return what a run's test strains were measured and predicted to have."""
     with RunDirectory(run).predictions("test").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return tuple(np.array([float(row[f"{kind}_{phenotype}"]) for row in rows]) for kind in ("measured", "predicted"))  # type: ignore[return-value]
+    measured, predicted = (np.array([float(row[kind + phenotype]) for row in rows]) for kind in (MEASURED, PREDICTED))
+    return measured, predicted
 
 
 def _of_nulls(config: Config) -> dict[str, Vector]:

@@ -87,7 +87,7 @@ class SubsetConfig:
 class SplitConfig:
     """Configure how strains are divided into training, validation and test."""
 
-    kind: Kind = "random"  # a key of `KINDS`, such as random, pair_disjoint, gene_disjoint, condition, file or none
+    kind: Kind = "random"  # random, stratified, pair|gene_disjoint, gene_split_1|2, deletions, condition, file or none
     fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
@@ -97,8 +97,8 @@ class SplitConfig:
     test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
-    condition: str | None = None  # condition: the one whose values differ between parts, such as medium
-    test_values: list[str] = field(default_factory=list)  # condition: values of test strains; []: drawn
+    condition: str | None = None  # condition: which condition has other values in each part, such as medium
+    test_values: list[str] = field(default_factory=list)  # condition: values of the test strains; []: drawn
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains

@@ -68,9 +68,7 @@ class ModelConfig:
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
     conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
     strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
-    strength_from: list[str] = field(
-        default_factory=list
-    )  # conditions, or beginnings NAME of NAME_…, to learn strengths
+    strength_from: list[str] = field(default_factory=list)  # conditions to learn strengths from; NAME is also NAME_…
     strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
     strength_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
 

@@ -47,7 +47,7 @@ from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
 from dglcell.training.fit import make_callbacks, make_data, make_task, make_trainer, quieten
-from dglcell.training.prepare import prepare
+from dglcell.training.prepare import prepare, settle_what_models_see
 from dglcell.training.run import set_up_process
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -290,6 +290,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     config = config_for(config, mode)
     _set_up(config)
     directory, prepared = RunDirectory(folder), prepare(config, command=command)
+    config = settle_what_models_see(config, prepared)
     device = torch.device(device_of(config.trainer.accelerator))
     about = {"experiment": config.experiment.name, "mode": mode}
     profiler = LoopProfiler(schedule, device, (folder / TRACE, about) if is_rank_zero() else None)

@@ -67,7 +67,7 @@ from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
-from dglcell.training.prepare import Prepared, settle_what_models_see
+from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
@@ -235,7 +235,6 @@ def make_task(
         CheckpointError: the checkpoint does not fit; nothing is written.
         DglcellError: there is another fault that the user can mend.
     """
-    config = settle_what_models_see(config, prepared)
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)

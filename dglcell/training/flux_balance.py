@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.errors import count
+from dglcell.errors import count, listing
+from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.media import Media
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.model_files import read_model
@@ -19,6 +21,9 @@ from dglcell.graph.wild_type import nodes_of_reactions, wild_type_balance
 from dglcell.models.model import StrainModel
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.training.prepare import Prepared
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 log = logging.getLogger("dglcell")
 
@@ -47,45 +52,42 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     if rounds is None:
         return
     assert config.cell.model is not None
-    reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
     metabolism = read_model(config.cell.model, config.paths.raw)
-    own = metabolism.slim_optimize() if rounds.limited else 1.0
     media = Media.of(metabolism, config.cell.media, "cell.media") if config.cell.media else None
-    wild_types, growth = [], []
+    reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
+    own = metabolism.slim_optimize() if rounds.limited else 1.0
+    wild_types, growth, capacities = [], [], []
     for uptakes in media.uptakes.tolist() if media else [[]]:
         for exchange, uptake in zip(media.exchanges if media else (), uptakes, strict=True):
             metabolism.reactions.get_by_id(exchange).lower_bound = -uptake
         wild_types.append(wild_type_balance(metabolism, reactions, metabolites))
-        growth.append(metabolism.slim_optimize() / own if rounds.limited else 1.0)
-    rounds.take(wild_types, _capacities(config, prepared) if rounds.limited else None, torch.tensor(growth))
+        if rounds.limited:
+            growth.append(metabolism.slim_optimize() / own)
+            capacities.append(_capacities(metabolism, prepared.cell, media))
+    limits = (torch.stack(capacities), torch.tensor(growth)) if rounds.limited else ()
+    rounds.take(wild_types, *limits)
     log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
     for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER):
         rounds(model.cell, model.in_media(prepared.dataset.take(some).perturbations))
 
 
-def _capacities(config: Config, prepared: Prepared) -> Tensor:
-    """Return the largest flux that the wild type can need of each reaction node in each medium, [media or 1, N].
+def _capacities(metabolism: Model, cell: CellGraph, media: Media | None) -> Tensor:
+    """Return the largest flux that the wild type can need of each reaction node in the medium of ``metabolism``, [N].
 
     That of uptake is the largest in any medium, of which a medium has a share.
     """
-    assert config.cell.model is not None
-    names = prepared.cell.vocabularies[REACTION].names
-    metabolism = read_model(config.cell.model, config.paths.raw)
+    names = cell.vocabularies[REACTION].names
     columns = np.array([metabolism.reactions.index(model_reaction(name)) for name in names])
     backward = np.array([name.endswith("-") for name in names])
-    nodes = np.array(nodes_of_reactions(names))
-    enzymes = np.unique(columns[np.unique(prepared.cell.edges(CATALYSES).dst)])
-    media = Media.of(metabolism, config.cell.media, "cell.media") if config.cell.media else None
-    places = [metabolism.reactions.index(exchange) for exchange in media.exchanges] if media else []
-    problem = FluxProblem.of(metabolism, tolerance=TOLERANCE, time_limit=TIME_LIMIT)
-    rows = []
-    for uptakes in media.uptakes if media else [np.zeros(0)]:
-        problem.lower[places] = -uptakes
-        found = FluxSolver(problem).capacities(enzymes, lambda: None)
-        limits = np.nan_to_num(found[(~backward).astype(int), columns], nan=UNLIMITED, posinf=UNLIMITED)
-        if media:
-            largest = dict(zip(places, media.uptakes.max(axis=0).tolist(), strict=True))
-            uptake = [largest.get(column, np.inf) for column in columns.tolist()]
-            limits = np.where(backward, np.minimum(limits, uptake), limits)
-        rows.append(np.minimum(limits, UNLIMITED) / nodes)
-    return torch.from_numpy(np.stack(rows)).float()
+    enzymes = np.unique(columns[np.unique(cell.edges(CATALYSES).dst)])
+    solver = FluxSolver(FluxProblem.of(metabolism, tolerance=TOLERANCE, time_limit=TIME_LIMIT))
+    found = solver.capacities(enzymes, lambda: None)[(~backward).astype(int), columns]
+    if np.isnan(found).any():
+        lacking = [name for name, capacity in zip(names, found.tolist(), strict=True) if np.isnan(capacity)]
+        log.warning("the solver found no capacity of %s: strengths do not limit them", listing(lacking))
+    limits = np.nan_to_num(found, nan=UNLIMITED, posinf=UNLIMITED)
+    if media:
+        largest = dict(zip(media.exchanges, media.uptakes.max(axis=0).tolist(), strict=True))
+        uptake = [largest.get(model_reaction(name), np.inf) for name in names]
+        limits = np.where(backward, np.minimum(limits, uptake), limits)
+    return torch.from_numpy(np.minimum(limits, UNLIMITED) / nodes_of_reactions(names)).float()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def _wrap(text: str) -> list[str]:
 
 def new_table() -> str:
     """Return a name for the example table that no file of this folder has, because the table is overwritten."""
-    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in count(1))
+    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
     return next(name for name in names if not Path(name).exists())
 
 
@@ -78,11 +79,12 @@ def example(directory: RunDirectory) -> str:
         shown = [name for name in reader.fieldnames or () if not name.startswith((MEASURED, PREDICTED))]
         shown = [name for name in shown if name not in ("names", LEARNED_STRENGTHS)]
         strains = [
-            ",".join([line.get("names") or line["genes"], *(line[name] for name in shown[1:])])
-            for line, _ in zip(reader, range(2), strict=False)
+            [line.get("names") or line["genes"], *(line[name] for name in shown[1:])]
+            for line in itertools.islice(reader, 2)
         ]
-    rows = [",".join(shown), *strains]
-    quoted = "".join(row.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''") + "\\n" for row in rows)
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows([shown, *strains])
+    quoted = table.getvalue().replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''").replace("\n", "\\n")
     return quoted if strains else ""
 
 
