@@ -22,7 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from dglcell.data.strains import PHENOTYPE, Column, Strains
+from dglcell.data.columns import PHENOTYPE, Column
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell, ResidentRelation

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from dglcell.data.columns import columns_of
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.files.atomic import write_json
 from dglcell.graph.vocabulary import Vocabulary
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.columns import CONDITION
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
 

@@ -23,7 +23,8 @@ from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
-from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dglcell.data.strains import CONDITION, PHENOTYPE, ROW, SEEN, Column, Strains, translated
+from dglcell.data.columns import CONDITION, PHENOTYPE, ROW, SEEN, Column
+from dglcell.data.strains import Strains, translated
 from dglcell.errors import DataError, count, did_you_mean
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from dglcell.data.columns import CONDITION
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
-from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, did_you_mean, listing
 
 # How strains are divided into parts: at random, or by query pair.

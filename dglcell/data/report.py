@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from dglcell.data.columns import P_VALUE, REPLICATES, SD, Column
 from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import gene_set_keys, query_pair_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
-from dglcell.data.strains import P_VALUE, REPLICATES, SD, Column, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
 # What a strain table holds: labels, numbers of deletions and genes, counted.

@@ -18,7 +18,7 @@ import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.strains import (
+from dglcell.data.columns import (
     CONDITION,
     COUNTS,
     MEASURED,
@@ -27,10 +27,10 @@ from dglcell.data.strains import (
     TARGETS,
     Column,
     Provenance,
-    Strains,
     content_hash,
     target_dtype,
 )
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import canonical_hash, parse_json, sha256_file
 from dglcell.graph.vocabulary import Vocabulary

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
-from dglcell.data.strains import (
+from dglcell.data.columns import (
     CONDITION,
     P_VALUE,
     PHENOTYPE,
@@ -27,10 +26,10 @@ from dglcell.data.strains import (
     STORED,
     Column,
     ContentHash,
-    Strains,
     target_dtype,
-    translated,
 )
+from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
+from dglcell.data.strains import Strains, translated
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
@@ -192,7 +191,7 @@ class StoreWriter:
         """
         for start in range(0, len(strains), VALUE_STRAINS):
             piece = self._checked(strains.slice(start, min(start + VALUE_STRAINS, len(strains))))
-            self._hash.update(piece)
+            self._hash.update(piece.num_deletions, piece.targets, piece.strengths, piece.columns)
             self._strains += len(piece)
             self._pending.append(piece)
             if sum(map(len, self._pending)) >= VALUE_STRAINS:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.data.columns import (
+    CONDITION,
+    MEASURED,
+    PHENOTYPE,
+    PREFIXES,
+    ROW,
+    SEEN,
+    Array,
+    Column,
+    ContentHash,
+    Provenance,
+    check_names,
+    check_strengths,
+    columns_of,
+    condition_columns,
+)
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
-from dglcell.errors import DataError, GenotypeError, import_optional, listing
-from dglcell.files.atomic import canonical_hash
+from dglcell.errors import DataError, import_optional, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -28,142 +40,8 @@ if TYPE_CHECKING:
 
     from dglcell.graph.cell_graph import CellGraph
     from dglcell.perturbation.genotype import GenotypeBatch
-
-Array = Any
-"""An array of numpy, or a tensor of torch."""
-
-PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
-CONDITION, SEEN = "condition", "seen"
-MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
-"""Kinds of columns that hold measurements: float32, and NaN where nothing was measured."""
-
-STORED = (*MEASURED, CONDITION)
-"""Kinds of columns that a store keeps, in its order; all are float32."""
-
-MEDIUM = "medium"
-"""The condition of this name is the growth medium, which a cell graph may know by its exchange reactions."""
-
-PREFIXES = {P_VALUE: "p"}
-"""Prefixes of names of columns in annotated data, where the prefix is not the kind."""
-
 PIECE = 2**20
 """Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
-
-COUNTS, TARGETS, STRENGTHS = ("counts",), ("genes",), ("strengths",)
-"""Hashes and stores give these labels to what is no column: numbers of targets, targets, and their strengths."""
-
-
-class Column(NamedTuple):
-    """Identify a column of strains.
-
-    Attributes:
-        kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
-            the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
-            [S, C], the conditions as a model sees them (`Strains.with_conditions`).
-        name: the phenotype that it is, or belongs to; or the condition.
-        categories: names that the values of a condition are indices of; none where they are numbers.
-    """
-
-    kind: str
-    name: str = ""
-    categories: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> tuple[str, ...]:
-        """Return the parts of this identity one after the other, as hashes and stores have them."""
-        return (self.kind, self.name, *self.categories)
-
-    @classmethod
-    def of_label(cls, label: Sequence[str]) -> Column:
-        """Return the column with this label."""
-        kind, name, *categories = label
-        return cls(kind, name, tuple(categories))
-
-
-def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
-    """Return columns by kind and name, in the order of a store.
-
-    Args:
-        kinds: kind → name → [S] values.
-    """
-    return {Column(kind, name): values for kind in MEASURED for name, values in kinds.get(kind, {}).items()}
-
-
-def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArray[np.float32]]:
-    """Return columns of conditions from their values, in the order of their names.
-
-    Args:
-        conditions: name → [S] numbers, or texts, whose distinct values become categories.
-
-    Raises:
-        DataError: a number is not finite, or a text is empty.
-    """
-    columns = {}
-    for name, given in sorted(conditions.items()):
-        values, categories = np.asarray(given), tuple[str, ...]()
-        if values.dtype.kind not in "biuf":
-            found, values = np.unique(values.astype(str), return_inverse=True)
-            check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
-        values = values.astype(np.float32)
-        if not np.isfinite(values).all():
-            number = int(np.argmin(np.isfinite(values)))
-            raise DataError(
-                f"strain {number}: condition '{name}' is not a finite number",
-                got=float(values[number]),
-                expected="a number for every strain, or a text for every strain",
-                do="give the condition of every strain, or leave such strains out",
-            )
-        columns[Column(CONDITION, name, categories)] = values
-    return columns
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Record where data came from.
-
-    Attributes:
-        source: short name of the source, e.g. ``collins2007``.
-        description: one sentence.
-        citation: publication, where there is one.
-        licence: as stated by the source.
-        urls: where the raw files can be had.
-        files: raw file name → sha256.
-        counts: rows read, kept, dropped by reason.
-        parameters: the options that shaped the table.
-    """
-
-    source: str
-    description: str = ""
-    citation: str = ""
-    licence: str = ""
-    urls: tuple[str, ...] = ()
-    files: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
-LONGEST_NAME = 200
-"""Letters of a gene's or phenotype's name at most. Longer ones come from a file that is read wrongly."""
-
-
-@functools.lru_cache(maxsize=16)
-def check_names(what: str, names: tuple[str, ...]) -> None:
-    """Refuse names that a reader cannot see or tell apart.
-
-    Args:
-        what: a word for what they name.
-
-    Raises:
-        DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
-    """
-    for name in names:
-        if not name.isprintable() or name != name.strip() or not 0 < len(name) <= LONGEST_NAME:
-            raise DataError(
-                f"the name of a {what} cannot be used",
-                got=ascii(name),
-                expected=f"1 to {LONGEST_NAME} visible letters, without blanks around them",
-                do="change the name in its source",
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -652,7 +530,8 @@ class Strains:
         """
         vocabulary = Vocabulary.of(self.names)
         content = ContentHash(vocabulary, self.columns, self.units, with_strengths=self.strengths is not None)
-        content.update(self.with_(targets=translated(self.targets, vocabulary.indices(self.names))))
+        targets = translated(self.targets, vocabulary.indices(self.names))
+        content.update(self.num_deletions, targets, self.strengths, self.columns)
         return content.hexdigest()
 
     def to_anndata(self) -> anndata.AnnData:
@@ -686,29 +565,6 @@ class Strains:
         )
 
 
-def check_strengths(
-    strengths: NDArray[np.floating], targets: NDArray[np.integer], offsets: NDArray[np.int64], names: Sequence[str]
-) -> None:
-    """Refuse strengths that are no amounts.
-
-    Raises:
-        GenotypeError: one is negative, not finite, or not 0 and below ``LEAST_STRENGTH``.
-        DataError: there are more or fewer than targets.
-    """
-    if len(strengths) != len(targets):
-        raise DataError("strains: strengths do not fit the targets", got=len(strengths), expected=len(targets))
-    wrong = no_strengths(strengths)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise GenotypeError(
-            f"strain {int(np.searchsorted(offsets, place, side='right')) - 1}: the strength of gene "
-            f"'{names[targets[place]]}' is no amount",
-            got=float(strengths[place]),
-            expected=A_STRENGTH,
-            do="leave a gene out that the strain does not change",
-        )
-
-
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
     """Return ``mapping[targets]``, −1 where there is none; it is the same array where all keep their indices."""
     if np.array_equal(mapping, np.arange(len(mapping))):
@@ -718,58 +574,3 @@ def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDAr
     for start in range(0, len(targets), PIECE):
         found[start : start + PIECE] = mapping[targets[start : start + PIECE]]
     return found
-
-
-def target_dtype(names: int) -> np.dtype:
-    """Return the smaller of uint16 and uint32 that holds an index of so many names."""
-    return np.dtype("<u2" if names < 2**16 else "<u4")
-
-
-class ContentHash:
-    """Compute a sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
-
-    Args:
-        vocabulary: the names that targets are indices of.
-        columns: columns of the strains, in any order.
-        units: phenotype → unit.
-        with_strengths: whether the strains have strengths.
-    """
-
-    def __init__(
-        self, vocabulary: Vocabulary, columns: Iterable[Column], units: Mapping[str, str], *, with_strengths: bool
-    ) -> None:
-        chosen = sorted(
-            (column for column in columns if column.kind in STORED), key=lambda column: STORED.index(column.kind)
-        )
-        parts = (COUNTS, TARGETS, *((STRENGTHS,) if with_strengths else ()))
-        self._dtype = target_dtype(len(vocabulary))
-        self._vocabulary = vocabulary.sha256
-        self._units = {column.name: units.get(column.name, "") for column in chosen if column.kind == PHENOTYPE}
-        self._hashes: dict[tuple[str, ...], Any] = {
-            label: hashlib.sha256() for label in (*parts, *(column.label for column in chosen))
-        }
-
-    def update(self, strains: Strains) -> None:
-        """Take in the next strains, whose targets are indices into the vocabulary."""
-        stored = {
-            COUNTS: strains.num_deletions.astype(np.uint8),
-            TARGETS: strains.targets.astype(self._dtype, copy=False),
-            STRENGTHS: strains.strengths,
-        }
-        for label, digest in self._hashes.items():
-            values = stored[label] if label in stored else strains.columns[Column.of_label(label)]
-            kept = values if label in (COUNTS, TARGETS) else values.astype("<f4", copy=False)
-            digest.update(np.ascontiguousarray(kept))
-
-    def columns(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return the hash of each column so far."""
-        return [(label, digest.hexdigest()) for label, digest in self._hashes.items()]
-
-    def hexdigest(self) -> str:
-        """Return the hash of everything so far."""
-        return content_hash(self._vocabulary, self._units, self.columns())
-
-
-def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tuple[tuple[str, ...], str]]) -> str:
-    """Compute the hash of strains from those of their vocabulary and their columns."""
-    return canonical_hash({"vocabulary": vocabulary, "units": units, "columns": columns})

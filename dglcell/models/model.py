@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dglcell.data.strains import MEDIUM
+from dglcell.data.columns import MEDIUM
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources.guides import SITE, GuideConfig, guide_conditions, site_name
-from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.training.checkpoint import Trained
 

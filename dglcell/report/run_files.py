@@ -17,7 +17,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml, without_removed
-from dglcell.data.strains import MEDIUM
+from dglcell.data.columns import MEDIUM
 from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
 from dglcell.files.atomic import atomic_file

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
+from dglcell.data.columns import CONDITION
 from dglcell.data.dataset import EpochBatches
-from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.strains import Strains
 from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
+from dglcell.data.columns import MEDIUM
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.report import describe_split
@@ -18,7 +19,7 @@ from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import MEDIUM, Strains
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError, count, listing
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file

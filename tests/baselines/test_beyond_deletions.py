@@ -25,7 +25,8 @@ from dglcell.baselines.fit import (
 from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import fit_strain_kernels
-from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import gene_relation

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dglcell.baselines import strain_kernel
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.strain_kernel import OWN, SHARED, StrainKernel, fit_strain_kernels, why_no_strain_kernel
-from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.columns import CONDITION
+from dglcell.data.strains import Strains
 from tests.baselines.invented import among, unlike, weakened
 
 Table = tuple[Strains, NDArray[np.float64]]

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from dglcell.data.columns import MEASURED, Provenance, columns_of
 from dglcell.data.config import UNUSED
 from dglcell.data.partition import Parts
-from dglcell.data.strains import MEASURED, Provenance, Strains, columns_of
+from dglcell.data.strains import Strains
 
 PROVENANCE = Provenance(
     source="made_up",

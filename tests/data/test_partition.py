@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dglcell.data.columns import columns_of
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import (
     Bins,
@@ -25,7 +26,7 @@ from dglcell.data.partition import (
     shuffled,
     stratified_parts,
 )
-from dglcell.data.strains import Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import (
     FRACTIONS,

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.strains import CROSS, PHENOTYPE, Column, Strains, columns_of
+from dglcell.data.columns import CROSS, PHENOTYPE, Column, columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.columns import CONDITION, Column
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources.config import CsvConfig
@@ -18,7 +19,7 @@ from dglcell.data.sources.guides import GuideConfig, guide_conditions
 from dglcell.data.split import make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import CONDITION, Column, Strains
+from dglcell.data.strains import Strains
 from dglcell.data.table import frame_genotypes, split_strength
 from dglcell.errors import ConfigError, DataError, GenotypeError
 

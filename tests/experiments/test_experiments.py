@@ -14,8 +14,9 @@ import pytest
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
+from dglcell.data.columns import Provenance, columns_of
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import Provenance, Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.models.config import DangoConfig, EncoderConfig
 from dglcell.training.run import train
 from tests.raw_files import GENES, tiny_overrides, write_raw_folder

@@ -10,7 +10,8 @@ import pytest
 
 from dglcell.api import load_cell
 from dglcell.config.read import BASES, load_config, parse_yaml
-from dglcell.data.strains import Strains, columns_of
+from dglcell.data.columns import columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.schema import CATALYSES
 from dglcell.new_experiment.settings import GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.data.strains import ROW, Column, Strains, columns_of
+from dglcell.data.columns import ROW, Column, columns_of
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell

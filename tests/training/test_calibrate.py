@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dglcell.data.strains import MEASURED, Column
+from dglcell.data.columns import MEASURED, Column
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link

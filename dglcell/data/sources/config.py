@@ -18,8 +18,8 @@ from dglcell.checks import (
     one_of,
     positive,
 )
+from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
-from dglcell.data.strains import MEDIUM
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.media import MediaChanges
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import guide_conditions, site_name
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
-from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases

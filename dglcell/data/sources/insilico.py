@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
 from dglcell.data.sources.growth import (
@@ -40,7 +41,7 @@ from dglcell.data.sources.growth import (
     snap,
     trigenic,
 )
-from dglcell.data.strains import MEDIUM, Provenance, Strains, columns_of, condition_columns
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.media import Media

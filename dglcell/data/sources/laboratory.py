@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import check_values
+from dglcell.data.columns import P_VALUE, Provenance
 from dglcell.data.sources.config import ANY, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.replicates import keep, merge_replicates
 from dglcell.data.sources.screen_sga import SgaScreen
@@ -21,7 +22,7 @@ from dglcell.data.sources.screen_tables import (
     RawTable,
     trust_in_words,
 )
-from dglcell.data.strains import P_VALUE, Provenance, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list

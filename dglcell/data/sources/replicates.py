@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.columns import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, columns_of
 from dglcell.data.sources.config import ConflictConfig
-from dglcell.data.strains import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
 # Measurements are strains, too, before replicates are merged: a row each, several of which may have the same genes.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources import sga_file
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
 from dglcell.data.sources.csv_table import find_aliases
@@ -17,7 +18,7 @@ from dglcell.data.sources.replicates import genes_of, keep
 from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.data.sources.sga_file import ARRAY, ARRAY_TYPE, KIND, QUERY, SgaRows, read_sga
 from dglcell.data.sources.text_table import deletes_twice
-from dglcell.data.strains import CROSS, Column, Provenance, Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.vocabulary import AliasTable

@@ -12,10 +12,11 @@ from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
+from dglcell.data.columns import CROSS, PHENOTYPE, Column, Provenance
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.text_table import Rows, read_rows
-from dglcell.data.strains import CROSS, PHENOTYPE, Column, Provenance, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.files.atomic import DAMAGE
 from dglcell.published.file import DECLARED, Found, PublishedFile, open_member, read_record

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import check_values, one_of
+from dglcell.data.columns import CROSS, P_VALUE, Provenance
 from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
 from dglcell.data.sources.replicates import MEAN, REFUSE, concatenate, counted, keep, merge_replicates, strain_numbers
-from dglcell.data.strains import CROSS, P_VALUE, Provenance, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 
 # Configuration of unions of sources.

@@ -12,13 +12,14 @@ from cobra import Model
 from cobra.flux_analysis import flux_variability_analysis
 from cobra.io import load_model
 
+from dglcell.data.columns import CONDITION
 from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxSolver
 from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import CONDITION, Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.metabolism import enzyme_complexes
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.replicates import concatenate, merge_replicates
-from dglcell.data.strains import CROSS, Column, Provenance, Strains, columns_of
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
 NAMES = tuple("ABCDE")

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dglcell.data.columns import MEASURED
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.screen_sga import parse_strain, strain_genes
 from dglcell.data.store_build import build_store
-from dglcell.data.strains import MEASURED
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import AliasTable, read_aliases
 from tests.data.sources.sga_tables import (
