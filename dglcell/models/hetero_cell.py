@@ -41,7 +41,9 @@ class HeteroCell(PerturbedModel):
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
        flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
-    6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
+    6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
+       weakens reactions in the graphs of its strains, and strengths may be learned (``LearnedStrengths``).
+    7. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
     The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and

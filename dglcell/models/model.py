@@ -207,9 +207,11 @@ class StrainModel(nn.Module):
                 part.start_at_zero()
 
     def fit_conditions(self, values_SC: Tensor | None) -> None:
-        """Standardise conditions by those of the training strains, [S, C]."""
+        """Standardise conditions by those of the training strains, [S, C]; None where they have none."""
+        if values_SC is None:
+            return
         for part in self.modules():
-            if isinstance(part, Conditions) and values_SC is not None:
+            if isinstance(part, Conditions):
                 part.fit(values_SC)
 
     def of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:

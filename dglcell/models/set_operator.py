@@ -109,6 +109,9 @@ class SetOperator(StrainModel):
     Training does not see it: its errors on strains that it was fitted to would say nothing. ``null_share`` does the
     same with other null models.
 
+    Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``), which may be
+    learned (``LearnedStrengths``).
+
     Both are functions of a set: neither the order of the deleted genes nor the other strains of a batch matter.
 
     Args:
