@@ -211,7 +211,10 @@ def trace(
     for layer in encoder.layers:
         states = layer(perturbed, states)
         engine.keep_states(states)
-    pooled = [scale * pool(part, states[t], kept[t], engine.remove(t, states[t].delta_dtype)) for t, (part, scale) in pools.items()]
+    pooled = [
+        scale * pool(part, states[t], kept[t], engine.remove(t, states[t].delta_dtype))
+        for t, (part, scale) in pools.items()
+    ]
     genes_NH: Tensor = states[gene_type].base_NH
     return Trace(torch.cat(pooled, 1), genes_NH, engine.removed, engine.rows, kept)
 

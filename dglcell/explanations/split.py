@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from dglcell.explanations.graph import Removed, Rows, Trace, trace
 from dglcell.graph.schema import GENE
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
+from dglcell.nn.config import LINKS
 from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation import secants
 from dglcell.perturbation.execution import BasePass
@@ -96,17 +98,15 @@ class Explainer:
     def __init__(self, model: StrainModel, normaliser: Normaliser | None = None) -> None:
         self.model = check_model(model)
         self._wild_type: list[Tensor] = []
-        wide = (None if part is None else copy.deepcopy(part).double().eval() for part in self._heads())
-        self._global_head, self._combination, self._link = wide
-        self._normaliser = None if normaliser is None else copy.deepcopy(normaliser).double()
+        # What follows the graphs is a few rows, so that it is computed in double precision.
+        self._global_head, self._combination = _wide(self.model.global_head), _wide(self.model.combination)
+        self._link = None if self.model.link is None else _wide(self.model.link)
+        self._normaliser = None if normaliser is None else _wide(normaliser)
 
     @property
     def num_layers(self) -> int:
         """Return the number of rounds of messages, L."""
         return len(self.model.encoder.layers)
-
-    def _heads(self) -> Iterator[nn.Module | None]:
-        return iter((self.model.global_head, self.model.combination, self.model.link))
 
     def __call__(self, genotypes: GenotypeBatch) -> list[Split]:
         """Split the changes of each phenotype in B strains.
@@ -144,7 +144,7 @@ class Explainer:
 
     def _inputs(self, as_given: GenotypeBatch, seen: GenotypeBatch) -> dict[str, Tensor]:
         """Return what the output depends on beside the graphs: growth, its bounds, and what null models predict."""
-        inputs, model = {}, self.model
+        inputs, model = dict[str, Tensor](), self.model
         with torch.no_grad():
             if model.flux_rounds is not None:
                 growth, certain = model.flux_rounds(model.cell, seen)
@@ -153,9 +153,7 @@ class Explainer:
                 inputs[NULLS] = model.null_share(as_given).double()
         return inputs
 
-    def _score(
-        self, genotypes: GenotypeBatch, inputs: Mapping[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor], Trace]:
+    def _score(self, genotypes: GenotypeBatch, inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Trace]:
         """Return by how much scores differ from that of the wild type, [C, T], and the tensors they come from."""
         model, config = self.model, self.model.config
         scales = {t: model.cell.num_nodes[t] if config.scale_difference else 1 for t in config.pool}
@@ -176,12 +174,14 @@ class Explainer:
             leaves[CONDITIONS] = moved.double().requires_grad_()
             embedding = embedding + leaves[CONDITIONS]
         C = genotypes.num_strains
-        score = self._global_head(PerturbedTensor(embedding.new_zeros(1, embedding.shape[1]), embedding, C))
+        score: Any = PerturbedTensor(embedding.new_zeros(1, embedding.shape[1]), embedding, C)
+        score = self._global_head(score)
         if model.local_head is not None:
             leaves |= self._local_scores(genotypes, found.genes_NH)
             local = leaves[ALONE].sum(1) + leaves[TOGETHER]
             zero = local.new_zeros(1, local.shape[1])
-            score, _ = self._combination(score, PerturbedTensor(zero, local, C))
+            of_genes: Any = PerturbedTensor(zero, local, C)
+            score, _ = self._combination(score, of_genes)
         return score.delta, leaves, found
 
     @torch.no_grad()
@@ -216,10 +216,10 @@ class Explainer:
                 open_B2 = certain[own] if seen.conditions is not None else _open(certain[:B])
                 players[BALANCE] = (growth[:B], certain[:B]), (growth[own], open_B2)
             with torch.no_grad():
-                bounds = self.model.link.bounds(score_CT, self.model.cell, seen)
+                bounds = self._link.bounds(score_CT, self.model.cell, seen)
             if bounds is not None:
-                largest, least = (None if x is None else x[:B].double() for x in bounds)
-                none = largest.new_full(largest.shape, torch.inf)
+                largest, least = bounds[0][:B].double(), None if bounds[1] is None else bounds[1][:B].double()
+                none = torch.full_like(largest, torch.inf)
                 players[MEASURED] = (largest, least), (none, None if least is None else -none)
         if NULLS in inputs:
             players[NULLS] = (inputs[NULLS][:B],), (inputs[NULLS][own],)
@@ -227,21 +227,23 @@ class Explainer:
 
     def _output(self, score_BT: Tensor, players: Mapping[str, _Values]) -> Tensor:
         """Return phenotypes in original units from scores less that of the wild type."""
-        out = score_BT
-        zero = self._wild_type_score(score_BT)
+        zero_1T, out_BT = self._wild_type_score(score_BT), score_BT
         if self._link is None:
-            out = out + zero
+            out_BT = score_BT + zero_1T
         else:
-            out = self._link.between(out, torch.zeros_like(zero), players.get(MEASURED), players.get(BALANCE))
-            identity = self._link.codes == 0
-            out = out + torch.where(identity, zero, 0)
+            bounds, balance = (cast(Any, players.get(name)) for name in (MEASURED, BALANCE))
+            out_BT = self._link.between(score_BT, torch.zeros_like(zero_1T), bounds, balance)
+            out_BT = out_BT + zero_1T * (self._link.codes == LINKS.index("identity"))
         if NULLS in players:
-            out = torch.lerp(out, players[NULLS][0], self.model.config.null_share)
-        return self._restore(out)
+            [nulls_BT] = players[NULLS]
+            assert nulls_BT is not None
+            out_BT = torch.lerp(out_BT, nulls_BT, self.model.config.null_share)
+        return self._restore(out_BT)
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
-        width = self._global_head[0].in_features
-        score_1T = self._global_head(like_BT.new_zeros(1, width))
+        first = self._global_head[0]
+        assert isinstance(first, nn.Linear)
+        score_1T: Tensor = self._global_head(like_BT.new_zeros(1, first.in_features))
         if self.model.local_head is not None:
             score_1T, _ = self._combination(score_1T, torch.zeros_like(score_1T))
         return score_1T
@@ -367,6 +369,14 @@ def _twice(own: ReactionStrengths) -> ReactionStrengths:
     return ReactionStrengths(own.nodes.repeat(2), offsets, own.strengths.repeat(2))
 
 
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def _wide(module: Module) -> Module:
+    """Return a copy in double precision and evaluation mode."""
+    return copy.deepcopy(module).double().eval()
+
+
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
     """Take the gradient from all weights, and give it back."""
@@ -378,4 +388,3 @@ def _frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
-

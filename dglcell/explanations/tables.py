@@ -1,10 +1,10 @@
-"""Explain predicted changes as tables: what each strain's prediction is made of, down to the nodes of the cell graph."""
+"""Explain predicted changes as tables: what each one is made of, down to the nodes of the cell graph."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +65,26 @@ class Explanations:
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables by name."""
-        return {name: getattr(self, name) for name in ("strains", "parts", "layers", "removed", "nodes")}
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    def of(self, table: str, strain: int, phenotype: str) -> pd.DataFrame:
+        """Return the rows of a table that are of one strain and phenotype."""
+        rows = self.tables[table]
+        return rows[(rows["strain"] == strain) & (rows["phenotype"] == phenotype)]
+
+    def of_phenotype(self, phenotype: str) -> Explanations:
+        """Return the explanations of one phenotype.
+
+        Raises:
+            ConfigError: the model predicts no such phenotype.
+        """
+        known = self.strains["phenotype"].unique().tolist()
+        if phenotype not in known:
+            raise ConfigError("the model predicts no such phenotype", got=phenotype, expected=" or ".join(known))
+        chosen: dict[str, Any] = {
+            name: table[table["phenotype"] == phenotype].reset_index(drop=True) for name, table in self.tables.items()
+        }
+        return replace(self, **chosen)
 
 
 @dataclass
@@ -99,7 +118,9 @@ class _Shares:
             else:
                 received[rows.layer, rows.relation[1]] += np.bincount(strains, share, B)
         nodes, layers = cls._cuts(states, removed, num_layers), cls._layers(states, received, removed, num_layers, B)
-        return cls(split.wild_type_B.cpu().numpy(), split.predicted_B.cpu().numpy(), parts, layers, dict(removed), nodes)
+        return cls(
+            split.wild_type_B.cpu().numpy(), split.predicted_B.cpu().numpy(), parts, layers, dict(removed), nodes
+        )
 
     @staticmethod
     def _cuts(states: Mapping[Any, Any], removed: Mapping[Any, Any], num_layers: int) -> dict[Any, NDArray[Any]]:

@@ -193,7 +193,6 @@ def listed_sums(
 
 
 class _ListedSums(torch.autograd.Function):
-
     @staticmethod
     def forward(
         ctx: Any,
