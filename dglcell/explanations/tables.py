@@ -271,15 +271,16 @@ class _Collected:
                 np.put_along_axis(largest, order, True, axis=0)
                 others = np.where(largest, 0, every).sum(0)
                 chosen &= largest
+                left = np.flatnonzero(np.abs(others) > FLOOR)
                 self._add(
                     "nodes",
-                    strain=first + np.arange(len(others)),
+                    strain=first + left,
                     phenotype=phenotype,
                     layer=layer,
                     node_type=OTHERS,
                     node="",
                     name="",
-                    share=others,
+                    share=others[left],
                 )
             start = 0
             for node_type in types:
