@@ -19,6 +19,7 @@ INIT_EPILOG = """\
   dglcell init collins --screen collins2007 --split gene_disjoint
 Without a table or a screen, the command asks for them. It chooses model, link, split, batch, epochs and warm-up, and
 writes the reason for each above it. It reads the strains and compares them with the cell graph.
+Columns of strengths, media, conditions, alleles and sequences of guides are found by their names.
 Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
 listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
 the cell graph needs are offered for download; --fetch downloads them without asking."""
@@ -37,7 +38,9 @@ def init(options: argparse.Namespace) -> None:
     else:
         names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    same = {name: getattr(options, name) for name in ("force", "model", "keep_blank")}
+    same = {
+        name: getattr(options, name) for name in ("force", "model", "keep_blank", "strengths", "conditions", "average")
+    }
     wanted = replace(wanted, clean=options.write_clean, **same)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))

@@ -197,6 +197,12 @@ def _add_init(group: Group) -> None:
     )
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    parser.add_argument(
+        "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument(
+        "--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)"
+    )
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
     parser.add_argument(
         "--na-values",
@@ -208,6 +214,9 @@ def _add_init(group: Group) -> None:
     )
     parser.add_argument(
         "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
+    )
+    parser.add_argument(
+        "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
     )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
     parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
