@@ -42,7 +42,7 @@ from dglcell.files.untrusted import (
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Doses, Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import embedding_map
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 # Maps of embeddings that took long, kept in the run directory.
 
@@ -151,9 +151,6 @@ RESULTS = {
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
-
-MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
-
 
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
