@@ -122,12 +122,12 @@ class Calibrated:
             return {"calibrated_brier": float(np.mean(errors.astype(float) ** 2))}
         if len(self.scores) < fewest_strains(INTERVAL_COVERAGE):
             return {}
-        own = self.coverage(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE)
-        same = self.coverage(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE, constant=True)
+        own = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE)
+        same = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE, constant=True)
         names = "covered", "width", "constant_covered", "constant_width"
         return dict(zip(names, (own.inside, own.width, same.inside, same.width), strict=True))
 
-    def coverage(
+    def covers(
         self, features_SF: Values, predicted_S: Values, measured_S: Values, coverage: float, *, constant: bool = False
     ) -> Coverage:
         """Return how intervals do on other strains; with ``constant``, intervals that are equally wide everywhere."""
@@ -226,6 +226,22 @@ class Calibration:
         for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True):
             found[name] = one.measure(self._features(structure, values, None), values, strains.phenotypes[name])
         return found
+
+    def coverage(
+        self, phenotype: str, strains: Strains, predicted_S: Values, coverage: float, *, constant: bool = False
+    ) -> Coverage:
+        """Return how intervals of one run do on other strains.
+
+        Args:
+            phenotype: which of them.
+            strains: strains with this phenotype, in numpy.
+            predicted_S: predictions in original units.
+            coverage: share of the strains whose measured value shall be in its interval.
+            constant: whether all intervals are equally wide.
+        """
+        features = self._features(features_of(strains, self.training, predicted_S), predicted_S, None)
+        one, measured = self.phenotypes[phenotype], strains.phenotypes[phenotype]
+        return one.covers(features, predicted_S, measured, coverage, constant=constant)
 
     def columns(
         self, strains: Strains, predicted: Mapping[str, Values], spread: Mapping[str, Values], coverage: float
