@@ -40,7 +40,7 @@ from dglcell.files.untrusted import (
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Doses, Embedding, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 # Fields that the files of a run must have.
 
@@ -107,9 +107,6 @@ RESULTS = {
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
-
-MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
-
 
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
