@@ -100,9 +100,7 @@ def _places(
             order.sort(key=means.__getitem__)
     height = heights()
     return {
-        key: (MARGIN + i * step, TOP - ROW / 2 + height[key] * ROW)
-        for i, order in enumerate(orders)
-        for key in order
+        key: (MARGIN + i * step, TOP - ROW / 2 + height[key] * ROW) for i, order in enumerate(orders) for key in order
     }
 
 

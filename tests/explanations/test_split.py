@@ -219,5 +219,5 @@ def test_explaining_leaves_the_model_as_it_was() -> None:
 
 def test_other_models_are_refused() -> None:
     cell = resident_cell({("gene", "string_fusion", "gene"): ([0, 1], [1, 0])}, {"gene": 2})
-    with pytest.raises(ConfigError, match="this model cannot be explained\n  got:      `model.name: dango`"):
+    with pytest.raises(ConfigError, match=r"this model cannot be explained\n  got:      `model.name: dango`"):
         Explainer(Dango(cell, DangoConfig(hidden=8, heads=2)))

@@ -94,7 +94,7 @@ def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
     table.write_text("gene_1,growth\nYAL001C,1\nYAL002W,2\n")
     with pytest.raises(DataError, match="none of the genes that are deleted\n  got:      YAL001C"):
         write_experiment(wanted(table))
-    table.write_text("orf,growth\nb0008,1\n")
+    table.write_text("orf,growth\nnone,1\n")
     with pytest.raises(DataError, match=r"which columns are genes\?\n.*orf, growth"):
         write_experiment(wanted(table))
     assert [path.name for path in Path().iterdir()] == ["strains.csv"]
