@@ -26,6 +26,7 @@ from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
+from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
@@ -134,6 +135,7 @@ class Predictor:
         conditions: Mapping[str, Any] | None = None,
         unknown: str = "refuse",
         batch_size: int | None = None,
+        interval: float | None = None,
     ) -> pd.DataFrame:
         """Predict the phenotypes of strains.
 
@@ -157,22 +159,30 @@ class Predictor:
                 it was in training, and ``Strains`` have it in themselves.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
+            interval: share of measured values that intervals shall hold, e.g. 0.9; there are none where None.
 
         Returns:
             The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
-            and ``sd_PHENOTYPE`` is their standard deviation. ``model_PHENOTYPE`` names what predicted it, where `load`
-            was told ``predict_with``. ``unknown`` names the genes that the cell graph lacks, separated by ``;``.
+            and ``sd_PHENOTYPE`` is their standard deviation. ``low_PHENOTYPE`` and ``high_PHENOTYPE`` are the ends of
+            the interval, and of a class ``probability_PHENOTYPE`` is a calibrated probability. ``model_PHENOTYPE``
+            names what predicted it, where `load` was told ``predict_with``. ``unknown`` names the genes that the cell
+            graph lacks, separated by ``;``.
 
         Raises:
             GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
                 condition that the model sees.
-            ConfigError: ``unknown`` has another value.
+            ConfigError: ``unknown`` has another value, or the models have no intervals with this coverage.
+            CheckpointError: intervals are wanted, and the run has no calibration.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
+        intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
         frame, rows, table = self._read(strains, conditions or {}, unknown)
+        if intervals is not None:
+            intervals.warn_of_new_genes(table)
         with _PREDICTING:
-            columns: dict[str, Any] = dict(predict_rows(self.members, table, batch_size=batch_size))
+            found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
+        columns: dict[str, Any] = dict(found)
         columns |= chosen_columns(self.members)
         columns["unknown"] = [";".join(row.lacking) for row in rows]
         taken = [name for name in columns if name in frame.columns]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import job, predict, verbs
+from dglcell.cli import inputs, job, predict, verbs
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
 
@@ -183,7 +183,7 @@ def _add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_init(group: Group) -> None:
-    parser = _verb(group, "init", verbs.init, "write the file of your own experiment", verbs.INIT_EPILOG)
+    parser = _verb(group, "init", inputs.init, "write the file of your own experiment", inputs.INIT_EPILOG)
     parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
     strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
@@ -297,18 +297,18 @@ def _add_runs(group: Group) -> None:
 
 def _add_data(group: Group) -> None:
     data = _group(group, "data", "build and inspect stores of strains")
-    build = _verb(data, "build", verbs.data_build, "build the store of an experiment")
+    build = _verb(data, "build", inputs.data_build, "build the store of an experiment")
     _add_configuration(build)
     build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
     for name, run, text in (
-        ("stats", verbs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
-        ("verify", verbs.data_verify, "check every column of a store against its hash"),
+        ("stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
+        ("verify", inputs.data_verify, "check every column of a store against its hash"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
     fetch = _verb(
         data,
         "fetch",
-        verbs.data_fetch,
+        inputs.data_fetch,
         "download published files into the raw folder, and check them",
         "--all downloads everything that an experiment reads: screens, networks, gene sets, models. Some tables are\n"
         "converted from the published files. A file that exists is only checked. A file is kept only if it is\n"
@@ -325,20 +325,20 @@ def _add_data(group: Group) -> None:
     )
     fetch.set_defaults(overrides=[])
     add_raw(fetch)
-    listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
+    listing = _verb(data, "list", inputs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="folder of stores (default: data)")
     add_raw(listing)
 
 
 def _add_graph(group: Group) -> None:
     graph = _group(group, "graph", "inspect cell graphs, networks and models")
-    listing = _verb(graph, "list", verbs.graph_list, "list networks, gene sets and models of the catalogue")
+    listing = _verb(graph, "list", inputs.graph_list, "list networks, gene sets and models of the catalogue")
     add_raw(listing)
-    fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
+    fetch = _verb(graph, "fetch", inputs.graph_fetch, inputs.GRAPH_FETCH_HELP, inputs.GRAPH_FETCH_EPILOG)
     _add_configuration(fetch)
     fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
     add_insecure(fetch)
-    parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
+    parser = _verb(graph, "describe", inputs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="keys of an experiment, e.g. cell.metabolism=false"
@@ -349,9 +349,9 @@ def _add_graph(group: Group) -> None:
 
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
-    _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with all defaults"))
-    _verb(config, "list", verbs.config_list, "list the experiments that have names")
-    _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
+    _add_configuration(_verb(config, "show", inputs.config_show, "print an experiment with all defaults"))
+    _verb(config, "list", inputs.config_list, "list the experiments that have names")
+    _add_configuration(_verb(config, "validate", inputs.config_validate, "check an experiment without running it"))
 
 
 def _add_job(group: Group) -> None:

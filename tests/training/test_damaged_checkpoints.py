@@ -322,14 +322,14 @@ def refused(good: Good, verb: str, path: Path, out: Path, capsys: pytest.Capture
     return message
 
 
-SAME = {"evaluate": "predict", "compare": "report"}
-"""Commands that read as another one does."""
+SAME = {"evaluate": "predict", "compare": "report", "resume": "predict"}
+"""Commands that read as another one does: a run that goes on reads a checkpoint by what `predict` reads, and more."""
 
 
-def cases(verbs: Mapping[str, Sequence[str]]) -> list[Any]:
+def cases(verbs: Mapping[str, Sequence[str]], same: Mapping[str, str] = SAME) -> list[Any]:
     """Each damage with each of its commands; those that read as another one does are for `make test-slow`."""
     return [
-        pytest.param(name, verb, id=f"{name}: {verb}", marks=[pytest.mark.slow] if SAME.get(verb) in several else [])
+        pytest.param(name, verb, id=f"{name}: {verb}", marks=[pytest.mark.slow] if same.get(verb) in several else [])
         for name, several in verbs.items()
         for verb in several
     ]
