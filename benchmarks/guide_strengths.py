@@ -1,10 +1,10 @@
-"""What learned strengths have to do with measured ones: ``python -m benchmarks.guide_strengths OUT TABLE SEED [SEED …]``.
+"""Compare learned strengths with measured ones: ``python -m benchmarks.guide_strengths OUT TABLE SEED [SEED …]``.
 
-`conf/110-mathis2020-crispri/random.yaml` learns from growth what a guide of CRISPRi leaves of its gene, by the mismatches
-of the guide. TABLE has guides that repress a fluorescent protein, which were measured without growth (Hawkins et al.
-2020): columns variant, original, and relgfp, the activity of the variant relative to its original, which matches. No
-model sees it. Of a variant and its original the model says 1 − s, what is repressed. Their ratio is compared with relgfp,
-and so is a null model, the number of mismatches.
+`conf/110-mathis2020-crispri/random.yaml` learns from growth what a guide of CRISPRi leaves of its gene, by the
+mismatches of the guide. TABLE has guides that repress a fluorescent protein, which were measured without growth
+(Hawkins et al. 2020): columns variant, original, and relgfp, the activity of the variant relative to its original,
+which matches. No model sees it. Of a variant and its original the model says 1 − s, what is repressed. Their ratio is
+compared with relgfp, and so is a null model, the number of mismatches.
 """
 
 from __future__ import annotations
