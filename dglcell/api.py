@@ -18,6 +18,7 @@ from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.vocabulary import Vocabulary
@@ -189,6 +190,39 @@ class Predictor:
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
+
+    def explain(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        nodes: int | None = NODES,
+        batch_size: int | None = None,
+    ) -> Explanations:
+        """Explain why the model predicts that strains differ from the wild type.
+
+        >>> found = dglcell.load("runs/quickstart/seed-0").explain([["b0008", "b2464"], ["b0727"]])
+        >>> found.strains.columns.tolist()
+        ['strain', 'genes', 'phenotype', 'predicted', 'wild_type', 'change', 'rest']
+        >>> shares = found.parts.groupby("strain").share.sum()
+        >>> bool((shares + found.strains.rest - found.strains.change).abs().max() < 1e-9)
+        True
+
+        Args:
+            strains, conditions: as for `predict`.
+            nodes: how many nodes of each layer the tables have for a strain; all where None.
+            batch_size: strains per pass; as many as fit into memory where None.
+
+        Returns:
+            Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
+
+        Raises:
+            GenotypeError: as for `predict`.
+            ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
+        """
+        _, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:

@@ -339,9 +339,12 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
         return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
 
 
-@contextmanager
-def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+def check_predictions(directory: RunDirectory, part: str) -> Path:
+    """Return the file with the predictions of a part.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
     path = directory.predictions(part)
     if not path.is_file():
         raise CheckpointError(
@@ -349,6 +352,13 @@ def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[lis
             expected=path.name,
             do="run its `dglcell train` command again: a finished run is evaluated anew",
         )
+    return path
+
+
+@contextmanager
+def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+    path = check_predictions(directory, part)
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)
