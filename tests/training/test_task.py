@@ -423,10 +423,10 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A model of sickness, with null models and picture; for reading only."""
+    """A model of sickness, with null models; for reading only."""
     from dglcell.training.run import train
 
-    return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS)).directory
+    return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS, "plot=false")).directory
 
 
 def measured_and_predicted(run: RunDirectory, part: str) -> tuple[np.ndarray, np.ndarray]:
