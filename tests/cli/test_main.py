@@ -87,7 +87,7 @@ def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def imported(packages: str, command: list[str], folder: Path) -> list[str]:
-    """Which of these packages a process has imported after a command."""
+    """Return which of these packages a process has imported after a command."""
     code = (
         "import sys, dglcell.cli\n"
         f"try: assert dglcell.cli.main({command!r}) == 0\n"
@@ -248,7 +248,7 @@ def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
 
 @pytest.fixture
 def world(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with everything that the wrong commands below need; it is the working directory."""
+    """Return a folder with everything that the wrong commands below need; it is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DGLCELL_RAW", raising=False)
     shutil.copy(tiny.file, "tiny.yaml")
@@ -375,7 +375,7 @@ def test_mistakes_are_named_without_a_traceback(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder; W&B's and LMDB's lock files do not count."""
+    """Return every file below a folder; W&B's and LMDB's lock files do not count."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
