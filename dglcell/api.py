@@ -18,6 +18,7 @@ from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.vocabulary import Vocabulary
@@ -26,6 +27,7 @@ from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
+from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
@@ -134,6 +136,7 @@ class Predictor:
         conditions: Mapping[str, Any] | None = None,
         unknown: str = "refuse",
         batch_size: int | None = None,
+        interval: float | None = None,
     ) -> pd.DataFrame:
         """Predict the phenotypes of strains.
 
@@ -157,28 +160,69 @@ class Predictor:
                 it was in training, and ``Strains`` have it in themselves.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
+            interval: share of measured values that intervals shall hold, e.g. 0.9; there are none where None.
 
         Returns:
             The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
-            and ``sd_PHENOTYPE`` is their standard deviation. ``model_PHENOTYPE`` names what predicted it, where `load`
-            was told ``predict_with``. ``unknown`` names the genes that the cell graph lacks, separated by ``;``.
+            and ``sd_PHENOTYPE`` is their standard deviation. ``low_PHENOTYPE`` and ``high_PHENOTYPE`` are the ends of
+            the interval, and of a class ``probability_PHENOTYPE`` is a calibrated probability. ``model_PHENOTYPE``
+            names what predicted it, where `load` was told ``predict_with``. ``unknown`` names the genes that the cell
+            graph lacks, separated by ``;``.
 
         Raises:
             GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
                 condition that the model sees.
-            ConfigError: ``unknown`` has another value.
+            ConfigError: ``unknown`` has another value, or the models have no intervals with this coverage.
+            CheckpointError: intervals are wanted, and the run has no calibration.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
+        intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
         frame, rows, table = self._read(strains, conditions or {}, unknown)
+        if intervals is not None:
+            intervals.warn_of_new_genes(table)
         with _PREDICTING:
-            columns: dict[str, Any] = dict(predict_rows(self.members, table, batch_size=batch_size))
+            found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
+        columns: dict[str, Any] = dict(found)
         columns |= chosen_columns(self.members)
         columns["unknown"] = [";".join(row.lacking) for row in rows]
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
+
+    def explain(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        nodes: int | None = NODES,
+        batch_size: int | None = None,
+    ) -> Explanations:
+        """Explain why the model predicts that strains differ from the wild type.
+
+        >>> found = dglcell.load("runs/quickstart/seed-0").explain([["b0008", "b2464"], ["b0727"]])
+        >>> found.strains.columns.tolist()
+        ['strain', 'genes', 'phenotype', 'predicted', 'wild_type', 'change', 'rest']
+        >>> shares = found.parts.groupby("strain").share.sum()
+        >>> bool((shares + found.strains.rest - found.strains.change).abs().max() < 1e-9)
+        True
+
+        Args:
+            strains, conditions: as for `predict`.
+            nodes: how many nodes of each layer the tables have for a strain; all where None.
+            batch_size: strains per pass; as many as fit into memory where None.
+
+        Returns:
+            Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
+
+        Raises:
+            GenotypeError: as for `predict`.
+            ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
+        """
+        _, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:

@@ -14,6 +14,7 @@ from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.machine.ranks import Ranks
+    from dglcell.prediction.intervals import Intervals
     from dglcell.training.checkpoint import Trained
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
@@ -50,6 +51,12 @@ several seeds:
 Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
 deviation.
 
+how sure:
+  dglcell predict RUN genotypes.csv --interval 0.9 -o predictions.csv
+Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval. It is calibrated with strains of the validation
+part, so that 90 % of strains like these have their measured value in it. `dglcell evaluate` says how many of the test
+strains do. Classes have a column probability_PHENOTYPE instead, a calibrated probability. See the guide on intervals.
+
 the best model:
   dglcell predict RUN genotypes.csv --with best -o predictions.csv
 The best null model of the run predicts if it is better than the run's own model on the validation part. It is fitted
@@ -73,7 +80,8 @@ the next experiments:
       -o next.csv
 All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
 predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
-standard deviation, and `uncertain` by the standard deviation. `unexpected` ranks by the difference from the additive
+standard deviation, and `uncertain` by the standard deviation. With --interval, half the width of the interval takes its
+place. `unexpected` ranks by the difference from the additive
 null model, which is fitted to the training part of the first run.
 
 several processes, with a GPU each where --device is cuda:
@@ -135,6 +143,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what predicts: model, best, or a null model such as kernel-ridge (default: model)",
     )
     parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="C",
+        help="add the ends of an interval that shall hold this share of measured values, e.g. 0.9",
+    )
+    parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
     parser.add_argument(
@@ -170,6 +184,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.machine.processor import idle_cores
+    from dglcell.prediction.intervals import Intervals
     from dglcell.runs.directory import RunDirectory
 
     def refuse_to_replace(inputs: Iterable[Path | str]) -> None:
@@ -186,12 +201,13 @@ def predict(options: argparse.Namespace) -> None:
     with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
         device = device_of_rank(options.device, ranks)
         members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
+        intervals = None if options.interval is None else Intervals.of(members, runs, options.interval)
         for config in (member.config for member in members):
             refuse_to_replace(source_files(config.data.source, config.paths.raw))
         if options.designs:
-            _predict_design(options, members, runs[0], ranks)
+            _predict_design(options, members, intervals, runs[0], ranks)
         else:
-            _predict_table(options, members, ranks)
+            _predict_table(options, members, intervals, ranks)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -238,7 +254,9 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
     return f"cuda:{ranks.local % torch.cuda.device_count()}"
 
 
-def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
+def _predict_table(
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
+) -> None:
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
     from dglcell.prediction.table import name_models, read_genotypes
@@ -251,9 +269,15 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
         GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
         conditions=dict(options.condition),
         with_spread=len(members) > 1,
+        more=() if intervals is None else intervals.column_names(),
     )
     table = name_models(table, members)
-    if not predict_table(members, table, options.output, batch_size=options.batch_size, ranks=ranks):
+    if intervals is not None:
+        intervals.warn_of_new_genes(table)
+    is_complete = predict_table(
+        members, table, options.output, batch_size=options.batch_size, intervals=intervals, ranks=ranks
+    )
+    if not is_complete:
         print(f"{ranks.name}: {FINISHED}")
         return
     empty = len(table) - table.known
@@ -263,7 +287,9 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
-def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
+def _predict_design(
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, run: Path, ranks: Ranks
+) -> None:
     from dglcell.prediction.conditions import seen_by, wild_type_in
     from dglcell.prediction.design import Design, read_genes
     from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
@@ -282,13 +308,23 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
     )
     batch_size = options.batch_size or fitting_batch_of(members, design)
     resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
+    if intervals is not None:
+        intervals.warn_of_new_genes(design)
     ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
-        ranking = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
+        chosen = options.rank or "lowest", options.top, options.phenotype
+        ranking = Ranking.of(*chosen, members, run, with_intervals=intervals is not None)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1))
     rate = predict_design(
-        members, design, options.output, batch_size=batch_size, ranking=ranking, ranks=ranks, report=report
+        members,
+        design,
+        options.output,
+        batch_size=batch_size,
+        ranking=ranking,
+        intervals=intervals,
+        ranks=ranks,
+        report=report,
     )
     if rate is None:
         report(FINISHED)

@@ -170,7 +170,7 @@ def train(options: argparse.Namespace) -> None:
             _check_control(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.metrics import format_expected, format_results_table
+        from dglcell.metrics import coverage_lines, format_expected, format_results_table
         from dglcell.report.run_files import read_run
         from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
@@ -184,6 +184,8 @@ def train(options: argparse.Namespace) -> None:
     if not is_rank_zero():
         return
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
+    for sentence in coverage_lines(rows, config.split.kind):
+        print(f"{printable(sentence)}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
         print(f"report   {result.directory.page}")
@@ -270,7 +272,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.metrics import format_results_table
+    from dglcell.metrics import coverage_lines, format_results_table
 
     if options.on is None:
         if options.phenotype:
@@ -282,6 +284,13 @@ def evaluate(options: argparse.Namespace) -> None:
     with threads(None):
         rows = _evaluated_rows(options)
     print(format_results_table(rows, color=sys.stdout.isatty()))
+    if options.on is None:
+        from dglcell.report.run_files import read_run_config
+        from dglcell.runs.directory import RunDirectory
+
+        split = read_run_config(RunDirectory(find_run(options.run_directory))).split.kind
+        for sentence in coverage_lines(rows, split):
+            print(f"\n{printable(sentence)}")
 
 
 def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:

@@ -40,7 +40,7 @@ from dglcell.files.untrusted import (
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Doses, Embedding, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 # Fields that the files of a run must have.
 
@@ -107,9 +107,6 @@ RESULTS = {
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
-
-MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
-
 
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
@@ -342,9 +339,12 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
         return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
 
 
-@contextmanager
-def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+def check_predictions(directory: RunDirectory, part: str) -> Path:
+    """Return the file with the predictions of a part.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
     path = directory.predictions(part)
     if not path.is_file():
         raise CheckpointError(
@@ -352,6 +352,13 @@ def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[lis
             expected=path.name,
             do="run its `dglcell train` command again: a finished run is evaluated anew",
         )
+    return path
+
+
+@contextmanager
+def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+    path = check_predictions(directory, part)
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)

@@ -33,6 +33,9 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
 }
 """Each name maps to the figure that decides whether an epoch is the best so far, and whether low or high is good."""
 
+MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
+"""This is the advice where a file of results is missing or damaged."""
+
 PROBE_BYTES = 1 << 16
 """So many bytes must fit on the disk for a run to begin."""
 
@@ -101,6 +104,11 @@ class RunDirectory:
     def results(self) -> Path:
         """Return the path of the table of the model and the null models."""
         return self.path / "results.json"
+
+    @property
+    def calibration(self) -> Path:
+        """Return the path of the calibration of the model's intervals; a run without a validation part has none."""
+        return self.path / "calibration.npz"
 
     @property
     def report(self) -> Path:

@@ -140,6 +140,22 @@ def test_strains_with_conditions_train(name: str, tmp_path: Path) -> None:
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 
 
+def test_alleles_train(tmp_path: Path) -> None:
+    """In a random split, as new alleles of known genes, which is a difference over new genes."""
+    raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)
+    table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
+    for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):
+        strength = 0 if kind == "deletion" else 0.2
+        table += f"{gene},{gene}-{kind},{kind},{strength},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
+    (raw / "genes" / "smf_alleles.csv.gz").write_bytes(gzip.compress(table.encode()))
+    path = CONF / "114-smf-alleles/new_alleles.yaml"
+    overrides = [*tiny_overrides(raw, load_config(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]
+    folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    result = train(load_config(path, [*overrides, *folders]))
+    assert {row.part for row in result.rows} == {"validation", "test"}
+    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
+
+
 def test_the_series_have_the_numbers_of_the_original() -> None:
     names = {identity(path) for path in NUMBERED}
     hetero = {f"006-kuzmin-tmi/hetero_{number}" for number in ("065", "074", "075", "076", "080", "081", "082")}
