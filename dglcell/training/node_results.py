@@ -61,12 +61,12 @@ class NodeScores:
         """Return the metrics over all nodes.
 
         ``pearson`` is the mean correlation over the nodes whose value varies among these strains; a node with a
-        constant prediction counts as 0. ``r2`` is 1 − ΣSSE/ΣSST over these nodes in units of their training spread.
+        constant prediction counts as 0. ``r2`` is 1 − ΣSSE/ΣSST over these nodes in original units.
         ``mae`` is the mean absolute error over all measured values, in original units. ``n`` is the number of strains,
         and ``nodes`` that of nodes that vary. What is undefined is NaN.
         """
         n, t, tt, p, pp, tp, absolute, squared = self.sums
-        number = np.maximum(n, 1)
+        number, square = np.maximum(n, 1), np.square(self.scale)
         of_t, of_p, of_both = tt - t * t / number, pp - p * p / number, tp - t * p / number
         varies = of_t > CONSTANT * np.maximum(tt, np.finfo(float).tiny)
         varies &= n > 1
@@ -76,7 +76,7 @@ class NodeScores:
         return {
             "mae": float((absolute * self.scale).sum() / total) if total else math.nan,
             "pearson": float(np.clip(r[varies], -1, 1).mean()) if some else math.nan,
-            "r2": 1 - float(squared[varies].sum() / of_t[varies].sum()) if some else math.nan,
+            "r2": 1 - float((squared * square)[varies].sum() / (of_t * square)[varies].sum()) if some else math.nan,
             "n": self.strains,
             "nodes": int(varies.sum()),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,11 @@ def cell() -> CellGraph:
 @pytest.fixture
 def strains() -> Strains:
     """Four strains, one of them weakened and one that no table has."""
-    names = [["b2464", "b0008"], ["b0727"], {"b2464": 0.5}, ["b0114"]]
+    names: list[Any] = [["b2464", "b0008"], ["b0727"], {"b2464": 0.5}, ["b0114"]]
     return Strains.from_names(names, phenotypes={"fitness": [0.1, 0.2, 0.3, 0.4]})
 
 
-def read(folder: Path, text: str, strains: Strains, **config: object) -> tuple[NodeValues, np.ndarray]:
+def read(folder: Path, text: str, strains: Strains, **config: Any) -> tuple[NodeValues, np.ndarray]:
     """Read a table of values of genes."""
     path = folder / "table.csv"
     path.write_text(text)
@@ -72,7 +73,7 @@ def test_without_a_wild_type_values_are_differences(tmp_path: Path, strains: Str
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(
-    tmp_path: Path, strains: Strains, text: str, config: dict[str, str], said: str
+    tmp_path: Path, strains: Strains, text: str, config: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(DataError, match=said):
         read(tmp_path, text, strains, **config)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.models.config import HeteroCellConfig
@@ -16,19 +19,29 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
-TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 TYPES = {"expression": "gene", "flux": "reaction"}
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
 
 
 def model_of(cell: RandomCell, strategy: str = "node_mask", **changes: object) -> HeteroCell:
     """A small model of values of genes and reactions, with weights that are not small."""
     torch.manual_seed(0)
-    keys = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "nodes": TYPES, **changes}
+    keys: dict[str, Any] = {
+        "hidden": 8,
+        "layers": 2,
+        "local_heads": 2,
+        "pool": ["gene", "reaction"],
+        "nodes": TYPES,
+        **changes,
+    }
     model = HeteroCell(cell.resident, HeteroCellConfig(strategy=strategy, **keys)).double()
     with torch.no_grad():
         for head in model.node_heads.values():
             head.own.weight.normal_()
-            head.strain[-1].weight.normal_()
+            cast(nn.Linear, head.strain[-1]).weight.normal_()
             head.changes.fill_(True)
     return model
 
@@ -49,7 +62,7 @@ def test_strategies_agree_and_give_the_formula(data: st.DataObject) -> None:
         zeros = map(torch.zeros_like, weights)
         found[strategy] = [*nodes.values(), *(z if g is None else g for z, g in zip(zeros, gradients, strict=True))]
     for one, other in zip(*found.values(), strict=True):
-        torch.testing.assert_close(one, other, **TOLERANCE)
+        close(one, other)
     whole = {kind: states.whole() for kind, states in model.encoder(perturb(model.cell, batch, "node_mask")).items()}
     base = {kind: states.base_NH for kind, states in model.encoder(perturb(model.cell, batch, "node_mask")).items()}
     embedding = model(batch).embedding
@@ -57,7 +70,7 @@ def test_strategies_agree_and_give_the_formula(data: st.DataObject) -> None:
         change = head.rows(whole[kind]) - head.rows(base[kind])[:, None]
         of_strain = head.strain(embedding) - head.strain(torch.zeros_like(embedding[:1]))
         expected = (change * head.own.weight[:, None]).sum(-1).T + of_strain
-        torch.testing.assert_close(model(batch).nodes[name], expected, **TOLERANCE)
+        close(model(batch).nodes[name], expected)
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
@@ -84,8 +97,8 @@ def test_shared_deletions_and_joined_batches_give_the_same(data: st.DataObject) 
         parts = joined([model(GenotypeBatch.from_lists([strain])) for strain in strains])
         nobody = model(GenotypeBatch.from_lists([]))
     for name in TYPES:
-        torch.testing.assert_close(found.nodes[name], plain.nodes[name], **TOLERANCE)
-        torch.testing.assert_close(parts.nodes[name], plain.nodes[name], **TOLERANCE)
+        close(found.nodes[name], plain.nodes[name])
+        close(parts.nodes[name], plain.nodes[name])
         assert nobody.nodes[name].shape == (0, plain.nodes[name].shape[1])
 
 

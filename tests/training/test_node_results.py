@@ -11,6 +11,7 @@ import pytest
 
 import dglcell
 from dglcell.cli import main
+from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import NODE_ROW, Column
 from dglcell.data.sources.fluxes import FLUX
@@ -35,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def config_of(folder: Path, *more: str):
+def config_of(folder: Path, *more: str) -> Config:
     paths = (f"paths.data={folder / 'data'}", f"paths.runs={folder / 'runs'}")
     return load_config(folder / "nodes.yaml", [*KEYS, "plot=false", *paths, *more])
 
@@ -67,8 +68,9 @@ def test_metrics_are_those_of_the_whole_table() -> None:
     r = [np.corrcoef(predicted[m, i], target[m, i])[0, 1] for i, m in enumerate(measured.T[:3])]
     assert found["pearson"] == pytest.approx(np.mean([*r, 0.0]))
     error = np.where(measured, predicted - target, 0)
-    spread = sum(np.square(target[m, i] - target[m, i].mean()).sum() for i, m in enumerate(measured.T[:4]))
-    assert found["r2"] == pytest.approx(1 - np.square(error[:, :4]).sum() / spread)
+    spread = [np.square(target[m, i] - target[m, i].mean()).sum() for i, m in enumerate(measured.T[:4])]
+    square = np.square(scale[:4])
+    assert found["r2"] == pytest.approx(1 - (np.square(error[:, :4]) * square).sum() / (spread * square).sum())
     assert found["mae"] == pytest.approx((np.abs(error) * scale).sum() / measured.sum())
     assert (found["n"], found["nodes"]) == (39, 4)
     assert np.isnan(NodeScores(scale).metrics()["pearson"])

@@ -51,7 +51,9 @@ def test_fluxes_are_those_of_cobra(model: Model, screen: Strains) -> None:
     values, rows = screen.nodes[FLUX], screen.columns[Column(NODE_ROW, FLUX)]
     assert values.names == tuple(reaction.id for reaction in model.reactions)
     assert (values.type, values.unit) == ("reaction", UNIT)
-    np.testing.assert_allclose(values.wild_type, of_cobra(model, []), atol=1e-5)
+    of_wild_type = of_cobra(model, [])
+    assert of_wild_type is not None
+    np.testing.assert_allclose(values.wild_type, of_wild_type, atol=1e-5)
     matrix, without = model.problem.__name__, 0
     assert matrix
     for strain in range(0, len(screen), 11):
