@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.table import Table
 
+from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError, printable
 
@@ -383,6 +384,36 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
     if theirs == own_text:  # as shown; more digits say which is better
         theirs, own_text = (f"{value:.7g}" for value in values)
     return best, f"{theirs} against {own_text}"
+
+
+def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
+    """Return sentences on intervals and calibrated probabilities of the model on the test part, for each phenotype.
+
+    Args:
+        rows: rows of the table.
+        split: kind of the split, which says what was to be expected.
+    """
+    sentences = []
+    share = f"{INTERVAL_COVERAGE:.0%}".replace("%", " %")
+    for row in (row for row in rows if row.part == "test" and not row.is_null):
+        found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
+        if len(found) == 3 and all(map(math.isfinite, found.values())):
+            width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
+            sentences.append(
+                f"Intervals that are to hold {share} of {row.phenotype} hold {100 * found['covered']:.1f} % of "
+                f"{int(row.metrics['n']):,} test strains. Their mean width is {width}; where all have the same width, "
+                f"it is {same}."
+            )
+        brier = row.metrics.get("calibrated_brier", math.nan)
+        if math.isfinite(brier):
+            own = format_metric("brier", row.metrics.get("brier", math.nan))
+            sentences.append(
+                f"Calibrated probabilities of {row.phenotype} have a Brier score of {format_metric('brier', brier)} on "
+                f"the test part, and the predictions themselves have {own}."
+            )
+    if any("covered" in row.metrics for row in rows) and split in CALIBRATES:
+        sentences.append(CALIBRATES[split].format(share=share))
+    return sentences
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -100,10 +100,11 @@ class Card:
 
     @property
     def table(self) -> str:
-        """Return the scores on the test part as a table."""
-        from dglcell.metrics import format_results_table  # takes a second
+        """Return the scores on the test part as a table, with what is known of intervals."""
+        from dglcell.metrics import coverage_lines, format_results_table  # takes a second
 
-        return format_results_table(result_rows(self.rows))
+        rows = result_rows(self.rows)
+        return "\n\n".join([format_results_table(rows), *coverage_lines(rows, self.split)])
 
     def content(self) -> dict[str, Any]:
         """Return the card as plain containers."""

@@ -14,6 +14,8 @@ from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.machine.ranks import Ranks
+    from dglcell.prediction.design import Design
+    from dglcell.prediction.intervals import Intervals
     from dglcell.prediction.table import GenotypeTable
     from dglcell.training.checkpoint import Trained
 
@@ -27,6 +29,9 @@ PRECISIONS = ("32-true", "bf16")
 
 KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 """These are ``dglcell.prediction.design.KINDS``, whose module takes long to import."""
+
+OF_DESIGNS = ("genes", "strength", "start", "limit")
+"""These options limit a design, and a table has none of them."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
 EPILOG = """\
@@ -56,6 +61,12 @@ several seeds:
 Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
 deviation.
 
+how sure:
+  dglcell predict RUN genotypes.csv --interval 0.9 -o predictions.csv
+Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval. It is calibrated with strains of the validation
+part, so that 90 % of strains like these have their measured value in it. `dglcell evaluate` says how many of the test
+strains do. Classes have a column probability_PHENOTYPE instead, a calibrated probability. See the guide on intervals.
+
 the best model:
   dglcell predict RUN genotypes.csv --with best -o predictions.csv
 The best null model of the run predicts if it is better than the run's own model on the validation part. It is fitted
@@ -79,7 +90,8 @@ the next experiments:
       -o next.csv
 All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
 predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
-standard deviation, and `uncertain` by the standard deviation. `unexpected` ranks by the difference from the additive
+standard deviation, and `uncertain` by the standard deviation. With --interval, half the width of the interval takes its
+place. `unexpected` ranks by the difference from the additive
 null model, which is fitted to the training part of the first run.
 
 several processes, with a GPU each where --device is cuda:
@@ -91,9 +103,14 @@ They divide the strains among themselves, and the last to finish writes the outp
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is predicted, where it is written, and how."""
-    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
+def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
+    """Add the options for strains: a table, or a design and what limits it.
+
+    Args:
+        parser: the parser of the verb.
+        table: what the table is, for the help.
+    """
+    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help=table)
     for size, kind in KINDS.items():
         things = "single genes" if size == 1 else f"{kind} of genes"
         parser.add_argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
@@ -119,6 +136,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
+    parser.add_argument(
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    parser.add_argument(
+        "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is predicted, where it is written, and how."""
+    add_candidates(parser, "table of genotypes")
     parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
     parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
@@ -136,10 +165,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also predict values of nodes, such as fluxes, into this .csv or .parquet file",
     )
     parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
-    parser.add_argument(
         "--with",
         dest="predict_with",
         default="model",
@@ -147,7 +172,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what predicts: model, best, or a null model such as kernel-ridge (default: model)",
     )
     parser.add_argument(
-        "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
+        "--interval",
+        type=float,
+        metavar="C",
+        help="add the ends of an interval that shall hold this share of measured values, e.g. 0.9",
     )
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"
@@ -182,6 +210,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.machine.processor import idle_cores
+    from dglcell.prediction.intervals import Intervals
     from dglcell.runs.directory import RunDirectory
 
     def refuse_to_replace(inputs: Iterable[Path | str]) -> None:
@@ -203,37 +232,35 @@ def predict(options: argparse.Namespace) -> None:
     with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
         device = device_of_rank(options.device, ranks)
         members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
+        intervals = None if options.interval is None else Intervals.of(members, runs, options.interval)
         for config in (member.config for member in members):
             refuse_to_replace(source_files(config.data.source, config.paths.raw))
         if options.designs:
-            _predict_design(options, members, runs[0], ranks)
+            _predict_design(options, members, intervals, runs[0], ranks)
         else:
-            _predict_table(options, members, ranks)
+            _predict_table(options, members, intervals, ranks)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
+def check_candidates(options: argparse.Namespace, what: str, of_designs: Sequence[str] = OF_DESIGNS) -> None:
+    """Refuse options for strains that contradict each other.
+
+    Args:
+        options: as `add_candidates` adds them.
+        what: the question that lacks an answer where there are no strains.
+        of_designs: names of options that a table does not have.
 
     Raises:
-        ConfigError: as `predict` says.
+        ConfigError: neither a table nor a design is given, or both, or options of a design with a table, or a condition
+            twice.
     """
     wanted = [str(options.genotypes)] if options.genotypes is not None else []
     wanted += [f"--all-{KINDS[size]}" for size in options.designs or []]
     if len(wanted) != 1:
         raise ConfigError(
-            "what shall be predicted?",
+            what,
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-singles, --all-pairs or --all-triples",
         )
-    if options.designs:
-        from dglcell.files.parquet import import_pyarrow
-
-        import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
-    if options.designs and options.output is None:
-        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
-    if options.top is None and (options.rank or options.phenotype):
-        raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
-    of_designs = ("genes", "strength", "start", "limit", "top", "precision")
     stray = [name for name in of_designs if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
@@ -252,6 +279,58 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
 
 
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        ConfigError: as `predict` says.
+    """
+    check_candidates(options, "what shall be predicted?", (*OF_DESIGNS, "top", "precision"))
+    if options.designs:
+        from dglcell.files.parquet import import_pyarrow
+
+        import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
+    if options.designs and options.output is None:
+        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
+    if options.top is None and (options.rank or options.phenotype):
+        raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
+
+
+def table_of(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> GenotypeTable:
+    """Read the table of strains that the options name."""
+    from dglcell.prediction.columns import GenotypeColumns
+    from dglcell.prediction.table import read_genotypes
+
+    trained = members[0]
+    return read_genotypes(
+        options.genotypes,
+        trained.cell.genes,
+        trained.phenotypes,
+        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
+        conditions=dict(options.condition),
+        with_spread=len(members) > 1,
+        more=() if intervals is None else intervals.column_names(),
+    )
+
+
+def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
+    """Return the design that the options define."""
+    from dglcell.prediction.conditions import seen_by, wild_type_in
+    from dglcell.prediction.design import Design, read_genes
+
+    known = members[0].cell.genes
+    genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
+    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
+    return Design.of(
+        genes,
+        options.designs[0],
+        options.start or 0,
+        options.limit,
+        strengths=options.strength or (),
+        background=background,
+    )
+
+
 def device_of_rank(device: str, ranks: Ranks) -> str:
     """Return the device of a process: a GPU of its own for each process of a machine that sees several GPUs."""
     if device != "cuda" or ranks.size == 1:
@@ -261,24 +340,22 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
     return f"cuda:{ranks.local % torch.cuda.device_count()}"
 
 
-def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
-    from dglcell.prediction.columns import GenotypeColumns
+def _predict_table(
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
+) -> None:
     from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import name_models, read_genotypes
+    from dglcell.prediction.table import name_models
 
-    trained = members[0]
-    table = read_genotypes(
-        options.genotypes,
-        trained.cell.genes,
-        trained.phenotypes,
-        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
-        conditions=dict(options.condition),
-        with_spread=len(members) > 1,
-    )
+    table = table_of(options, members, intervals)
     table = name_models(table, members)
     if options.nodes is not None:
         _predict_nodes(options, members, table, ranks)
-    if not predict_table(members, table, options.output, batch_size=options.batch_size, ranks=ranks):
+    if intervals is not None:
+        intervals.warn_of_new_genes(table)
+    is_complete = predict_table(
+        members, table, options.output, batch_size=options.batch_size, intervals=intervals, ranks=ranks
+    )
+    if not is_complete:
         print(f"{ranks.name}: {FINISHED}")
         return
     empty = len(table) - table.known
@@ -300,32 +377,32 @@ def _predict_nodes(options: argparse.Namespace, members: Sequence[Trained], tabl
     print(f"{count(len(found), 'node')} in {count(len(table), 'strain')} written to {options.nodes}", file=to)
 
 
-def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
-    from dglcell.prediction.conditions import seen_by, wild_type_in
-    from dglcell.prediction.design import Design, read_genes
+def _predict_design(
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, run: Path, ranks: Ranks
+) -> None:
     from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
     from dglcell.prediction.ranking import Ranking
 
-    known = members[0].cell.genes
-    genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
-    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
-    design = Design.of(
-        genes,
-        options.designs[0],
-        options.start or 0,
-        options.limit,
-        strengths=options.strength or (),
-        background=background,
-    )
+    design = design_of(options, members)
     batch_size = options.batch_size or fitting_batch_of(members, design)
     resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
+    if intervals is not None:
+        intervals.warn_of_new_genes(design)
     ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
-        ranking = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
+        chosen = options.rank or "lowest", options.top, options.phenotype
+        ranking = Ranking.of(*chosen, members, run, with_intervals=intervals is not None)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1))
     rate = predict_design(
-        members, design, options.output, batch_size=batch_size, ranking=ranking, ranks=ranks, report=report
+        members,
+        design,
+        options.output,
+        batch_size=batch_size,
+        ranking=ranking,
+        intervals=intervals,
+        ranks=ranks,
+        report=report,
     )
     if rate is None:
         report(FINISHED)

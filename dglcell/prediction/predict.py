@@ -22,6 +22,7 @@ from dglcell.machine.ranks import ALONE, Ranks
 from dglcell.models.encoder import PerturbedModel
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.prediction.design import Design
+from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.parts import Parts, write_tables
 from dglcell.prediction.ranking import Ranking
 from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
@@ -109,7 +110,12 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
 
 
 def predict_rows(
-    members: Sequence[Trained], rows: Rows, *, batch_size: int | None = None, worth_sharing: int = WORTH_SHARING
+    members: Sequence[Trained],
+    rows: Rows,
+    *,
+    batch_size: int | None = None,
+    worth_sharing: int = WORTH_SHARING,
+    intervals: Intervals | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Predict strains by one or several models.
 
@@ -118,9 +124,11 @@ def predict_rows(
         rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
         worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
+        intervals: what makes intervals of predictions; there are none where None.
 
     Returns:
-        The columns of `prediction_columns`, with NaN for rows of a table whose genes the cell graph lacks.
+        The columns of `prediction_columns`, and those of intervals, with NaN for rows of a table whose genes the cell
+        graph lacks.
     """
     phenotypes = members[0].phenotypes
     every = rows.record(members[0].cell.genes.names)
@@ -132,7 +140,8 @@ def predict_rows(
             predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
         for phenotype, null_model in member.null_models.items():
             predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(every.take(np.flatnonzero(known)))
-    return prediction_columns(phenotypes, predicted_RST)
+    columns = prediction_columns(phenotypes, predicted_RST)
+    return columns if intervals is None else columns | intervals.columns(every, columns)
 
 
 @torch.inference_mode()
@@ -164,6 +173,7 @@ def predict_table(
     output: Path | None,
     *,
     batch_size: int | None = None,
+    intervals: Intervals | None = None,
     ranks: Ranks = ALONE,
 ) -> bool:
     """Predict the rows of a table and write them to ``output``, as `write_table` does.
@@ -173,6 +183,7 @@ def predict_table(
         table: the whole table, with what `name_models` adds.
         output: file that is written; an older one is replaced. The standard output where None.
         batch_size: strains per forward pass; as many as fit into memory where None.
+        intervals: as for `predict_rows`.
         ranks: which of several processes this is, each of which has read the whole table. They share the rows as
             those of `predict_design` do.
 
@@ -183,13 +194,13 @@ def predict_table(
         DataError: parts are there of another table or model, or damaged.
     """
     if output is None or ranks.size == 1:
-        write_table(output, table, predict_rows(members, table, batch_size=batch_size))
+        write_table(output, table, predict_rows(members, table, batch_size=batch_size, intervals=intervals))
         return True
     if ranks.rank >= len(table):
         return False
     size = batch_size or fitting_batch_of(members, table)
-    predict = functools.partial(predict_rows, members, batch_size=size)
-    about = {**_describe_models(members), **table.describe()}
+    predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
+    about = {**_describe_models(members), **table.describe(), **({} if intervals is None else intervals.describe())}
     parts = Parts(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
     pa, _ = import_pyarrow()
     _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
@@ -209,6 +220,7 @@ def predict_design(
     *,
     batch_size: int,
     ranking: Ranking | None = None,
+    intervals: Intervals | None = None,
     ranks: Ranks = ALONE,
     worth_sharing: int = WORTH_SHARING,
     report: Callable[[str], None] = print,
@@ -217,7 +229,7 @@ def predict_design(
 
     Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``strength_1`` to ``strength_K`` and
     ``condition_<name>`` where the design has any, ``predicted_<phenotype>`` in original units, in Parquet float32, and
-    of several models ``sd_<phenotype>`` (`prediction_columns`). What is finished is kept in
+    of several models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in
     `Parts`: the same call goes on with those that are missing, and does nothing where the output is complete.
 
     Args:
@@ -227,6 +239,7 @@ def predict_design(
             without a suffix, a folder of parts.
         batch_size: strains per forward pass.
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
+        intervals: as for `predict_rows`.
         ranks: which of several processes this is. Each takes some of the parts, and the last to finish joins them.
         worth_sharing: as for `predict_rows`.
         report: function that gets a line of text for every part.
@@ -238,10 +251,12 @@ def predict_design(
     Raises:
         DataError: another output exists, or parts are there of another model or design, or damaged.
     """
-    predict = functools.partial(predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing)
+    predict = functools.partial(
+        predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing, intervals=intervals
+    )
     if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
-    about = describe_design(members, design, ranking)
+    about = describe_design(members, design, ranking) | ({} if intervals is None else intervals.describe())
     parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
     if parts.joined:
         report(f"{output} is complete already")

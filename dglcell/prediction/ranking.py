@@ -22,18 +22,20 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.training.null_problems import null_problems
 from dglcell.training.prepare import prepare_run
+from dglcell.uncertainty.calibration import interval_columns
 
 Values = NDArray[np.floating]
 
-SEEDS, ADDITIVE = "several seeds", "an additive null model"
+SEEDS, ADDITIVE = "several seeds or intervals", "an additive null model"
 
 
 class Order(NamedTuple):
     """An order is a way to rank strains.
 
     Attributes:
-        key: function of predictions, standard deviations over seeds and predictions of the additive null model, whose
-            value is largest for the strain that comes first.
+        key: function of predictions, their uncertainty and predictions of the additive null model, whose value is
+            largest for the strain that comes first. The uncertainty is half the width of an interval, or else the
+            standard deviation over seeds.
         requires: what it needs beside predictions: ``SEEDS``, ``ADDITIVE`` or nothing.
     """
 
@@ -68,7 +70,16 @@ class Ranking:
     additive: AdditiveRidge | None = None
 
     @classmethod
-    def of(cls, by: str, top: int, phenotype: str | None, members: Sequence[Trained], run: Path) -> Ranking:
+    def of(
+        cls,
+        by: str,
+        top: int,
+        phenotype: str | None,
+        members: Sequence[Trained],
+        run: Path,
+        *,
+        with_intervals: bool = False,
+    ) -> Ranking:
         """Make a ranking of what models predict.
 
         Args:
@@ -77,11 +88,12 @@ class Ranking:
             phenotype: phenotype to compare; may be None where the models predict only one.
             members: the models.
             run: directory of the first model's run, to whose training part the additive null model is fitted.
+            with_intervals: whether predictions have intervals.
 
         Raises:
             CheckpointError: the null model is required, and the store of the run is gone.
-            ConfigError: the models do not predict the phenotype, or the ranking requires several seeds, or a training
-                part that is in memory.
+            ConfigError: the models do not predict the phenotype, or the ranking requires several seeds or
+                intervals, or a training part that is in memory.
         """
         known = members[0].phenotypes
         if (phenotype not in known) if phenotype else len(known) > 1:
@@ -92,9 +104,11 @@ class Ranking:
                 do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
             )
         requires = RANKINGS[by].requires
-        if requires == SEEDS and len(members) == 1:
+        if requires == SEEDS and len(members) == 1 and not with_intervals:
             raise ConfigError(
-                f"`--rank {by}` requires {SEEDS}", got="one run", do="give the folder of an experiment with several"
+                f"`--rank {by}` requires {SEEDS}",
+                got="one run",
+                do="give the folder of an experiment with several, or add `--interval 0.9`",
             )
         chosen = phenotype or known[0]
         return cls(by, top, chosen, _fit_additive(members[0], run, chosen) if requires == ADDITIVE else None)
@@ -114,6 +128,9 @@ class Ranking:
         names = (predicted_column(self.phenotype), spread_column(self.phenotype), f"additive_{self.phenotype}")
         none = np.full(len(table), np.nan)
         known = [table[name].to_numpy().astype(float) if name in table.column_names else none for name in names]
+        low, high = interval_columns(self.phenotype)
+        if low in table.column_names:
+            known[1] = (table[high].to_numpy().astype(float) - table[low].to_numpy()) / 2
         return table.take(np.argsort(-RANKINGS[self.by].key(*known), kind="stable")[: self.top])
 
     def merge(self, tables: Iterator[Any], genes: Vocabulary) -> Iterator[Any]:

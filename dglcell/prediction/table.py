@@ -106,6 +106,7 @@ def read_genotypes(
     *,
     conditions: Mapping[str, str] | None = None,
     with_spread: bool = False,
+    more: Sequence[str] = (),
 ) -> GenotypeTable:
     """Read and check every row before anything is predicted.
 
@@ -119,6 +120,7 @@ def read_genotypes(
         columns: how strains are read; the defaults of `GenotypeColumns` where None.
         conditions: condition → a value for all rows, in place of a column; it becomes a column ``condition_NAME``.
         with_spread: whether several models predict, so that their standard deviation has a column too.
+        more: other columns that will be added, such as those of intervals.
 
     Raises:
         GenotypeError: the file is missing, has no gene column or no row, lacks a condition that the model sees, or
@@ -144,7 +146,7 @@ def read_genotypes(
     guided = guide_columns(how.seen, how.guides, [*map(str.strip, header)], [row for _, row in rows], f"'{path}'")
     described = list(zip(*guided.values(), strict=True)) if guided else [()] * len(rows)
     strain = _reader(how, [*header, *guided], f"'{path}'", vocabulary)
-    made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ())]
+    made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ()), *more]
     taken = [name for name in made if name in header]
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, left_out_lines
+from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, coverage_lines, left_out_lines
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
@@ -36,9 +36,9 @@ def write_report(path: Path, output: Path | None = None) -> Path:
     """
     run = read_run(path)
     if output is not None:
-        content = page_content(run, run.report_data(keep_map=False), lambda panel: render(panel)["png"])
+        content = page_content(run, run.report_data(), lambda panel: render(panel)["png"])
         return write_page("run.html", output, **content)
-    directory, data = run.directory, run.report_data(keep_map=True)
+    directory, data = run.directory, run.report_data()
     overview(data, directory.report)
     content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))
     return write_page("run.html", directory.page, **content)
@@ -62,7 +62,13 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
         "tables": results_tables(rows),
-        "table_note": " ".join([*table_notes(rows), *left_out_lines(run.results.get("left_out", {}))]),
+        "table_note": " ".join(
+            [
+                *table_notes(rows),
+                *coverage_lines(run.rows, config["split"]["kind"]),
+                *left_out_lines(run.results.get("left_out", {})),
+            ]
+        ),
         "genes": genes_tables(run),
         "sections": sections(run, data, draw),
         "setting": setting(run),

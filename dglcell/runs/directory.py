@@ -33,6 +33,9 @@ CHECKPOINTS: dict[str, tuple[str | None, str]] = {
 }
 """Each name maps to the figure that decides whether an epoch is the best so far, and whether low or high is good."""
 
+MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
+"""This is the advice where a file of results is missing or damaged."""
+
 PROBE_BYTES = 1 << 16
 """So many bytes must fit on the disk for a run to begin."""
 
@@ -103,6 +106,11 @@ class RunDirectory:
         return self.path / "results.json"
 
     @property
+    def calibration(self) -> Path:
+        """Return the path of the calibration of the model's intervals; a run without a validation part has none."""
+        return self.path / "calibration.npz"
+
+    @property
     def report(self) -> Path:
         """Return the path of the report's picture."""
         return self.path / "report.png"
@@ -130,11 +138,6 @@ class RunDirectory:
     def embedding(self) -> Path:
         """Return the path of the embeddings of some test strains."""
         return self.path / "embedding_test.npz"
-
-    @property
-    def embedding_map(self) -> Path:
-        """Return the path of a map of these embeddings, which is kept because it takes long to compute."""
-        return self.path / "embedding_map.npz"
 
     @property
     def relation_weights(self) -> Path:

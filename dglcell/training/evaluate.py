@@ -50,6 +50,7 @@ from dglcell.training.checkpoint_file import refuse
 from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
+from dglcell.uncertainty.calibration import Calibration
 
 log = logging.getLogger("dglcell")
 
@@ -371,6 +372,7 @@ class Evaluation:
         left_out: phenotype → null model → why it does not apply.
         predictions: part → [n, T] predictions in original units.
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
+        calibration: the calibration of intervals on the validation part; None where there is no such part.
         node_rows: rows of values of nodes, for the model and null models.
     """
 
@@ -378,6 +380,7 @@ class Evaluation:
     left_out: dict[str, dict[str, str]]
     predictions: dict[str, NDArray[np.float32]]
     embedding: NDArray[np.float32] | None
+    calibration: Calibration | None
     node_rows: list[ResultRow] = field(default_factory=list)
 
 
@@ -398,6 +401,10 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
+    if found.calibration is None:
+        directory.calibration.unlink(missing_ok=True)
+    else:
+        found.calibration.save(directory.calibration)
     results = {
         "checkpoint": trained.path.name,
         "epoch": trained.epoch,
@@ -465,11 +472,44 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         )
         of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
+    calibration = calibrate_intervals(prepared, predictions, trained)
+    if calibration is not None:
+        rows = with_coverage(rows, calibration, prepared, predictions)
     nulls = null_results(prepared) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
     of_nodes += null_node_rows(heads, prepared) if config.null_models else []
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, of_nodes)
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes)
+
+
+def calibrate_intervals(
+    prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]], trained: Trained
+) -> Calibration | None:
+    """Calibrate the intervals of a model on the validation part; return None where there is no such part."""
+    if "validation" not in predictions:
+        return None
+    dataset = prepared.dataset
+    changed = dataset.take(prepared.parts["train"]).targets
+    training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
+    strains = dataset.take(prepared.parts["validation"]).numpy()
+    where = trained.path.name, trained.epoch
+    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, *where)
+
+
+def with_coverage(
+    rows: Sequence[ResultRow],
+    calibration: Calibration,
+    prepared: Prepared,
+    predictions: Mapping[str, NDArray[np.float32]],
+) -> list[ResultRow]:
+    """Return the rows of a model, those of the test part with metrics of its intervals (`Calibrated.measure`)."""
+    if "test" not in predictions:
+        return list(rows)
+    measured = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
+    return [
+        dataclasses.replace(row, metrics={**row.metrics, **measured[row.phenotype]}) if row.part == "test" else row
+        for row in rows
+    ]
 
 
 def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:

@@ -191,8 +191,8 @@ def make_callbacks(
 
 
 def shows_bar(config: Config) -> bool:
-    """Return whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
-    return config.trainer.progress and sys.stdout.isatty()
+    """Return whether a progress bar is drawn: on a terminal, but not with ``--quiet``, which raises the log's level."""
+    return config.trainer.progress and sys.stdout.isatty() and logging.getLogger("dglcell").level < logging.WARNING
 
 
 def quieten() -> None:

@@ -7,7 +7,6 @@ import logging
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
@@ -22,6 +21,7 @@ from dglcell.graph.schema import CATALYSES
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
+from dglcell.uncertainty.probabilities import log_odds
 
 log = logging.getLogger("dglcell")
 
@@ -75,36 +75,6 @@ def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser)
             intercept, slope = log_odds(model.predict(problem.validation), problem.y_validation, problem.y_train)
             shift[t], scale[t] = -intercept / slope, 1 / slope
     share.take(nulls.pack(), shift, scale)
-
-
-NEWTON_STEPS, PRIOR = 25, 1.0
-"""These are the number of steps of a logistic regression, and the number of strains that its prior counts as."""
-
-
-def log_odds(
-    predicted: NDArray[np.float64], y: NDArray[np.floating], y_train: NDArray[np.floating]
-) -> tuple[float, float]:
-    """Return intercept and slope that turn predictions of classes into log-odds (Platt 1999, *Probabilistic outputs*).
-
-    A prior holds intercept and slope near the values for which a standard deviation of the training labels counts as
-    one, from the log-odds of their mean. They have these values if no class is known.
-
-    Args:
-        predicted: [S] predictions in the units of the labels.
-        y: [S] labels, 0 or 1, NaN where missing.
-        y_train: labels that the predictions were fitted to.
-    """
-    mean, spread = float(np.nanmean(y_train)), float(np.nanstd(y_train))
-    first = np.array([np.log(mean / (1 - mean)), 1.0])
-    measured = ~np.isnan(y)
-    design = np.stack([np.ones(measured.sum()), (predicted[measured] - mean) / spread], axis=1)
-    found = first.copy()
-    for _ in range(NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(design @ found, -30, 30)))
-        gradient = design.T @ (p - y[measured]) + PRIOR * (found - first)
-        found = found - np.linalg.solve(design.T @ (design * (p * (1 - p))[:, None]) + PRIOR * np.eye(2), gradient)
-    slope = max(float(found[1]), 1e-3) / spread  # never negative, which would reverse the predictions
-    return float(found[0]) - slope * mean, slope
 
 
 def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:

@@ -14,7 +14,7 @@ from dglcell.nn.null_share import NullShare
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
-from dglcell.training.null_problems import log_odds, null_problems, strains_by_part
+from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import prepare
 from tests.tiny import Tiny, history
 
@@ -93,22 +93,6 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     whole = prepared.dataset.take(prepared.parts["train"])
     mean = float(prepared.dataset.labels[prepared.parts["train"]].mean())
     assert float(share(whole.perturbations).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
-
-
-def test_log_odds_are_calibrated() -> None:
-    rng = np.random.default_rng(0)
-    truth = rng.normal(-1, 1.5, 20_000)
-    y = (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(float)
-    intercept, slope = log_odds(0.1 * truth + 0.3, y, y)
-    np.testing.assert_allclose(intercept + slope * (0.1 * truth + 0.3), truth, atol=0.3)
-
-
-def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
-    y = np.array([0.0, 0.0, 0.0, 1.0])
-    intercept, slope = log_odds(np.zeros(2), np.full(2, np.nan), y)
-    assert intercept + slope * 0.25 == pytest.approx(np.log(1 / 3))
-    assert slope == pytest.approx(1 / y.std())
-    assert log_odds(np.array([0.0, 1.0] * 50), np.array([1.0, 0.0] * 50), y)[1] > 0
 
 
 def test_what_it_cannot_share_is_refused(tiny: Tiny, tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""How often intervals hold the measured value: ``python -m benchmarks.intervals OUT RUNS DRAWS EXPERIMENT …``.
+
+Each experiment is trained DRAWS times below RUNS, with another seed of its split each time. Intervals are calibrated on
+the validation part of a draw. OUT says which share of the test part they hold, and how wide they are, beside intervals
+that are equally wide everywhere. Experiments that OUT has already are kept, and finished runs are not trained again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dglcell
+from dglcell.config.read import load_config
+from dglcell.files.atomic import write_json
+from dglcell.machine.processor import processor_name
+from dglcell.report.run_files import read_predictions
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.prepare import prepare_run
+from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.conformal import fewest_strains
+from dglcell.uncertainty.difficulty import CONSTANT
+
+COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
+KINDS = ("chosen", CONSTANT)
+
+
+def measure(directory: RunDirectory, predictor: dglcell.Predictor) -> dict[str, Any]:
+    """Return what intervals of a run's first phenotype do on its test part, for each coverage."""
+    config = replace(predictor.members[0].config, plot=False)
+    prepared = prepare_run(config, directory, "benchmark", continued=True)
+    strains = prepared.dataset.take(prepared.parts["test"]).numpy()
+    calibration, name = Calibration.load(directory.calibration), predictor.phenotypes[0]
+    calibrated, predicted = calibration.phenotypes[name], read_predictions(directory, "test")[name].predicted
+    found: dict[str, Any] = {"difficulty": calibrated.difficulty.kind, "calibrated": len(calibrated.scores)}
+    for coverage in COVERAGES:
+        if len(calibrated.scores) >= fewest_strains(coverage):
+            of_kinds = {
+                kind: calibration.coverage(name, strains, predicted, coverage, constant=kind == CONSTANT)
+                for kind in KINDS
+            }
+            found[f"{coverage:g}"] = {
+                kind: {"inside": round(one.inside, 4), "width": float(f"{one.width:.4g}"), "n": one.n}
+                for kind, one in of_kinds.items()
+            }
+    return found
+
+
+def summed_up(draws: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean and standard deviation of coverage and width over the draws."""
+    found: dict[str, Any] = {}
+    for coverage in (f"{one:g}" for one in COVERAGES):
+        mine = [draw[coverage] for draw in draws if coverage in draw]
+        for kind in KINDS if len(mine) == len(draws) else ():
+            inside = [one[kind]["inside"] for one in mine]
+            found.setdefault(coverage, {})[kind] = {
+                "inside": round(statistics.fmean(inside), 4),
+                "inside_sd": round(statistics.stdev(inside), 4) if len(inside) > 1 else None,
+                "width": float(f"{statistics.fmean(one[kind]['width'] for one in mine):.4g}"),
+            }
+    return found
+
+
+def main(out: str, runs: str, draws: str, *experiments: str) -> None:
+    """Write the file."""
+    path = Path(out)
+    found = json.loads(path.read_text()) if path.exists() else {"experiments": {}}
+    found["what"] = "Shares of test strains inside intervals that are calibrated on the validation part of each draw."
+    found["processor"] = processor_name()
+    for experiment in experiments:
+        name, measured = load_config(Path(experiment)).experiment.name, []
+        for seed in range(int(draws)):
+            keys = [f"split.seed={seed}", f"seed={seed}", "trainer.threads=1", "null_models=false", "plot=false"]
+            run = dglcell.train(experiment, *keys, f"paths.runs={runs}", f"experiment.name={name}/draw-{seed}")
+            measured.append(measure(RunDirectory(run.directory), run))
+        found["experiments"][name] = {"mean": summed_up(measured), "draws": measured}
+        write_json(path, found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,157 @@
+"""Give predictions intervals: read the calibration of a run, or calibrate several runs that predict together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.strains import Strains
+from dglcell.data.table import CLASSIFICATION
+from dglcell.errors import CheckpointError, ConfigError, count, listing
+from dglcell.prediction.design import Design
+from dglcell.prediction.table import GenotypeTable, predicted_column, prediction_columns, spread_column
+from dglcell.report.run_files import read_predictions
+from dglcell.runs.directory import MEND, RunDirectory
+from dglcell.training.checkpoint import Trained
+from dglcell.uncertainty.calibration import Calibration, interval_columns, probability_column
+from dglcell.uncertainty.conformal import check_coverage, conformal_quantile
+
+log = logging.getLogger("dglcell")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """These make intervals of what models predict.
+
+    Attributes:
+        calibration: calibration of the models.
+        coverage: share of the strains whose measured value shall be in its interval.
+    """
+
+    calibration: Calibration
+    coverage: float
+
+    @classmethod
+    def of(cls, members: Sequence[Trained], directories: Sequence[Path], coverage: float) -> Self:
+        """Return the intervals of one model, or of the mean of several.
+
+        Args:
+            members: the models.
+            directories: their run directories.
+            coverage: as above.
+
+        Raises:
+            CheckpointError: a run has no calibration, or one of another checkpoint, or predictions of a run are missing
+                or damaged.
+            ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it; a null
+                model predicts; or the runs have other splits.
+        """
+        check_coverage(coverage)
+        null_models = sorted({model for member in members for model in _null_models(member)})
+        if null_models:
+            raise ConfigError(
+                "intervals are calibrated for the run's own model",
+                got=f"predictions of {listing(null_models)}",
+                do="leave out `--with`, or `--interval`",
+            )
+        found = [_calibration_of(*pair) for pair in zip(members, directories, strict=True)]
+        calibration = found[0] if len(found) == 1 else _together(found[0], members, directories)
+        for one in calibration.phenotypes.values():
+            if one.kind != CLASSIFICATION:
+                conformal_quantile(one.scores, coverage)
+        return cls(calibration, coverage)
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns that `columns` adds."""
+        named = self.calibration.phenotypes.items()
+        classes = [probability_column(name) for name, one in named if one.kind == CLASSIFICATION]
+        return [*classes, *(end for name, one in named if one.kind != CLASSIFICATION for end in interval_columns(name))]
+
+    def columns(self, strains: Strains, predicted: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return columns of intervals and probabilities (`Calibration.columns`).
+
+        Args:
+            strains: the strains, whose targets are genes of the cell graph.
+            predicted: columns of `prediction_columns`.
+        """
+        names = self.calibration.phenotypes
+        values = {name: predicted[predicted_column(name)] for name in names}
+        spread = {name: predicted[spread_column(name)] for name in names if spread_column(name) in predicted}
+        return self.calibration.columns(strains, values, spread, self.coverage)
+
+    def warn_of_new_genes(self, rows: GenotypeTable | Design) -> None:
+        """Say which strains have more genes that training never changed than any validation strain has."""
+        known, most = self.calibration.training, self.calibration.most_new
+        if isinstance(rows, Design):
+            new = int((known[list(rows.genes)] == 0).sum())
+            beyond, what = min(new, rows.size) > most, f"strains with {count(new, 'gene')} of the design"
+        else:
+            of_strain = np.repeat(np.arange(len(rows)), rows.strains.num_deletions)
+            strains = np.bincount(of_strain, known[rows.strains.targets] == 0, len(rows)) > most
+            beyond, what = bool(strains.any()), count(int(strains.sum()), "strain")
+        if beyond:
+            log.warning(
+                "%s: the intervals may be too narrow, because training has never changed these genes, and no strain "
+                "that the intervals are calibrated with has more than %s of this kind",
+                what,
+                count(most, "gene"),
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Describe what the intervals depend on beside the models, as plain containers."""
+        return {"interval": self.coverage}
+
+
+def _null_models(member: Trained) -> list[str]:
+    return [f"'{member.chosen[name].name}'" for name in member.null_models]
+
+
+def _calibration_of(member: Trained, directory: Path) -> Calibration:
+    """Read the calibration of a run, which must be of the checkpoint that predicts."""
+    path = RunDirectory(directory).calibration
+    found = Calibration.load(path)
+    if (found.checkpoint, found.epoch) != (member.path.name, member.epoch):
+        raise CheckpointError(
+            f"the intervals of the run '{directory}' are of another checkpoint",
+            got=f"{member.path.name} after epoch {member.epoch + 1}",
+            expected=f"{found.checkpoint} after epoch {found.epoch + 1}",
+            do="leave out `--checkpoint`, or " + MEND,
+        )
+    if len(found.training) != len(member.cell.genes) or tuple(found.phenotypes) != member.phenotypes:
+        raise CheckpointError(f"'{path}' is of another run", expected="the file as `dglcell train` wrote it", do=MEND)
+    return found
+
+
+def _together(first: Calibration, members: Sequence[Trained], directories: Sequence[Path]) -> Calibration:
+    """Calibrate the mean of several runs on the validation part that they share.
+
+    Raises:
+        CheckpointError: predictions of a run are missing or damaged.
+        ConfigError: the runs have other splits.
+    """
+    if len({member.split_sha256 for member in members}) > 1:
+        raise ConfigError(
+            "runs with different splits have no validation part in common, on which intervals could be calibrated",
+            got=f"{len(members)} runs",
+            expected="runs of several seeds with the same `split.seed`",
+            do="predict with one of the runs, or leave out `--interval`",
+        )
+    phenotypes = members[0].phenotypes
+    tables = [read_predictions(RunDirectory(path), "validation") for path in directories]
+    for table, path in zip(tables, directories, strict=True):
+        if not set(phenotypes) <= set(table) or {len(one) for one in table.values()} != {len(first.structure)}:
+            raise CheckpointError(f"the predictions of the validation part in '{path}' are of other strains", do=MEND)
+    predicted_RST = np.array([[table[name].predicted for name in phenotypes] for table in tables]).transpose(0, 2, 1)
+    columns = prediction_columns(phenotypes, predicted_RST)
+    return first.fitted(
+        {name: one.kind for name, one in first.phenotypes.items()},
+        {name: columns[predicted_column(name)] for name in phenotypes},
+        {name: tables[0][name].measured for name in phenotypes},
+        {name: columns[spread_column(name)] for name in phenotypes},
+    )

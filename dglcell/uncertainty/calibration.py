@@ -1,0 +1,368 @@
+"""Calibrate the predictions of a run on its validation part, and keep what predictions need of it in one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.config import INTERVAL_COVERAGE
+from dglcell.data.strains import Strains
+from dglcell.data.table import CLASSIFICATION
+from dglcell.errors import CheckpointError, DglcellError
+from dglcell.files.atomic import atomic_file
+from dglcell.files.untrusted import (
+    COUNT,
+    MAPPING,
+    TEXT,
+    UnreadableError,
+    Wrong,
+    damaged,
+    find_wrong,
+    list_of,
+    read_npz,
+    record,
+)
+from dglcell.runs.directory import MEND
+from dglcell.uncertainty.conformal import (
+    Coverage,
+    Values,
+    check_coverage,
+    conformal_quantile,
+    fewest_strains,
+    measure_coverage,
+)
+from dglcell.uncertainty.difficulty import (
+    FEATURES,
+    FEWEST,
+    MOST,
+    TINY,
+    Difficulty,
+    choose_difficulty,
+    features_of,
+)
+from dglcell.uncertainty.probabilities import Probability, fit_probability
+
+SEED = 0
+"""This seed of the calibration shuffles the validation strains before they are divided."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """This is the calibration of one phenotype.
+
+    Attributes:
+        difficulty: how large an error is expected to be; for numbers.
+        errors: [n] absolute errors of the strains that calibrate.
+        scores: [n] the same, divided by their difficulty.
+        probability: what makes probabilities of predictions; for classes, None where there were too few labels.
+        kind: kind of the labels.
+    """
+
+    kind: str
+    difficulty: Difficulty
+    errors: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    probability: Probability | None = None
+
+    @classmethod
+    def of(cls, kind: str, features_SF: Values, predicted_S: Values, measured_S: Values, *, with_spread: bool) -> Self:
+        """Calibrate on strains that did not train.
+
+        Some of them choose and learn the difficulty, and the others alone calibrate, so that the theorem holds for
+        what was chosen (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
+
+        Args:
+            kind: kind of the labels.
+            features_SF: from `features_of`.
+            predicted_S: predictions.
+            measured_S: labels, NaN where missing.
+            with_spread: whether several seeds predict.
+        """
+        measured = np.flatnonzero(~np.isnan(measured_S))
+        order = np.random.default_rng(SEED).permutation(measured)
+        empty = np.zeros(0, np.float32)
+        if kind == CLASSIFICATION:
+            found = fit_probability(predicted_S[order].astype(float), measured_S[order].astype(float))
+            return cls(kind, Difficulty(), empty, empty, found)
+        errors = np.abs(measured_S.astype(float) - predicted_S)
+        learns = order[: min(MOST, len(order) // 2)] if len(order) >= FEWEST else order[:0]
+        calibrates = order[len(learns) :]
+        difficulty = Difficulty()
+        if len(learns):
+            difficulty = choose_difficulty(features_SF[learns], errors[learns], with_spread=with_spread)
+        scores = errors[calibrates] / difficulty(features_SF[calibrates])
+        return cls(kind, difficulty, errors[calibrates].astype(np.float32), scores.astype(np.float32))
+
+    def half_width(self, features_SF: Values, coverage: float) -> Values:
+        """Return half the width of the interval of each strain, [S].
+
+        Raises:
+            ConfigError: the coverage is not between 0 and 1, or there are too few strains for it.
+        """
+        return self.difficulty(features_SF) * conformal_quantile(self.scores, coverage)
+
+    def measure(self, features_SF: Values, predicted_S: Values, measured_S: Values) -> dict[str, float]:
+        """Return metrics of what the calibration is worth on other strains; none where there are too few strains.
+
+        They are ``covered``, the share of strains whose measured value is in an interval with the coverage
+        ``INTERVAL_COVERAGE``, ``width``, the mean width, and the same of intervals that are equally wide everywhere; of
+        classes ``calibrated_brier``, the mean squared error of probabilities.
+        """
+        if self.kind == CLASSIFICATION:
+            known = ~np.isnan(measured_S)
+            if self.probability is None or not known.any():
+                return {}
+            errors = self.probability(predicted_S[known]) - measured_S[known]
+            return {"calibrated_brier": float(np.mean(errors.astype(float) ** 2))}
+        if len(self.scores) < fewest_strains(INTERVAL_COVERAGE):
+            return {}
+        own = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE)
+        same = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE, constant=True)
+        names = "covered", "width", "constant_covered", "constant_width"
+        return dict(zip(names, (own.inside, own.width, same.inside, same.width), strict=True))
+
+    def covers(
+        self, features_SF: Values, predicted_S: Values, measured_S: Values, coverage: float, *, constant: bool = False
+    ) -> Coverage:
+        """Return how intervals do on other strains; with ``constant``, intervals that are equally wide everywhere."""
+        half_S = self.half_width(features_SF, coverage)
+        if constant:
+            half_S = np.full(len(predicted_S), conformal_quantile(self.errors, coverage))
+        return measure_coverage(predicted_S, half_S, measured_S)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """This is the calibration of a run, or of several runs that predict together.
+
+    Attributes:
+        phenotypes: phenotype → its calibration.
+        training: [N] number of training strains that change each gene of the cell graph.
+        structure: [S, F] features of the validation strains, as `features_of` returns them, without predictions.
+        checkpoint: name of the checkpoint that predicted.
+        epoch: its epoch.
+    """
+
+    phenotypes: Mapping[str, Calibrated]
+    training: NDArray[np.int32]
+    structure: NDArray[np.float32]
+    checkpoint: str
+    epoch: int
+
+    @classmethod
+    def of_run(
+        cls,
+        strains: Strains,
+        training: NDArray[np.integer],
+        predicted_ST: Values,
+        kinds: Sequence[str],
+        checkpoint: str,
+        epoch: int,
+    ) -> Self:
+        """Calibrate one run.
+
+        Args:
+            strains: validation strains with their phenotypes, in numpy.
+            training: as above.
+            predicted_ST: predictions in original units.
+            kinds: kind of the labels of each phenotype.
+            checkpoint, epoch: as above.
+        """
+        structure = features_of(strains, training, np.zeros(len(strains)))
+        made = cls({}, training.astype(np.int32), structure.astype(np.float32), checkpoint, epoch)
+        predicted = dict(zip(strains.phenotypes, predicted_ST.T, strict=True))
+        measured = strains.phenotypes
+        return made.fitted(dict(zip(predicted, kinds, strict=True)), predicted, measured)
+
+    def fitted(
+        self,
+        kinds: Mapping[str, str],
+        predicted: Mapping[str, Values],
+        measured: Mapping[str, Values],
+        spread: Mapping[str, Values] | None = None,
+    ) -> Self:
+        """Return the calibration of other predictions for the same validation strains.
+
+        Args:
+            kinds: phenotype → kind of its labels.
+            predicted, measured: phenotype → [S] values.
+            spread: phenotype → standard deviation over seeds, if several predict.
+        """
+        found = {}
+        for name, kind in kinds.items():
+            features = self._features(self.structure, predicted[name], None if spread is None else spread[name])
+            with_spread = spread is not None
+            found[name] = Calibrated.of(kind, features, predicted[name], measured[name], with_spread=with_spread)
+        return replace(self, phenotypes=found)
+
+    @staticmethod
+    def _features(structure: Values, predicted_S: Values, spread_S: Values | None) -> Values:
+        features = structure.astype(float)
+        features[:, 0] = predicted_S
+        if spread_S is not None:
+            features[:, -1] = np.log(np.maximum(spread_S, TINY))
+        return features
+
+    @property
+    def most_new(self) -> int:
+        """Return the largest number of genes of a validation strain that no training strain changes."""
+        return int(self.structure[:, 2].max(initial=0))
+
+    def measure(self, strains: Strains, predicted_ST: Values) -> dict[str, dict[str, float]]:
+        """Return phenotype → metrics of what the calibration is worth on other strains (`Calibrated.measure`).
+
+        Args:
+            strains: strains with their phenotypes, in numpy.
+            predicted_ST: predictions in original units.
+        """
+        structure = features_of(strains, self.training, np.zeros(len(strains)))
+        found = {}
+        for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True):
+            found[name] = one.measure(self._features(structure, values, None), values, strains.phenotypes[name])
+        return found
+
+    def coverage(
+        self, phenotype: str, strains: Strains, predicted_S: Values, coverage: float, *, constant: bool = False
+    ) -> Coverage:
+        """Return how intervals of one run do on other strains.
+
+        Args:
+            phenotype: which of them.
+            strains: strains with this phenotype, in numpy.
+            predicted_S: predictions in original units.
+            coverage: share of the strains whose measured value shall be in its interval.
+            constant: whether all intervals are equally wide.
+        """
+        features = self._features(features_of(strains, self.training, predicted_S), predicted_S, None)
+        one, measured = self.phenotypes[phenotype], strains.phenotypes[phenotype]
+        return one.covers(features, predicted_S, measured, coverage, constant=constant)
+
+    def columns(
+        self, strains: Strains, predicted: Mapping[str, Values], spread: Mapping[str, Values], coverage: float
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns that say how sure predictions are, [S] each.
+
+        They are ``low_<phenotype>`` and ``high_<phenotype>`` for numbers, ``probability_<phenotype>`` for classes.
+
+        Args:
+            strains: strains whose targets are the genes of the cell graph; in numpy.
+            predicted: phenotype → predictions.
+            spread: phenotype → standard deviation over seeds; nothing where one run predicts.
+            coverage: share of the strains whose measured value shall be between low and high.
+
+        Raises:
+            ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it.
+        """
+        check_coverage(coverage)
+        found: dict[str, NDArray[Any]] = {}
+        structure = features_of(strains, self.training, np.zeros(len(strains)))
+        for name, calibrated in self.phenotypes.items():
+            values = predicted[name].astype(float)
+            if calibrated.kind == CLASSIFICATION:
+                chance = calibrated.probability(values) if calibrated.probability else np.full(len(values), np.nan)
+                found[probability_column(name)] = chance.astype(np.float32)
+                continue
+            half = calibrated.half_width(self._features(structure, values, spread.get(name)), coverage)
+            low, high = interval_columns(name)
+            found[low], found[high] = (values - half).astype(np.float32), (values + half).astype(np.float32)
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write the calibration into a file, whole or not at all."""
+        about = {
+            "checkpoint": self.checkpoint,
+            "epoch": self.epoch,
+            "phenotypes": [
+                {
+                    "name": name,
+                    "kind": one.kind,
+                    "difficulty": asdict(one.difficulty),
+                    "probability": asdict(one.probability) if one.probability else {},
+                }
+                for name, one in self.phenotypes.items()
+            ],
+        }
+        arrays: dict[str, Any] = {"training": self.training, "structure": self.structure}
+        for t, one in enumerate(self.phenotypes.values()):
+            arrays |= {f"errors_{t}": one.errors, f"scores_{t}": one.scores}
+        with atomic_file(path) as partial, open(partial, "wb") as file:
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a calibration.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+        """
+        if not path.is_file():
+            raise CheckpointError(
+                f"the run '{path.parent}' has no intervals",
+                got=f"no {path.name}",
+                expected="a finished run with a validation part",
+                do="run its `dglcell train` command again, which evaluates a finished run anew; a run with "
+                "`split.kind: none` has no strains to calibrate intervals with",
+            )
+        try:
+            arrays = read_npz(path)
+            about = json.loads(str(arrays["about"]))
+            wrong = find_wrong(about, ABOUT)
+            if wrong is not None:
+                raise _damaged(path, wrong)
+            found = {}
+            for t, one in enumerate(about["phenotypes"]):
+                errors, scores = arrays[f"errors_{t}"], arrays[f"scores_{t}"]
+                probability = Probability(**_tuples(one["probability"])) if one["probability"] else None
+                difficulty = Difficulty(**_tuples(one["difficulty"]))
+                found[one["name"]] = Calibrated(one["kind"], difficulty, errors, scores, probability)
+            made = cls(found, arrays["training"], arrays["structure"], about["checkpoint"], about["epoch"])
+            made._check()
+        except (UnreadableError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, error if isinstance(error, UnreadableError) else "other fields") from error
+        return made
+
+    def _check(self) -> None:
+        """Refuse arrays of other shapes or kinds, which a file may have.
+
+        Raises:
+            ValueError: there is such an array.
+        """
+        vectors = [self.training, *(array for one in self.phenotypes.values() for array in (one.errors, one.scores))]
+        if any(array.ndim != 1 or array.dtype.kind not in "fi" or not np.isfinite(array).all() for array in vectors):
+            raise ValueError("arrays")
+        if self.structure.shape[1:] != (FEATURES,) or not np.isfinite(self.structure).all():
+            raise ValueError("structure")
+        for one in self.phenotypes.values():
+            one.difficulty(self.structure)
+            if one.probability:
+                one.probability(self.structure[:, 0])
+
+
+def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with tuples of numbers in place of lists."""
+    return {name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in content.items()}
+
+
+def _damaged(path: Path, reason: Wrong | Exception | str) -> DglcellError:
+    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)
+
+
+PHENOTYPE = {"name": TEXT, "kind": TEXT, "difficulty": MAPPING, "probability": MAPPING}
+ABOUT = {"checkpoint": TEXT, "epoch": COUNT, "phenotypes": list_of(record(PHENOTYPE))}
+"""These are the fields of the file beside its arrays."""
+
+
+def interval_columns(phenotype: str) -> tuple[str, str]:
+    """Return the names of the columns with the ends of the interval of a phenotype."""
+    return f"low_{phenotype}", f"high_{phenotype}"
+
+
+def probability_column(phenotype: str) -> str:
+    """Return the name of the column with calibrated probabilities of a phenotype that is a class."""
+    return f"probability_{phenotype}"

@@ -1,0 +1,166 @@
+"""Predictions with intervals: of one run, of several seeds, in rankings, and of exported models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dglcell import api
+from dglcell.cli import main
+from dglcell.errors import CheckpointError, ConfigError, DglcellError
+from dglcell.prediction.design import Design
+from dglcell.prediction.export import About, export
+from dglcell.prediction.intervals import Intervals
+from dglcell.report.run_files import read_predictions, read_run
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.evaluate import evaluate_run
+from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.conformal import conformal_quantile
+from tests.tiny import Tiny
+
+STRAINS = [["b0008", "b2464"], ["b0727"]]
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two seeds on one split."""
+    runs = tmp_path_factory.mktemp("seeds")
+    for seed in (0, 1):
+        tiny.train(runs, f"seed={seed}", "split.subset.size=2500", "trainer.epochs=1")
+    return runs / "tiny"
+
+
+def test_an_interval_is_the_prediction_with_a_quantile_of_validation_errors(tiny_run: RunDirectory) -> None:
+    found = api.load(tiny_run.path).predict(STRAINS, interval=0.8)
+    known = read_predictions(tiny_run, "validation")["fitness"]
+    assert len(known.measured) == 30  # so few that all intervals are equally wide
+    half = conformal_quantile(np.abs(known.measured - known.predicted), 0.8)
+    np.testing.assert_allclose(found.high_fitness - found.predicted_fitness, half, rtol=1e-4)
+    np.testing.assert_allclose(found.predicted_fitness - found.low_fitness, half, rtol=1e-4)
+
+
+def test_the_test_part_says_what_intervals_are_worth(
+    tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = read_predictions(tiny_run, "test")["fitness"]
+    (own,) = (row for row in read_run(tiny_run.path).rows if row.part == "test" and not row.is_null)
+    half = conformal_quantile(Calibration.load(tiny_run.calibration).phenotypes["fitness"].errors, 0.9)
+    assert own.metrics["width"] == own.metrics["constant_width"] == pytest.approx(2 * half)
+    assert own.metrics["covered"] == np.mean(np.abs(known.measured - known.predicted) <= half)
+    assert own.metrics == pytest.approx(evaluate_run(tiny_run.path)[1].metrics)
+    assert main(["evaluate", str(tiny_run.path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"Intervals that are to hold 90 % of fitness hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
+    assert "so 90 % was to be expected" in printed
+
+
+def test_a_table_and_a_design_have_the_ends_of_intervals(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    pd.DataFrame({"genes": [";".join(genes) for genes in STRAINS]}).to_csv(tmp_path / "in.csv", index=False)
+    arguments = ["--interval", "0.9", "-o"]
+    predict = ["predict", str(tiny_run.path)]
+    assert main([*predict, str(tmp_path / "in.csv"), *arguments, str(tmp_path / "out.csv")]) == 0
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table.columns.tolist() == ["genes", "predicted_fitness", "low_fitness", "high_fitness"]
+    (tmp_path / "genes.txt").write_text("\n".join(STRAINS[0]))
+    genes = ["--genes", str(tmp_path / "genes.txt")]
+    assert main([*predict, "--all-pairs", *genes, *arguments, str(tmp_path / "out.parquet")]) == 0
+    design = pd.read_parquet(tmp_path / "out.parquet")
+    np.testing.assert_allclose(design.high_fitness, table.high_fitness[:1], rtol=1e-5)
+    # A design that was begun with other intervals is not continued.
+    other = ["--interval", "0.8", "-o", str(tmp_path / "out.parquet")]
+    assert main([*predict, "--all-pairs", *genes, *other]) == 2
+
+
+def test_a_column_of_that_name_is_refused(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("genes,low_fitness\nb0008,1\n")
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "--interval", "0.9"]) == 2
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+
+
+def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
+    predictor = api.load(seeds)
+    tables = [read_predictions(RunDirectory(path), "validation")["fitness"] for path in predictor.directories]
+    mean = np.mean([table.predicted for table in tables], axis=0)
+    found = Intervals.of(predictor.members, predictor.directories, 0.9).calibration.phenotypes["fitness"]
+    errors = np.abs(tables[0].measured - mean)
+    assert len(found.errors) == len(errors) - min(1000, len(errors) // 2)
+    assert np.abs(found.errors[:, None] - errors).min(1).max() < 1e-6
+    frame = predictor.predict(STRAINS, interval=0.9)
+    assert (frame.low_fitness < frame.predicted_fitness).all()
+    assert {"sd_fitness", "high_fitness"} <= set(frame.columns)
+
+
+def test_rankings_use_intervals_in_place_of_the_spread(tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:
+    design = ["--all-singles", "--top", "5", "--rank", "uncertain", "-o"]
+    assert main(["predict", str(tiny_run.path), *design, str(tmp_path / "a.csv")]) == 2
+    one = str(seeds / "seed-0")
+    assert main(["predict", one, *design, str(tmp_path / "a.csv"), "--interval", "0.9"]) == 0
+    assert main(["predict", one, "--all-singles", "--interval", "0.9", "-o", str(tmp_path / "all.csv")]) == 0
+    first, everything = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "all.csv")
+    width = np.sort(everything.high_fitness - everything.low_fitness)[::-1]
+    np.testing.assert_allclose(first.high_fitness - first.low_fitness, width[:5], rtol=1e-5)
+
+
+def test_an_exported_model_has_intervals_also_without_its_strains(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    about = About("E. coli", "CC0", ["It is a test."], "A test")
+    made = export(tiny_run.path, tmp_path / "tiny-model", about, strains=False)
+    assert "calibration.npz" in json.loads((made / "card.json").read_text())["files"]
+    expected, found = (api.load(path).predict(STRAINS, interval=0.9) for path in (tiny_run.path, made))
+    np.testing.assert_allclose(found.high_fitness, expected.high_fitness, rtol=1e-5)
+
+
+def test_new_genes_beyond_those_of_the_validation_part_are_told(
+    tiny_run: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    predictor = api.load(tiny_run.path)
+    intervals = Intervals.of(predictor.members, predictor.directories, 0.9)
+    training = np.ones_like(intervals.calibration.training)
+    training[:2] = 0
+    calibration = dataclasses.replace(
+        intervals.calibration, training=training, structure=np.zeros_like(intervals.calibration.structure)
+    )
+    stricter = dataclasses.replace(intervals, calibration=calibration)
+    stricter.warn_of_new_genes(Design.of([2, 3, 4], 2))
+    assert not caplog.messages
+    stricter.warn_of_new_genes(Design.of([0, 2, 3], 2))
+    stricter.warn_of_new_genes(predictor._read([[predictor.cell.genes.names[i]] for i in (0, 1, 2)], {})[2])
+    assert [text.partition(":")[0] for text in caplog.messages] == ["strains with 1 gene of the design", "2 strains"]
+
+
+def refused(run: Path, message: str, coverage: float = 0.9, **how: str) -> None:
+    """Check that intervals are refused with a message."""
+    with pytest.raises(DglcellError, match=message):
+        api.load(run, **how).predict(STRAINS, interval=coverage)
+
+
+def test_what_has_no_intervals_is_refused(tiny: Tiny, tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:
+    refused(tiny_run.path, r"got:      90\n  expected: a share of the strains between 0 and 1", 90)
+    refused(tiny_run.path, r"got:      30 strains to calibrate them with\n  expected: 99 or more", 0.99)
+    refused(tiny_run.path, "calibrated for the run's own model", predict_with="kernel ridge")
+    run = RunDirectory(Path(shutil.copytree(seeds / "seed-0", tmp_path / "copied")))
+    kept = Calibration.load(run.calibration)
+    dataclasses.replace(kept, epoch=7).save(run.calibration)
+    refused(run.path, "are of another checkpoint")
+    dataclasses.replace(kept, training=kept.training[1:]).save(run.calibration)
+    refused(run.path, "is of another run")
+    run.calibration.unlink()
+    refused(run.path, "has no intervals")
+    with pytest.raises(ConfigError, match="no validation part in common"):
+        api.load([tiny_run.path, seeds / "seed-0"]).predict(STRAINS, interval=0.9)
+    everything = tiny.train(tmp_path, "split={kind: none}", "trainer={epochs: 1, checkpoint: last}").directory
+    assert not everything.calibration.exists()
+    refused(everything.path, "with `split.kind: none`|`split.kind: none` has no strains")
+
+
+def test_predictions_of_other_strains_are_refused(seeds: Path, tmp_path: Path) -> None:
+    shutil.copytree(seeds, tmp_path / "tiny")
+    path = RunDirectory(tmp_path / "tiny/seed-1").predictions("validation")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(CheckpointError, match="are of other strains"):
+        api.load(tmp_path / "tiny").predict(STRAINS, interval=0.9)

@@ -1,0 +1,176 @@
+"""Calibrations choose how wide intervals are, keep their promise, and are written and read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dglcell.data.columns import columns_of
+from dglcell.data.strains import Strains
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.uncertainty.calibration import Calibrated, Calibration
+from dglcell.uncertainty.difficulty import (
+    CONSTANT,
+    FEWEST,
+    LEARNED,
+    SPREAD,
+    choose_difficulty,
+    features_of,
+    learn_difficulty,
+)
+
+GENES = ("a", "b", "c", "d")
+TRAINING = np.array([9, 0, 3, 1])
+"""Training strains that change each gene: none changes b."""
+
+
+def strains(lists: list[list[int]], strengths: list[float] | None = None, **phenotypes: np.ndarray) -> Strains:
+    """A record over ``GENES``."""
+    made = Strains.from_indices(GENES, lists)
+    left = None if strengths is None else np.array(strengths, np.float32)
+    return replace(made, columns=columns_of(phenotype=phenotypes), strengths=left)
+
+
+def test_features_say_how_well_the_genes_of_a_strain_are_known() -> None:
+    found = features_of(strains([[0, 2], [1], [], [3, 1]]), TRAINING, np.array([0.5, 1.0, 2.0, 3.0]), np.full(4, 0.1))
+    expected = [
+        [0.5, 2, 0, np.log(4), 2, np.log(0.1)],
+        [1.0, 1, 1, 0, 1, np.log(0.1)],
+        [2.0, 0, 0, np.log(10), 0, np.log(0.1)],
+        [3.0, 2, 1, 0, 2, np.log(0.1)],
+    ]
+    np.testing.assert_allclose(found, expected)
+    weakened = features_of(strains([[0, 2], [1]], [0.25, 0.5, 1.0]), TRAINING, np.zeros(2))
+    np.testing.assert_allclose(weakened[:, 4], [1.25, 0.0])
+    np.testing.assert_allclose(weakened[:, 5], 0.0)
+
+
+def features(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Features of strains: predictions between 0 and 1, one or two genes, some of them new, spreads."""
+    spread = rng.lognormal(-2, 1, n)
+    new = rng.integers(0, 2, n)
+    return np.stack([rng.uniform(0, 1, n), 1 + rng.integers(0, 2, n), new, 1 - new, np.ones(n), np.log(spread)], 1)
+
+
+def test_a_learned_difficulty_is_proportional_to_the_true_one() -> None:
+    rng = np.random.default_rng(0)
+    known = features(rng, 5_000)
+    truth = np.where(known[:, 2] > 0, 3.0, 1.0) * np.exp(2 * known[:, 0])
+    ratio = learn_difficulty(known, truth * np.abs(rng.normal(size=5_000)))(known) / truth
+    assert np.std(np.log(ratio)) < 0.1
+
+
+@pytest.mark.parametrize("kind", [CONSTANT, LEARNED, SPREAD])
+def test_the_difficulty_is_chosen_by_the_width_on_halves(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    known = features(rng, 2_000)
+    truth = {CONSTANT: 1.0, LEARNED: np.where(known[:, 0] > 0.5, 9.0, 1.0), SPREAD: np.exp(known[:, -1])}[kind]
+    errors = truth * np.abs(rng.normal(size=2_000))
+    found = choose_difficulty(known, errors, with_spread=kind == SPREAD)
+    # A learned difficulty may follow the spread, too, and may be a little narrower by chance where nothing matters.
+    widths = {name: np.ptp(np.log(found(known))) for name in [found.kind]}
+    assert found.kind in ({SPREAD, LEARNED} if kind == SPREAD else {kind, LEARNED})
+    assert kind != CONSTANT or widths[found.kind] < 0.5
+
+
+def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones() -> None:
+    rng = np.random.default_rng(2)
+    inside, ratios = [], []
+    for _ in range(30):
+        known = features(rng, 1_500)
+        predicted = known[:, 0]
+        truth = predicted + np.where(known[:, 2] > 0, 0.3, 0.03) * rng.normal(size=1_500)
+        parts = slice(0, 500), slice(500, 1_500)
+        fitted = Calibrated.of(REGRESSION, *(x[parts[0]] for x in (known, predicted, truth)), with_spread=False)
+        found = fitted.measure(*(x[parts[1]] for x in (known, predicted, truth)))
+        inside.append([found["covered"], found["constant_covered"]])
+        ratios.append(found["width"] / found["constant_width"])
+    np.testing.assert_allclose(np.mean(inside, 0), 0.9, atol=0.01)
+    assert np.mean(ratios) < 0.8
+
+
+@pytest.mark.parametrize(("strains_there", "is_learned"), [(FEWEST - 1, False), (FEWEST, True)])
+def test_few_strains_calibrate_intervals_of_one_width(strains_there: int, is_learned: bool) -> None:
+    rng = np.random.default_rng(3)
+    known = features(rng, strains_there + 5)
+    error = np.where(known[:, 2] > 0, 1.0, 0.01) * rng.normal(size=len(known))
+    error[:5] = np.nan
+    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0] + error, with_spread=False)
+    assert found.difficulty.kind == (LEARNED if is_learned else CONSTANT)
+    assert len(found.scores) == (strains_there / 2 if is_learned else strains_there)
+
+
+def test_exact_predictions_have_intervals_without_width() -> None:
+    known = features(np.random.default_rng(4), 400)
+    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0], with_spread=False)
+    assert found.difficulty.kind == CONSTANT
+    assert found.measure(known, known[:, 0], known[:, 0]) == {
+        "covered": 1.0,
+        "width": 0.0,
+        "constant_covered": 1.0,
+        "constant_width": 0.0,
+    }
+
+
+@pytest.fixture
+def calibration() -> Calibration:
+    """The calibration of a number and a class on 400 strains."""
+    rng = np.random.default_rng(5)
+    lists = [rng.choice(4, size=1 + i % 2, replace=False).tolist() for i in range(400)]
+    growth, sick = rng.uniform(0, 1, 400), rng.integers(0, 2, 400).astype(float)
+    known = strains(lists, growth=growth.astype(np.float32), sick=sick.astype(np.float32))
+    predicted = np.stack([growth + 0.1 * rng.normal(size=400), 0.8 * sick + 0.3 * rng.uniform(size=400)], 1)
+    return Calibration.of_run(known, TRAINING, predicted, (REGRESSION, CLASSIFICATION), "last.ckpt", 2)
+
+
+def test_columns_have_ends_for_numbers_and_probabilities_for_classes(calibration: Calibration) -> None:
+    asked = strains([[0], [1, 2], []])
+    predicted = {"growth": np.array([0.5, 0.7, np.nan]), "sick": np.array([0.0, 1.1, np.nan])}
+    found = calibration.columns(asked, predicted, {}, 0.9)
+    assert list(found) == ["low_growth", "high_growth", "probability_sick"]
+    np.testing.assert_allclose((found["low_growth"] + found["high_growth"]) / 2, predicted["growth"], rtol=1e-6)
+    wider = calibration.columns(asked, predicted, {}, 0.95)
+    assert (wider["high_growth"][:2] > found["high_growth"][:2]).all()
+    assert found["probability_sick"][0] < 0.1 < 0.9 < found["probability_sick"][1]
+    assert np.isnan(found["probability_sick"][2])
+    for coverage, message in ((1.5, "such as 0.9"), (0.999, "too few validation strains")):
+        with pytest.raises(ConfigError, match=message):
+            calibration.columns(asked, predicted, {}, coverage)
+
+
+def test_it_is_read_back_as_it_was_written(calibration: Calibration, tmp_path: Path) -> None:
+    calibration.save(tmp_path / "calibration.npz")
+    found = Calibration.load(tmp_path / "calibration.npz")
+    assert (found.checkpoint, found.epoch, found.most_new) == ("last.ckpt", 2, 1)
+    asked, predicted = strains([[0], [1, 2]]), {"growth": np.array([0.5, 0.7]), "sick": np.array([0.1, 0.9])}
+    expected = calibration.columns(asked, predicted, {}, 0.9)
+    for name, values in found.columns(asked, predicted, {}, 0.9).items():
+        np.testing.assert_array_equal(values, expected[name])
+
+
+def test_a_run_without_it_and_a_damaged_file_are_refused(calibration: Calibration, tmp_path: Path) -> None:
+    path = tmp_path / "calibration.npz"
+    with pytest.raises(CheckpointError, match=r"has no intervals\n  got:      no calibration.npz") as error:
+        Calibration.load(path)
+    assert "`split.kind: none`" in str(error.value)
+    calibration.save(path)
+    whole = path.read_bytes()
+    arrays = dict(np.load(path))
+    wrong = [
+        {**arrays, "scores_0": arrays["scores_0"][:, None]},
+        {**arrays, "structure": arrays["structure"][:, :2]},
+        {**arrays, "training": arrays["training"] * np.nan},
+        {**arrays, "about": np.array("{}")},
+        {name: array for name, array in arrays.items() if name != "errors_0"},
+    ]
+    for content in wrong:
+        np.savez(path, **content)
+        with pytest.raises(CheckpointError, match=r"calibration\.npz' is damaged"):
+            Calibration.load(path)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="no whole arrays"):
+        Calibration.load(path)

@@ -1,0 +1,75 @@
+"""Calibrated probabilities of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dglcell.uncertainty.probabilities import (
+    ISOTONIC,
+    PLATT,
+    Probability,
+    by_logistic,
+    by_steps,
+    fit_probability,
+    log_odds,
+)
+
+
+def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:
+    """Labels 1 with the given probabilities."""
+    return (rng.random(len(chance_S)) < chance_S).astype(float)
+
+
+def test_log_odds_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-1, 1.5, 20_000)
+    y = (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(float)
+    intercept, slope = log_odds(0.1 * truth + 0.3, y, y)
+    np.testing.assert_allclose(intercept + slope * (0.1 * truth + 0.3), truth, atol=0.3)
+
+
+def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
+    y = np.array([0.0, 0.0, 0.0, 1.0])
+    intercept, slope = log_odds(np.zeros(2), np.full(2, np.nan), y)
+    assert intercept + slope * 0.25 == pytest.approx(np.log(1 / 3))
+    assert slope == pytest.approx(1 / y.std())
+    assert log_odds(np.array([0.0, 1.0] * 50), np.array([1.0, 0.0] * 50), y)[1] > 0
+
+
+@pytest.mark.parametrize("way", [by_logistic, by_steps])
+def test_overconfident_scores_become_probabilities_in_the_same_order(
+    way: Callable[[np.ndarray, np.ndarray], Probability],
+) -> None:
+    rng = np.random.default_rng(1)
+    log_odds_S = rng.normal(0, 1, 5_000)
+    truth = 1 / (1 + np.exp(-log_odds_S))
+    score = 1 / (1 + np.exp(-4 * log_odds_S))
+    found = way(score, classes(rng, truth))(score)
+    assert np.abs(found - truth).mean() < 0.06 < np.abs(score - truth).mean()
+    assert (np.diff(found[np.argsort(score)]) >= 0).all()
+    assert 0 <= found.min() <= found.max() <= 1
+    assert np.isnan(way(score, classes(rng, truth))(np.array([np.nan]))).all()
+
+
+def test_the_better_of_two_on_halves_is_taken() -> None:
+    rng = np.random.default_rng(2)
+    score = rng.uniform(0, 1, 4_000)
+    step = np.where(score < 0.3, 0.02, np.where(score < 0.6, 0.5, 0.55))
+    logistic = 1 / (1 + np.exp(-(score - 0.5) * 3))
+    stepped, curved = (fit_probability(score, classes(rng, chance)) for chance in (step, logistic))
+    assert getattr(stepped, "kind", None) == ISOTONIC
+    assert getattr(curved, "kind", None) == PLATT
+
+
+def test_steps_are_those_of_a_direct_solution() -> None:
+    score, y = np.array([3.0, 1.0, 2.0, 2.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0, 1.0])
+    # Blocks by hand: 1 → 1, 2 → ½ (two strains), 3 → 0 decrease, so that the four have their mean ½; 4 → 1.
+    np.testing.assert_allclose(by_steps(score, y)(np.array([0, 1, 2, 3, 4, 9])), [0.5, 0.5, 0.5, 0.5, 1, 1])
+
+
+@pytest.mark.parametrize("labels", [[0.0] * 10, [1.0] * 10, [1.0] + [0.0] * 9, []])
+def test_without_both_classes_there_is_no_probability(labels: list[float]) -> None:
+    assert fit_probability(np.linspace(0, 1, len(labels)), np.array(labels)) is None
