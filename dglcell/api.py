@@ -16,6 +16,7 @@ import numpy as np
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device
@@ -25,6 +26,7 @@ from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.known_strains import identities, renamed, strains_of_runs
+from dglcell.prediction.nodes import predict_nodes
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
@@ -187,6 +189,65 @@ class Predictor:
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
+
+    def explain(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        nodes: int | None = NODES,
+        batch_size: int | None = None,
+    ) -> Explanations:
+        """Explain why the model predicts that strains differ from the wild type.
+
+        >>> found = dglcell.load("runs/quickstart/seed-0").explain([["b0008", "b2464"], ["b0727"]])
+        >>> found.strains.columns.tolist()
+        ['strain', 'genes', 'phenotype', 'predicted', 'wild_type', 'change', 'rest']
+        >>> shares = found.parts.groupby("strain").share.sum()
+        >>> bool((shares + found.strains.rest - found.strains.change).abs().max() < 1e-9)
+        True
+
+        Args:
+            strains, conditions: as for `predict`.
+            nodes: how many nodes of each layer the tables have for a strain; all where None.
+            batch_size: strains per pass; as many as fit into memory where None.
+
+        Returns:
+            Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
+
+        Raises:
+            GenotypeError: as for `predict`.
+            ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
+        """
+        _, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
+
+    def predict_nodes(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Predict values of nodes in strains, such as fluxes of reactions, with a model that was trained on them.
+
+        Args:
+            strains, conditions, batch_size: as for `predict`.
+
+        Returns:
+            A row for each strain in order, and a column for each node, e.g. ``flux:PFK``, in original units; for
+            several seeds it is their mean. The index is that of `predict`.
+
+        Raises:
+            CheckpointError: the model predicts no values of nodes.
+            GenotypeError: strains cannot be predicted.
+        """
+        import pandas as pd
+
+        frame, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return pd.DataFrame(predict_nodes(self.members, table, batch_size=batch_size), index=frame.index)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:

@@ -25,7 +25,7 @@ from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch
 
-EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn", "tune": "optuna"}
+EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "tune": "optuna"}
 """This maps each extra to the package in it."""
 
 OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import job, next, predict, verbs
+from dglcell.cli import explain, inputs, job, next, predict, verbs
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
 
@@ -30,6 +30,7 @@ first steps:
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
   dglcell baselines conf/quickstart.yaml   fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+  dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
 
@@ -78,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "next", "profile")
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next", "profile")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -99,6 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)
+    _add_explain(group)
     _add_next(group)
     _add_models(group)
     _add_report(group)
@@ -185,7 +187,7 @@ def _add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_init(group: Group) -> None:
-    parser = _verb(group, "init", verbs.init, "write the file of your own experiment", verbs.INIT_EPILOG)
+    parser = _verb(group, "init", inputs.init, "write the file of your own experiment", inputs.INIT_EPILOG)
     parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
     strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
@@ -199,6 +201,12 @@ def _add_init(group: Group) -> None:
     )
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    parser.add_argument(
+        "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument(
+        "--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)"
+    )
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
     parser.add_argument(
         "--na-values",
@@ -210,6 +218,9 @@ def _add_init(group: Group) -> None:
     )
     parser.add_argument(
         "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
+    )
+    parser.add_argument(
+        "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
     )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
     parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
@@ -256,6 +267,12 @@ def _add_predict(group: Group) -> None:
     predict.add_options(parser)
 
 
+def _add_explain(group: Group) -> None:
+    parser = _verb(group, "explain", explain.explain, explain.HELP, explain.EPILOG)
+    _add_run(parser)
+    explain.add_options(parser)
+
+
 def _add_next(group: Group) -> None:
     parser = _verb(group, "next", next.choose, next.HELP, next.EPILOG)
     _add_run(parser)
@@ -296,18 +313,18 @@ def _add_runs(group: Group) -> None:
 
 def _add_data(group: Group) -> None:
     data = _group(group, "data", "build and inspect stores of strains")
-    build = _verb(data, "build", verbs.data_build, "build the store of an experiment")
+    build = _verb(data, "build", inputs.data_build, "build the store of an experiment")
     _add_configuration(build)
     build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
     for name, run, text in (
-        ("stats", verbs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
-        ("verify", verbs.data_verify, "check every column of a store against its hash"),
+        ("stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
+        ("verify", inputs.data_verify, "check every column of a store against its hash"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
     fetch = _verb(
         data,
         "fetch",
-        verbs.data_fetch,
+        inputs.data_fetch,
         "download published files into the raw folder, and check them",
         "--all downloads everything that an experiment reads: screens, networks, gene sets, models. Some tables are\n"
         "converted from the published files. A file that exists is only checked. A file is kept only if it is\n"
@@ -324,20 +341,20 @@ def _add_data(group: Group) -> None:
     )
     fetch.set_defaults(overrides=[])
     add_raw(fetch)
-    listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
+    listing = _verb(data, "list", inputs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="folder of stores (default: data)")
     add_raw(listing)
 
 
 def _add_graph(group: Group) -> None:
     graph = _group(group, "graph", "inspect cell graphs, networks and models")
-    listing = _verb(graph, "list", verbs.graph_list, "list networks, gene sets and models of the catalogue")
+    listing = _verb(graph, "list", inputs.graph_list, "list networks, gene sets and models of the catalogue")
     add_raw(listing)
-    fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
+    fetch = _verb(graph, "fetch", inputs.graph_fetch, inputs.GRAPH_FETCH_HELP, inputs.GRAPH_FETCH_EPILOG)
     _add_configuration(fetch)
     fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
     add_insecure(fetch)
-    parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
+    parser = _verb(graph, "describe", inputs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="keys of an experiment, e.g. cell.metabolism=false"
@@ -348,9 +365,9 @@ def _add_graph(group: Group) -> None:
 
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
-    _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with all defaults"))
-    _verb(config, "list", verbs.config_list, "list the experiments that have names")
-    _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
+    _add_configuration(_verb(config, "show", inputs.config_show, "print an experiment with all defaults"))
+    _verb(config, "list", inputs.config_list, "list the experiments that have names")
+    _add_configuration(_verb(config, "validate", inputs.config_validate, "check an experiment without running it"))
 
 
 def _add_job(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""Implement every verb: call the package and print what it returns.
+"""Implement the verbs that train models and use them: call the package and print what it returns.
 
 Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
 """
@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shlex
 import sys
-import textwrap
 import webbrowser
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,41 +20,6 @@ from dglcell.training.signals import StopSignals, is_rank_zero
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
     from dglcell.metrics import ResultRow
-
-# ``dglcell graph list`` and ``dglcell graph fetch`` list the catalogue of networks and fetch its files.
-
-
-FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
-FETCH_EPILOG = """\
-Files of the catalogue are saved in the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw). Files that
-exist are checked and kept. `dglcell data fetch --all` also downloads the strains. If no hash of a file is published,
-the first download is trusted, and later downloads must be the same. With --addresses nothing is downloaded: use the
-printed addresses on a machine with internet access."""
-
-
-def graph_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph list``."""
-    from dglcell.config.published import format_catalogue
-
-    print(format_catalogue(options.raw), end="")
-
-
-def graph_fetch(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph fetch``."""
-    from dglcell.config.published import cell_files, format_addresses
-    from dglcell.files.atomic import raw_folder
-    from dglcell.published.file import format_found
-
-    config = load(options)
-    files = cell_files(config.cell)
-    if not files:
-        print(f"{options.config}: the cell graph needs no file of the catalogue")
-    elif options.addresses:
-        print(format_addresses(files))
-    else:
-        for file in files:
-            found = file.fetch(raw_folder(config.paths.raw), insecure=options.insecure)
-            print(format_found(found), flush=True)
 
 
 # ``dglcell profile`` and ``dglcell compare`` measure where the time of training steps goes.
@@ -170,41 +132,6 @@ def sync(options: argparse.Namespace) -> None:
     print(f"{count(len(plan.files), 'file')} {verb}, {plan.uploaded} before")
 
 
-# ``dglcell init`` writes a first experiment for the user's own table.
-
-
-INIT_EPILOG = """\
-  dglcell init mine --table strains.csv --cell textbook
-  dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the command asks for them. It chooses model, link, split, batch, epochs and warm-up, and
-writes the reason for each above it. It reads the strains and compares them with the cell graph.
-Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
-listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
-the cell graph needs are offered for download; --fetch downloads them without asking."""
-
-
-def init(options: argparse.Namespace) -> None:
-    """Run ``dglcell init``."""
-    from dglcell.new_experiment.cell import Downloads
-    from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
-
-    file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
-    if options.table is None and options.screen is None:
-        if not sys.stdin.isatty():
-            raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = replace(ask(file, input), raw=options.raw)
-    else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
-        wanted = Wanted(file, *(getattr(options, name) for name in names))
-    same = {name: getattr(options, name) for name in ("force", "model", "keep_blank")}
-    wanted = replace(wanted, clean=options.write_clean, **same)
-    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
-    said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
-    if not options.quiet:
-        print(f"{said}\n")
-    print(f"{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
-
-
 def check_wandb(mode: str) -> None:
     """Refuse to record in W&B without its package, before anything is prepared that takes long.
 
@@ -222,15 +149,6 @@ def check_wandb(mode: str) -> None:
             "`tracking.wandb` needs the package wandb",
             do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
         )
-
-
-def _agree(question: str) -> bool:
-    print(question.partition(" Download?")[0], file=sys.stderr)
-    return True
-
-
-def _ask_to_download(question: str) -> bool:
-    return input(question).strip().lower() in ("", "y", "yes")
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -533,113 +451,6 @@ def runs(options: argparse.Namespace) -> None:
     from dglcell.report.runs import find_runs, format_runs
 
     print(format_runs(find_runs(options.folder)))
-
-
-def data_build(options: argparse.Namespace) -> None:
-    """Run ``dglcell data build``."""
-    config = load(options)
-    from dglcell.data.report import describe_store
-    from dglcell.training.prepare import build
-
-    print(describe_store(build(config, options.command, overwrite=options.overwrite)))
-
-
-def data_stats(options: argparse.Namespace) -> None:
-    """Run ``dglcell data stats``."""
-    from dglcell.data.report import format_stats
-    from dglcell.data.store import Store
-
-    print(format_stats(Store(options.store)))
-
-
-def data_verify(options: argparse.Namespace) -> None:
-    """Run ``dglcell data verify``."""
-    from dglcell.data.store import verify_store
-
-    store, hashed = verify_store(options.store)
-    print(f"{options.store}: {count(len(store), 'strain')}, all columns and hashes are right ({store.sha256[:12]})")
-    if not hashed:
-        print("No hash of the whole file was recorded when it was built: bytes that hold no strain were not checked.")
-
-
-def data_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell data list``."""
-    from dglcell.data.report import format_listings, format_sources
-    from dglcell.data.sources import list_sources
-    from dglcell.data.store import list_stores
-
-    print(format_sources(list_sources(options.raw)))
-    if options.folder.is_dir():
-        print(f"\nstores in {options.folder}\n{format_listings(list_stores(options.folder))}")
-
-
-def data_fetch(options: argparse.Namespace) -> None:
-    """Run ``dglcell data fetch``."""
-    from dglcell.config.published import fetch_all, format_addresses, named, needs
-    from dglcell.files.atomic import raw_folder
-
-    if bool(options.sources) == bool(options.config):
-        raise ConfigError(
-            "what shall be fetched?",
-            got="names and an experiment" if options.config else "nothing",
-            expected="names, or --all EXPERIMENT.yaml",
-        )
-    raw, wanted = options.raw, [need for name in options.sources for need in named(name)]
-    if options.config:
-        config = load(options)
-        raw, wanted = config.paths.raw, needs(config)
-        if not wanted:
-            print(f"{options.config}: it needs no file that is published")
-    if options.addresses:
-        print(format_addresses(wanted))
-        return
-    for text in fetch_all(wanted, raw_folder(raw), insecure=options.insecure):
-        print(text, flush=True)
-
-
-def graph_describe(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph describe``."""
-    from dglcell.graph.cell import build_cell
-    from dglcell.graph.describe import describe
-    from dglcell.runs.directory import RunDirectory
-    from dglcell.trained_models import cell_of_run, find_model
-
-    run = options.config if options.config.exists() else find_model(str(options.config))
-    if run is not None and run.is_dir():
-        if options.overrides:
-            raise ConfigError(
-                f"run '{options.config}' has the cell graph it was trained on",
-                got=" ".join(options.overrides),
-                do="leave the overrides out, or describe an experiment's file",
-            )
-        cell = cell_of_run(RunDirectory(run))
-    else:
-        config = load(options)
-        cell = build_cell(config.cell, config.paths.raw)
-    print(describe(cell, names=options.names))
-
-
-def config_show(options: argparse.Namespace) -> None:
-    """Run ``dglcell config show``."""
-    from dglcell.config.read import to_yaml
-
-    print(to_yaml(load(options)), end="")
-
-
-def config_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell config list``."""
-    from dglcell.config.read import named_experiments
-
-    for name, description in named_experiments().items():
-        print(name)
-        if description:
-            print(textwrap.fill(description, 80, initial_indent="    ", subsequent_indent="    "))
-
-
-def config_validate(options: argparse.Namespace) -> None:
-    """Run ``dglcell config validate``."""
-    config = load(options)
-    print(f"{options.config}: valid; the run directory will be {config.run_directory}")
 
 
 def doctor(options: argparse.Namespace) -> None:

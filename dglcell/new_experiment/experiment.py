@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,22 @@ import numpy as np
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, load_config
+from dglcell.data.columns import CONDITION
 from dglcell.data.sources import load_source
+from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.new_experiment.cell import Downloads, cell_keys, find_cell
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.settings import Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
-from dglcell.new_experiment.table import SHOWN, WantedTable, read_own_table
+from dglcell.new_experiment.table import SHOWN, OwnTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
+
+FEW_VALUES = 5
+"""Messages list so many values of a condition."""
 
 HEAD = """\
 # {about}
@@ -47,6 +53,9 @@ class Wanted:
         force: whether an existing file is replaced.
         model: a key of `BASES`; chosen where None.
         keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
+        strengths: columns of what is left of each gene; found by their names where None.
+        conditions: columns of conditions; found by their names where None.
+        average: whether rows of the same strain are averaged, however much their values differ.
     """
 
     file: Path
@@ -63,6 +72,9 @@ class Wanted:
     force: bool = False
     model: str | None = None
     keep_blank: bool = False
+    strengths: Sequence[str] | None = None
+    conditions: Sequence[str] | None = None
+    average: bool = False
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
@@ -84,7 +96,8 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
         raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or replace it with `--force`")
     downloads = downloads or Downloads(wanted.raw)
     cell = find_cell(wanted.cell, wanted.screen, downloads)
-    content, notes, cell = _content(wanted, cell, downloads)
+    content, own = _content(wanted, cell, downloads)
+    cell, notes, learned = (own.cell, own.notes, own.strength_from) if own else (cell, [], [])
     about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
     raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
@@ -101,7 +114,7 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
         config = write()
         table = load_source(config.data.source, config.paths.raw)
-        settings = choose_settings(Facts.of(table, cell), wanted.split, wanted.model)
+        settings = choose_settings(Facts.of(table, cell, learned), wanted.split, wanted.model)
         return "\n".join([_check(write(settings), table, cell), str(settings), *notes])
 
 
@@ -127,22 +140,20 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 
 
-def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], list[str], CellGraph]:
-    """Return the keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
+def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], OwnTable | None]:
+    """Return the keys of the file, and the table, if the strains come from one."""
     keys = cell_keys(wanted.cell)
     content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
         key: value for key, value in keys.items() if key != "extends"
     }
     data: dict[str, object] = {"source": {"name": wanted.screen}}
-    notes: list[str] = []
+    table = None
     if wanted.table is not None:
-        columns = wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values
-        asked = WantedTable(wanted.table, *columns, wanted.clean, wanted.keep_blank)
-        table = read_own_table(asked, cell, wanted.cell, downloads)
-        cell, notes = table.cell, table.notes
+        alike = {key.name: getattr(wanted, key.name) for key in fields(WantedTable) if key.name != "path"}
+        table = read_own_table(WantedTable(wanted.table, **alike), cell, wanted.cell, downloads)
         data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
     content["data"] = data
-    return {"extends": keys["extends"], **content}, notes, cell
+    return {"extends": keys["extends"], **content}, table
 
 
 def _check(config: Config, table: Strains, cell: CellGraph) -> str:
@@ -151,12 +162,34 @@ def _check(config: Config, table: Strains, cell: CellGraph) -> str:
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
     sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
-    lines.append(f"deletions   {', '.join(sizes)}")
-    share = 1 - len(unknown) / len(table.names)
-    lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
+    weakened = table.strengths is not None or bool(config.model.strength_from)
+    changed = "changed" if weakened else "deleted"
+    lines.append(f"{'changes' if weakened else 'deletions':11} {', '.join(sizes)}")
+    if table.strengths is not None:
+        left = table.strengths[table.strengths > 0]
+        lines.append(
+            f"strengths   {left.min():g} to {left.max():g}; {count(len(table.strengths) - len(left), 'deletion')}"
+        )
+    lines += [f"{text:11} {more}" for text, more in _about_conditions(table)]
+    if table.names:
+        share = 1 - len(unknown) / len(table.names)
+        lines.append(f"genes       {len(table.names):,} are {changed}, {share:.1%} of them are in the cell graph")
     if unknown:
         lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
     return "\n".join(lines)
+
+
+def _about_conditions(table: Strains) -> Iterator[tuple[str, str]]:
+    """Yield what begins a line, and the rest of it, for each condition; mismatches of guides have one line."""
+    categories = {name: values for name, values in table.conditions.items() if not name.startswith(MISMATCH)}
+    first = "conditions"
+    for name, values in categories.items():
+        numbers = table.of_kind(CONDITION)[name]
+        some = listing(values) if len(values) <= FEW_VALUES else f"{len(values):,} values"
+        yield first, f"{name}: {some if values else f'{numbers.min():g} to {numbers.max():g}'}"
+        first = ""
+    if len(categories) < len(table.conditions):
+        yield first, f"{MISMATCH}_…: where guides do not match, {len(table.conditions) - len(categories)} positions"
 
 
 def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
@@ -167,5 +200,6 @@ def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], poli
         f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
+        "`cell.more_genes: FILE:COLUMN` adds these genes, without edges.",
         done if policy == "drop" else todo,
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from dglcell.baselines.composition import not_fitness_like
 from dglcell.cluster.scripts import SHORTEST, SMALLEST, job_time
 from dglcell.config.read import BASES, as_plain_text
+from dglcell.data.columns import CONDITION, MEDIUM
 from dglcell.data.config import NONE
+from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph
@@ -57,6 +59,11 @@ class Facts:
         fitness: whether all labels look like a growth relative to the wild type.
         genes: number of genes of the cell graph.
         metabolic: whether most of the deleted genes have reactions in the cell graph.
+        known: whether other strains change the same genes, for most strains.
+        weakened: whether strains weaken genes, to strengths that the table has or that are learned.
+        conditions: conditions of the strains → their categories.
+        rare: those of them that differ between most strains, so that they say nothing of a new one.
+        strength_from: those of them that strengths are learned from.
     """
 
     strains: int
@@ -66,10 +73,20 @@ class Facts:
     fitness: bool
     genes: int
     metabolic: bool = False
+    known: bool = True
+    weakened: bool = False
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rare: tuple[str, ...] = ()
+    strength_from: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, table: Strains, cell: CellGraph) -> Facts:
+    def of(cls, table: Strains, cell: CellGraph, strength_from: Sequence[str] = ()) -> Facts:
         """Collect the facts about a table of strains on a cell graph.
+
+        Args:
+            table: the strains.
+            cell: the cell graph.
+            strength_from: conditions that what is left of genes is learned from, if they are not rare.
 
         Raises:
             DataError: no strain can train.
@@ -87,11 +104,32 @@ class Facts:
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
-        deleted = np.unique(table.targets[np.repeat(kept, table.num_deletions)])
-        known = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
-        metabolic = 2 * len(with_reactions.intersection(known)) > len(known)
-        fewest, most = int(deletions.min()), int(deletions.max())
-        return cls(len(deletions), fewest, most, classes, fitness, len(cell.genes), metabolic)
+        deleted, times = np.unique(table.targets[np.repeat(kept, table.num_deletions)], return_counts=True)
+        met = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
+        metabolic = 2 * len(with_reactions.intersection(met)) > len(met)
+        alone = np.isin(table.targets, deleted[times == 1])
+        rare = tuple(name for name, values in table.conditions.items() if 2 * len(values) > len(deletions))
+        learned = tuple(name for name in strength_from if name not in rare)
+        new = np.diff(np.concatenate([[0], np.cumsum(alone)])[table.offsets])[kept] > 0
+        return cls(
+            len(deletions),
+            int(deletions.min()),
+            int(deletions.max()),
+            classes,
+            fitness,
+            len(cell.genes),
+            metabolic,
+            known=bool(new.mean() < 0.5),
+            weakened=bool(learned) or table.strengths is not None,
+            conditions=table.conditions,
+            rare=rare,
+            strength_from=learned,
+        )
+
+    @property
+    def varied(self) -> bool:
+        """Return whether strains differ by more than the genes that they delete."""
+        return self.weakened or bool(self.conditions)
 
     @property
     def what(self) -> str:
@@ -287,22 +325,43 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
         chosen.put("split", "kind", split, "every strain trains, as was asked for")
         chosen.put("trainer", "checkpoint", "last", "no validation part says which epoch is best")
     else:
-        chosen.put("split", "kind", split, _about_split(split))
+        chosen.put("split", "kind", split, _about_split(split, facts))
+        if split == CONDITION and facts.conditions:
+            condition = MEDIUM if MEDIUM in facts.conditions else next(iter(facts.conditions))
+            chosen.put("split", "condition", condition, "its test values are new to the model")
         parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
         chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
     if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
         reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
         chosen.put("cell", "lose_blocked", True, reason)
+    if facts.rare:
+        seen = {name: list(values) for name, values in facts.conditions.items() if name not in facts.rare}
+        reason = (
+            f"{listing(facts.rare)} differs between most strains and says nothing of a new one; it keeps strains apart"
+        )
+        chosen.put("model", "conditions", seen, reason)
+    if facts.strength_from:
+        reason = "what is left of a gene is learned from these; the table does not say it"
+        chosen.put("model", "strength_from", list(facts.strength_from), reason)
+        if facts.strength_from != (MISMATCH,):
+            chosen.put("model", "strength_hidden", 0, "a number for each allele and class")
     _choose_link(chosen)
     _choose_pace(chosen)
     _choose_limits(chosen)
     return chosen
 
 
-def _about_split(kind: str) -> str:
-    if kind == "random":
-        return "test strains are new combinations of genes that mostly trained; `gene_disjoint` tests new genes"
-    return "as `--split` says"
+def _about_split(kind: str, facts: Facts) -> str:
+    if kind != "random":
+        return "as `--split` says"
+    if not facts.known:
+        return "most strains change a gene that no other strain changes, so that test strains have new genes"
+    new_genes = "genes that mostly trained; `gene_disjoint` tests new genes"
+    if facts.varied:
+        of = [*["strengths"] * facts.weakened, *["conditions"] * bool(facts.conditions)]
+        media = f", `{CONDITION}` new media" if MEDIUM in facts.conditions else ""
+        return f"test strains have new {' and '.join(of)} of {new_genes}{media}"
+    return f"test strains are new combinations of {new_genes}"
 
 
 def _choose_link(chosen: Settings) -> None:
@@ -314,7 +373,7 @@ def _choose_link(chosen: Settings) -> None:
         chosen.put("loss", "name", "bce", "the loss of classes")
     elif facts.classes:
         chosen.put("loss", "name", "mse", "0 and 1 are taken as numbers, which ranks pairs better than log-odds here")
-    elif chosen.model == GROWTH and facts.fitness and facts.most > 1:
+    elif chosen.model == GROWTH and facts.fitness and facts.most > 1 and not facts.varied:
         chosen.put("model", "link", "minimum", "a strain grows at most as well as one that loses a part of the same")
     elif chosen.model == GROWTH and facts.fitness:
         chosen.put("model", "link", "log", "growth is positive, and effects of deletions multiply")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dglcell.config.published import format_offer, named
-from dglcell.data.sources.config import DECIMALS
+from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import (
+    CONTRADICTING,
     Fault,
     FaultsError,
     TableColumns,
@@ -23,8 +22,10 @@ from dglcell.data.sources.faults import (
     describe_faults,
     find_faults,
     na_options,
+    strain_keys,
     write_clean,
 )
+from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
@@ -34,34 +35,18 @@ from dglcell.graph.names import add_names, named_aliases, names_of_genes
 from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.new_experiment.cell import Downloads, cell_keys
-
-GENE_COLUMN = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
+from dglcell.new_experiment.columns import (
+    WantedTable,
+    about_words,
+    allele_columns,
+    column_keys,
+    condition_names,
+    find_columns,
+    no_numbers,
+)
 
 SHOWN = 10
 """Messages name at most so many genes."""
-
-
-@dataclass(frozen=True)
-class WantedTable:
-    """These settings say how the user wants a table to be read.
-
-    Attributes:
-        path: path of the table.
-        genes: its gene columns; found by their names where empty.
-        phenotypes: its columns of phenotypes; all other columns of numbers where empty.
-        aliases: other names of genes; found where None.
-        na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
-        clean: where a copy without faults is written, which is then read in its place.
-        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
-    """
-
-    path: Path
-    genes: Sequence[str] = ()
-    phenotypes: Sequence[str] = ()
-    aliases: str | None = None
-    na_values: Sequence[str] = ()
-    clean: Path | None = None
-    keep_blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,12 +58,14 @@ class OwnTable:
         cell: the cell graph, with the names that the table uses.
         drops: whether strains have genes that the cell graph lacks.
         notes: texts about the table for the user.
+        strength_from: conditions that what is left of genes is learned from; none where the table says it.
     """
 
     keys: dict[str, Any]
     cell: CellGraph
     drops: bool = False
     notes: list[str] = field(default_factory=list)
+    strength_from: list[str] = field(default_factory=list)
 
 
 def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: Downloads) -> OwnTable:
@@ -95,16 +82,15 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         ConfigError: the copy would replace the table.
     """
     rows = read_rows(find_raw(str(wanted.path), downloads.raw))
-    genes = list(wanted.genes) or [column for column in rows.frame.columns if GENE_COLUMN.fullmatch(column)]
-    columns, notes = _columns(rows, genes, wanted)
+    columns, notes = find_columns(rows, wanted, cell.genes)
     aliases = AliasTable.empty() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
-    written = Written.of(rows, genes, cell.genes, aliases)
+    written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
     if wanted.aliases is None and written.unknown:
         cell = _with_more_names(cell, written.unknown, downloads)
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         aliases = _catalogue_names(cell, downloads.raw)
-        written = Written.of(rows, genes, cell.genes, aliases)
-    if len(written.unknown) == len(written.meant):
+        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
+    if columns.genes and len(written.unknown) == len(written.meant):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
@@ -121,7 +107,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     if faults:
         if wanted.clean is None:
             fetch = _names_to_fetch(cell, downloads) if written.unknown and wanted.aliases is None else []
-            advice = [*fetch, *_advice(faults, columns, wanted, downloads.command)]
+            advice = [*fetch, *_advice(rows, faults, columns, wanted, downloads.command)]
             raise FaultsError(rows, faults, "; ".join(advice))
         path = wanted.clean
         if path.exists() and path.samefile(find_raw(str(wanted.path), downloads.raw)):
@@ -132,8 +118,8 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
             *describe_faults(rows, faults),
         ]
         rows = read_rows(path)
-        written = Written.of(rows, genes, cell.genes, aliases)
-    keys = {"path": str(path), "genes": genes, "phenotypes": {column: column for column in columns.phenotypes}}
+        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
+    keys = {"path": str(path), **column_keys(columns)}
     how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
@@ -142,7 +128,9 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         keys["aliases"] = chosen
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
         notes.append(f"names       {len(other):,} of {count(len(written.meant), 'name')} {are}: `aliases: {chosen}`")
-    return OwnTable(keys, cell, bool(written.unknown), [*notes, *more])
+    said = any(map(any, written.left))
+    learned = [] if said else [MISMATCH] if columns.guides else allele_columns(columns)
+    return OwnTable(keys, cell, bool(written.unknown), [*notes, *more], learned)
 
 
 def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
@@ -156,47 +144,22 @@ def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
     return [f"`{downloads.command} --fetch` downloads other names of genes ({format_offer([names])})"]
 
 
-def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> list[str]:
+def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> list[str]:
     """Return advice on what to do about faults; text in backticks can be pasted into a shell."""
     table = wanted.path
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
     advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
+    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns.na_values)]
+    if words:
+        return [about_words(rows, name) for name in words]
+    if any(fault.kind == CONTRADICTING for fault in faults):
+        advice.append(f"if they are replicates that vary so much, `{command} --average` takes their mean")
     if options := na_options(faults):
         advice.append(f'if words mean "not measured", add `{options}`')
     if len(columns.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
     return advice
-
-
-def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[TableColumns, list[str]]:
-    """Find the columns of genes and of phenotypes, which are those asked for or all that are mostly numbers.
-
-    Raises:
-        DataError: there are no columns of genes or of phenotypes.
-    """
-    others = [name for name in rows.frame.columns if name not in genes and name in (wanted.phenotypes or [name])]
-    read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in others] for mark in DECIMALS}
-    # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
-    decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
-    found = list(wanted.phenotypes)
-    if not found:
-        for name, (values, missing) in zip(others, read[decimal], strict=True):
-            if 2 * (~missing & np.isnan(values)).sum() < (~missing).sum():
-                found.append(name)
-    for what, given, option in (("genes", genes, "--genes"), ("phenotypes", found, "--phenotypes")):
-        if not given:
-            raise DataError(
-                f"'{rows.file}': which columns are {what}?",
-                got="columns " + listing(rows.frame.columns, 30),
-                expected="gene_1, gene_2, … or genes" if what == "genes" else "a column of numbers",
-                do=f"name them: `{option} COLUMN …`",
-            )
-    several = len(found) > 1 and not wanted.phenotypes
-    notes = ["phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"] if several else []
-    for name in found:
-        rows.column(name, "--phenotypes")
-    return TableColumns(genes, found, decimal, wanted.na_values, wanted.keep_blank), notes
 
 
 def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:
@@ -211,11 +174,15 @@ def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[
     if lacking.any():
         keys["missing"] = "drop"
         notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
-    strains = [frozenset(written.found(row)) for row in np.flatnonzero(~lacking).tolist()]
+    every = strain_keys(rows, columns, written)
+    strains = [every[row] for row in np.flatnonzero(~lacking).tolist()]
     values = zip(*(numbers[~lacking].astype(str).tolist() for numbers, _ in read), strict=True)
     again, same = len(strains) - len({*strains}), len(strains) - len({*zip(strains, values, strict=True)})
     if again:
-        notes.append(f"repeated    {count(again, 'row')} of genes listed before, {same:,} with equal values: averaged")
+        what = "strains" if columns.apart or any(map(any, written.left)) else "genes"
+        notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
+    if MEDIUM in condition_names(columns):
+        notes.append("media       are names only; `cell.media` says what cells take up in each")
     return keys, notes
 
 

@@ -190,21 +190,17 @@ class Embedding:
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Hold positions of embeddings in the plane.
+    """Hold positions of embeddings along their first two principal components.
 
     Attributes:
-        method: ``UMAP`` or ``PCA``.
         strains: [S'] rows among the predictions of the test part.
         positions: [S', 2] positions in the plane.
-        explained: shares of the variance along both axes of a PCA.
-        missing: whether UMAP would have been drawn if it were installed.
+        explained: shares of the variance along both axes.
     """
 
-    method: str
     strains: NDArray[np.integer]
     positions: NDArray[np.floating]
-    explained: tuple[float, float] | None = None
-    missing: bool = False
+    explained: tuple[float, float]
 
 
 RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]

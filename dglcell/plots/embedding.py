@@ -1,9 +1,7 @@
-"""Draw maps of strain embeddings in the plane."""
+"""Draw maps of strain embeddings in the plane, by principal components."""
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,53 +27,26 @@ from dglcell.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NEIGHBOURS, CLOSEST = 15, 0.1
-LEAST_FOR_UMAP = 10
 LEAST_FOR_MAP = 3
 WHICH = "z_p (wild type minus strain)"
-INSTALL = "pip install 'dglcell[umap]'"
 
 
-def how_made(found: EmbeddingMap) -> str:
-    """Return a sentence on how a map was made."""
-    if found.method == "UMAP":
-        return f"Map by UMAP ({NEIGHBOURS} neighbours, smallest distance {CLOSEST}); long distances mean little."
-    shares = "" if found.explained is None else " ({:.0%} and {:.0%} of the variance)".format(*found.explained)
-    hint = f" (With umap-learn, {INSTALL}, it would be a UMAP.)" if found.missing else ""
-    return f"Map by the first two principal components{shares}.{hint}"
+def principal_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
+    """Place at most ``points`` strains in the plane of the first two principal components of their embeddings.
 
-
-def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
-    """Place at most ``points`` strains in the plane, near each other where their embeddings are alike.
-
-    The method is UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else principal
-    components.
+    Args:
+        embedding: the embeddings.
+        points: strains on the map at most.
+        seed: seed of the choice of strains where there are more.
 
     Returns:
         None where fewer than three strains have a finite embedding.
     """
-    shown = _chosen(embedding, points, seed)
-    if shown is None:
-        return None
-    enough = len(shown.strains) >= LEAST_FOR_UMAP and bool(np.ptp(shown.vectors, axis=0).any())
-    if enough and (positions := _umap(shown.vectors, seed)) is not None:
-        return EmbeddingMap("UMAP", shown.strains, positions)
-    return EmbeddingMap("PCA", shown.strains, *principal_components(shown.vectors), missing=enough)
-
-
-def principal_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
-    """Make the same map by principal components, whatever is installed."""
-    shown = _chosen(embedding, points, seed)
-    return None if shown is None else EmbeddingMap("PCA", shown.strains, *principal_components(shown.vectors))
-
-
-def _chosen(embedding: Embedding, points: int, seed: int) -> Embedding | None:
-    """Choose at most ``points`` strains with finite embeddings, in float64; return None where they are too few."""
     finite = np.flatnonzero(np.isfinite(embedding.vectors).all(axis=1))
     shown = finite[sample(len(finite), points, seed)]
     if len(shown) < LEAST_FOR_MAP or embedding.vectors.shape[1] == 0:
         return None
-    return Embedding(embedding.strains[shown], embedding.vectors[shown].astype(np.float64))
+    return EmbeddingMap(embedding.strains[shown], *principal_components(embedding.vectors[shown].astype(np.float64)))
 
 
 def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
@@ -94,31 +65,16 @@ def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floa
     return positions, (shares[0], shares[1])
 
 
-def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | None:
-    """Return coordinates, [S, 2]; None where umap-learn is not installed."""
-    spec = importlib.util.find_spec("umap")
-    if spec is None or spec.origin is None:  # the latter is any folder of this name
-        return None
-    with warnings.catch_warnings():
-        # These are warnings of its imports, that a seed means one thread, and that a graph is not connected.
-        warnings.simplefilter("ignore")
-        from umap import UMAP
-
-        reducer = UMAP(
-            n_neighbors=min(NEIGHBOURS, len(vectors) - 1), min_dist=CLOSEST, random_state=seed, n_jobs=1, verbose=False
-        )
-        found: NDArray[np.float64] = np.asarray(reducer.fit_transform(vectors), dtype=np.float64)
-    return found
-
-
 def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
     """Make the panel with the strains of the map, coloured by their measured phenotype."""
     measured = np.asarray(subject.predictions.measured, float)[found.strains]
     n, total = int(np.isfinite(measured).sum()), len(subject.predictions)
+    first, second = found.explained
     chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
     caption = (
         f"Embeddings {WHICH} of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
-        f"{subject.phenotype}. {how_made(found)} Strains with similar embeddings are close together."
+        f"{subject.phenotype}. The axes are the first two principal components ({first:.0%} and {second:.0%} of the "
+        "variance). Strains with similar embeddings are close together."
     )
     columns = np.column_stack([found.positions, measured]).tolist()
     rows = [(int(s) + 1, *values) for s, values in zip(found.strains, columns, strict=True)]
@@ -137,7 +93,7 @@ def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> 
     if found is None:
         draw_nothing(axes, title, "fewer than three strains have an embedding")
         return
-    heading(axes, title, f"{found.method} · n = {len(found.strains):,}")
+    heading(axes, title, f"PCA · n = {len(found.strains):,}")
     values = np.asarray(subject.predictions.measured, float)[found.strains]
     known = np.isfinite(values)
     size = 22 if len(values) < 200 else 6 if len(values) < 3000 else 2.5
@@ -158,10 +114,8 @@ def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> 
         bar.outline.set_visible(False)
     axes.set_xticks([])
     axes.set_yticks([])
-    names = [f"{found.method} {axis}" for axis in (1, 2)]
-    if found.explained is not None:
-        names = [f"PC {axis} ({share:.0%} of variance)" for axis, share in enumerate(found.explained, start=1)]
-    axes.set(xlabel=names[0], ylabel=names[1])
+    first, second = (f"PC {axis} ({share:.0%} of variance)" for axis, share in enumerate(found.explained, start=1))
+    axes.set(xlabel=first, ylabel=second)
 
 
 def _color_range(values: NDArray[np.float64], phenotype: str) -> tuple[float, float]:

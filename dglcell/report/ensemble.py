@@ -14,7 +14,8 @@ from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError
 from dglcell.metrics import ResultRow, pearson, rows_of
 from dglcell.report.page import UNDEFINED, Grid, number
-from dglcell.report.run_files import MEND, PARTS, RunFiles, read_predictions
+from dglcell.report.run_files import PARTS, RunFiles, read_predictions
+from dglcell.runs.directory import MEND
 
 ONE_SD = 0.6827
 """This share of a normal distribution is within one standard deviation."""

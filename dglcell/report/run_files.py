@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import itertools
 import math
 import os
@@ -20,7 +19,6 @@ from dglcell.config.read import read_yaml, without_removed
 from dglcell.data.columns import MEDIUM
 from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
-from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import (
     COUNT,
     FLAG,
@@ -40,51 +38,9 @@ from dglcell.files.untrusted import (
     record,
 )
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Doses, Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
-from dglcell.plots.embedding import embedding_map
+from dglcell.plots.data import Doses, Embedding, History, Predictions, RelationWeights, ReportData
+from dglcell.plots.embedding import principal_map
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
-
-# Maps of embeddings that took long, kept in the run directory.
-
-
-def find_map(
-    directory: RunDirectory, embedding: Embedding | None, points: int, seed: int, *, keep: bool
-) -> EmbeddingMap | None:
-    """Return the map of a run's embeddings.
-
-    It is the one that is kept there if it is of these embeddings, else a new one.
-
-    Args:
-        directory: directory of the run.
-        embedding: the run's embeddings; None for a model without.
-        points: strains on the map at most.
-        seed: seed of the choice of strains and of the map.
-        keep: whether a new map by UMAP is kept; principal components are quick to compute anew.
-    """
-    if embedding is None:
-        return None
-    key = hashlib.sha256(f"{points} {seed}".encode() + embedding.vectors.tobytes()).hexdigest()
-    kept = _read(directory.embedding_map, key)
-    if kept is not None and np.isin(kept.strains, embedding.strains).all():
-        return kept
-    found = embedding_map(embedding, points, seed)
-    if keep and found is not None and found.method == "UMAP":
-        with atomic_file(directory.embedding_map) as partial, open(partial, "wb") as file:
-            np.savez(file, key=np.array(key), strains=found.strains, positions=found.positions)
-    return found
-
-
-def _read(path: Path, key: str) -> EmbeddingMap | None:
-    """Read the kept map; return None where there is none, or it is of other embeddings or damaged."""
-    try:
-        arrays = read_npz(path)
-    except UnreadableError:
-        return None
-    strains, positions = (arrays.get(name, np.empty(0)) for name in ("strains", "positions"))
-    if str(arrays.get("key")) != key or positions.shape != (*strains.shape, 2):
-        return None
-    return EmbeddingMap("UMAP", strains, positions)
-
 
 # Fields that the files of a run must have.
 
@@ -148,6 +104,11 @@ RESULTS = {
     "rows": list_of(record(ROW)),
 }
 """These are fields of ``results.json``."""
+
+OF_NODES = list_of(record(ROW))
+
+ROWS, NODES = "rows", "nodes"
+"""Fields of ``results.json`` with metrics of phenotypes, and of values of nodes; earlier versions lack the second."""
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
@@ -236,13 +197,9 @@ class RunFiles:
             f"{count(len(self.history), 'epoch')} in {self.history.minutes:.1f} min on {about['devices'][0]}"
         )
 
-    def report_data(self, *, keep_map: bool) -> ReportData:
-        """Return the data in the form that the plots take.
-
-        Args:
-            keep_map: whether a map of embeddings that took long is kept in the run directory.
-        """
-        points = self.config["plot_points"]
+    def report_data(self) -> ReportData:
+        """Return the data in the form that the plots take."""
+        points, embedding = self.config["plot_points"], self.embedding
         return ReportData(
             title=self.name,
             rows=self.rows,
@@ -251,7 +208,7 @@ class RunFiles:
             history=self.history,
             units=self.results["units"],
             best_epoch=self.best_epoch if self.rows else None,  # the last one, where nothing says which is best
-            embedding_map=find_map(self.directory, self.embedding, points, self.seed, keep=keep_map),
+            embedding_map=None if embedding is None else principal_map(embedding, points, self.seed),
             relation_weights=self.relation_weights,
             points=points,
             doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
@@ -331,6 +288,8 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     """
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
+        if not OF_NODES.fits(results.get(NODES, [])):
+            raise _damaged(directory.results, f"`{NODES}` is wrong")
         rows = results["rows"]
         tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
         if untested := {row["phenotype"] for row in rows} - tested:
@@ -387,9 +346,12 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
         return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
 
 
-@contextmanager
-def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+def check_predictions(directory: RunDirectory, part: str) -> Path:
+    """Return the file with the predictions of a part.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
     path = directory.predictions(part)
     if not path.is_file():
         raise CheckpointError(
@@ -397,6 +359,13 @@ def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[lis
             expected=path.name,
             do="run its `dglcell train` command again: a finished run is evaluated anew",
         )
+    return path
+
+
+@contextmanager
+def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+    path = check_predictions(directory, part)
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)

@@ -36,9 +36,9 @@ def write_report(path: Path, output: Path | None = None) -> Path:
     """
     run = read_run(path)
     if output is not None:
-        content = page_content(run, run.report_data(keep_map=False), lambda panel: render(panel)["png"])
+        content = page_content(run, run.report_data(), lambda panel: render(panel)["png"])
         return write_page("run.html", output, **content)
-    directory, data = run.directory, run.report_data(keep_map=True)
+    directory, data = run.directory, run.report_data()
     overview(data, directory.report)
     content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))
     return write_page("run.html", directory.page, **content)

@@ -140,11 +140,6 @@ class RunDirectory:
         return self.path / "embedding_test.npz"
 
     @property
-    def embedding_map(self) -> Path:
-        """Return the path of a map of these embeddings, which is kept because it takes long to compute."""
-        return self.path / "embedding_map.npz"
-
-    @property
     def relation_weights(self) -> Path:
         """Return the path of the mean weights of relations in each layer."""
         return self.path / "relation_weights.json"

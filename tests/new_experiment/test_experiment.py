@@ -94,7 +94,7 @@ def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
     table.write_text("gene_1,growth\nYAL001C,1\nYAL002W,2\n")
     with pytest.raises(DataError, match="none of the genes that are deleted\n  got:      YAL001C"):
         write_experiment(wanted(table))
-    table.write_text("orf,growth\nb0008,1\n")
+    table.write_text("orf,growth\nnone,1\n")
     with pytest.raises(DataError, match=r"which columns are genes\?\n.*orf, growth"):
         write_experiment(wanted(table))
     assert [path.name for path in Path().iterdir()] == ["strains.csv"]
@@ -195,7 +195,7 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
 
 
 def pairs_and_singles(pairs: int, singles: int) -> str:
-    """A table of so many pairs and single deletions of the core model, in two columns."""
+    """Return a table of so many pairs and single deletions of the core model, in two columns."""
     genes = load_cell("quickstart").genes.names
     both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
     alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]

@@ -81,7 +81,7 @@ def test_strains_that_cannot_train_are_no_part_of_the_facts() -> None:
     strains = [["b0008"], ["b0114"], ["b9999"], ["b0114", "b9998"]]
     table = Strains.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
     assert lacking_genes(table, cell).tolist() == [False, False, True, True]
-    assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True)
+    assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True, known=False)
     with pytest.raises(
         DataError, match=r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
     ):

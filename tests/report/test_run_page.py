@@ -14,10 +14,8 @@ import torch
 from dglcell.cli import main
 from dglcell.metrics import format_metric
 from dglcell.nn.cross_relation import RelationWeights
-from dglcell.plots import Embedding
-from dglcell.plots.embedding import principal_map
 from dglcell.report.page import write_page
-from dglcell.report.run_files import find_map, read_run
+from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import write_relation_weights
@@ -35,7 +33,7 @@ def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture(scope="module")
 def page(tiny_run: RunDirectory) -> Page:
-    """What training wrote."""
+    """Return what training wrote."""
     return Page(tiny_run.page)
 
 
@@ -123,7 +121,7 @@ def test_names_are_text_whatever_they_are(run: RunDirectory) -> None:
     results = run.results.read_text().replace('"additive ridge"', json.dumps(evil))
     run.results.write_text(results)
     files = read_run(run.path)
-    content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
+    content = page_content(files, files.report_data(), lambda panel: b"")
     page = Page(write_page("run.html", run.path / "page.html", **content))
     page.check()
     assert f"{evil}, seed 0" in page.text
@@ -134,7 +132,7 @@ def test_relation_weights_are_drawn_and_tabulated(run: RunDirectory) -> None:
     weights = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
     write_relation_weights(run.relation_weights, [RelationWeights(0, "gene", ["physical", "regulatory"], weights)])
     files = read_run(run.path)
-    content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
+    content = page_content(files, files.report_data(), lambda panel: b"")
     section = content["sections"][-1]
     assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1-gene"]
     assert section.table.columns == ["relation", "layer 1, gene"]
@@ -151,9 +149,7 @@ def test_several_phenotypes_have_a_section_each(run: RunDirectory) -> None:
         run.predictions(part).write_text(text + "\n")
     data = read_run(run.path)
     assert np.isnan(data.predictions["test"]["tau"].measured).sum() == 10
-    titles = [
-        section.title for section in page_content(data, data.report_data(keep_map=False), lambda p: b"")["sections"]
-    ]
+    titles = [section.title for section in page_content(data, data.report_data(), lambda p: b"")["sections"]]
     assert titles[:4] == ["fitness: test part", "tau: test part", "fitness: validation part", "tau: validation part"]
 
 
@@ -164,7 +160,7 @@ def test_the_note_below_the_table_names_better_and_missing_null_models(run: RunD
         row["metrics"] = {"n": 30, "pearson": 0.5 + 0.1 * row["is_null"]}
     run.results.write_text(json.dumps(results))
     data = read_run(run.path)
-    note = page_content(data, data.report_data(keep_map=False), lambda panel: b"")["table_note"]
+    note = page_content(data, data.report_data(), lambda panel: b"")["table_note"]
     assert (
         "null models predict fitness better than hetero_cell does: 'training mean' by Pearson (0.600 against 0.500)"
         in note
@@ -181,40 +177,13 @@ def test_a_model_without_embedding_and_a_run_without_null_models_have_a_page(run
     kept = [{key: value for key, value in row.items() if "embedding" not in key} for row in rows]
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
     data = read_run(run.path)
-    content = page_content(data, data.report_data(keep_map=False), lambda panel: b"")
+    content = page_content(data, data.report_data(), lambda panel: b"")
     assert [section.title for section in content["sections"]] == [
         "fitness: test part",
         "fitness: validation part",
         "Training",
     ]
     assert content["cards"][0]["note"] == ""
-
-
-def test_a_map_by_umap_is_kept_for_the_same_embeddings(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def umap(vectors: np.ndarray, seed: int) -> np.ndarray:
-        made.append(seed)
-        return vectors[:, :2]
-
-    monkeypatch.setattr("dglcell.plots.embedding._umap", umap)
-    vectors = np.random.default_rng(0).normal(size=(20, 3))
-    embedding = Embedding(np.arange(20), vectors)
-    first = find_map(run, embedding, 10, 0, keep=False)
-    assert not run.embedding_map.exists()
-    for points, seed, times in ((10, 0, 2), (10, 0, 2), (10, 1, 3), (12, 1, 4)):
-        found = find_map(run, embedding, points, seed, keep=True)
-        assert found is not None
-        assert found.method == "UMAP"
-        assert len(made) == times
-    assert first is not None
-    changed = find_map(run, Embedding(np.arange(20), vectors + 1), 12, 1, keep=True)
-    assert changed is not None
-    assert len(made) == 5
-    run.embedding_map.write_bytes(b"torn")
-    assert find_map(run, embedding, 12, 1, keep=True) is not None
-    assert len(made) == 6
-    assert find_map(run, None, 12, 1, keep=True) is None
 
 
 @pytest.mark.slow
@@ -227,8 +196,5 @@ def test_thirty_thousand_test_strains_are_drawn(run: RunDirectory) -> None:
     vectors = rng.normal(size=(10_000, 64)).astype(np.float32)
     np.savez(run.embedding, strains=np.arange(10_000), vectors=vectors)
     run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
-    map_by_components = principal_map(Embedding(np.arange(10_000), vectors), 10_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dglcell.report.run_files.embedding_map", lambda *arguments: map_by_components)  # no UMAP
-        write_report(run.path)
+    write_report(run.path)
     Page(run.page).check()

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
 
 MOST_SHOWN = 200
 """A message lists at most so many faults."""
+
+SHOWN_ALIKE = 5
+"""A message lists at most so many contradictions."""
+
+CONTRADICTING = "strains with contradicting values"
+"""Such faults are of one kind, of which a few examples say enough."""
 
 SHOWN_LINES = 8
 """A message names at most so many of the lines that share a fault."""
@@ -42,6 +51,7 @@ class Fault:
         column: the column whose cells the copy without faults changes; where None, the copy leaves the rows out.
         cell: the text of these cells in the copy.
         word: a cell that may mean "not measured".
+        kind: what faults of this kind are together, where a few examples of them say enough.
     """
 
     rows: tuple[int, ...]
@@ -49,6 +59,7 @@ class Fault:
     column: str | None = None
     cell: str = ""
     word: str | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,10 @@ class TableColumns:
         decimal: point or comma.
         na_values: cells that mean "not measured".
         keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
+        strengths: columns of what is left of each gene, in the order of ``genes``; there may be none.
+        conditions: columns of conditions, which every strain needs.
+        guides: columns of sequences and sites of guides, which a strain may lack.
+        average: whether rows of the same strain are replicates, however much their values differ.
     """
 
     genes: Sequence[str]
@@ -68,6 +83,15 @@ class TableColumns:
     decimal: str = "."
     na_values: Sequence[str] = ()
     keep_blank: bool = False
+    strengths: Sequence[str] = ()
+    conditions: Sequence[str] = ()
+    guides: Sequence[str] = ()
+    average: bool = False
+
+    @property
+    def apart(self) -> list[str]:
+        """Return the columns that tell strains of the same genes apart. If there are any, no gene need be changed."""
+        return [*self.conditions, *self.guides]
 
 
 class FaultsError(DataError):
@@ -77,17 +101,22 @@ class FaultsError(DataError):
         bad = len({row for fault in faults for row in fault.rows})
         head = f"'{rows.file}': {count(len(faults), 'fault')} in {bad:,} of {count(len(rows), 'row')}"
         super().__init__(head, do=do)
-        more = [f"  and {len(faults) - MOST_SHOWN:,} more"] if len(faults) > MOST_SHOWN else []
-        self.args = ("\n".join([head, *describe_faults(rows, faults[:MOST_SHOWN]), *more, f"  do:       {do}"]),)
+        lines = describe_faults(rows, faults)
+        more = [f"  and {len(lines) - MOST_SHOWN:,} more"] if len(lines) > MOST_SHOWN else []
+        self.args = ("\n".join([head, *lines[:MOST_SHOWN], *more, f"  do:       {do}"]),)
 
 
 def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
-    """Return a line for each fault."""
-    said = []
+    """Return a line for each fault, but only for the first few of a kind of which a few say enough."""
+    said, alike = list[str](), Counter[str]()
     for fault in faults:
+        alike[fault.kind] += 1
+        if fault.kind and alike[fault.kind] > SHOWN_ALIKE:
+            continue
         lines = rows.lines[list(fault.rows)]
         said.append(f"  line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}: {fault.what}")
-    return said
+    more = ((number - SHOWN_ALIKE, kind) for kind, number in alike.items() if kind and number > SHOWN_ALIKE)
+    return said + [f"  and {number:,} more {kind}" for number, kind in more]
 
 
 def na_options(faults: Sequence[Fault]) -> str:
@@ -106,10 +135,17 @@ def find_faults(rows: Rows, columns: TableColumns, strains: Written, genes: Voca
         genes: the genes of the cell graph, with their other names.
     """
     numbers = {name: read_numbers(rows.frame[name], columns.decimal, columns.na_values) for name in columns.phenotypes}
-    found = [*_faulty_genes(strains, genes), *_blank_genes(rows, columns, strains)]
+    found = [
+        *_faulty_genes(strains, genes, may_be_empty=bool(columns.apart)),
+        *_blank_genes(rows, columns, strains),
+        *_faulty_strengths(strains),
+        *_missing_conditions(rows, columns),
+    ]
+    keys = [] if columns.average else strain_keys(rows, columns, strains)
     for name, (values, missing) in numbers.items():
         found += _faulty_numbers(rows, name, values, missing, columns.decimal)
-        found += _contradictions(rows, strains, name, values)
+        if keys:
+            found += _contradictions(rows, columns, strains, keys, name, values)
     return sorted(found, key=lambda fault: fault.rows[0])
 
 
@@ -137,22 +173,26 @@ def write_clean(rows: Rows, faults: Sequence[Fault], file: Path) -> int:
 
 @dataclass(frozen=True)
 class Written:
-    """Hold what the rows of a table delete.
+    """Hold what the rows of a table delete or weaken.
 
     Attributes:
         rows: names of each row, without blanks around them.
         meant: name → systematic name; the name itself where the cell graph lacks the gene.
         unknown: names of genes that the cell graph lacks.
         ambiguous: names of several genes.
+        left: what is left of each gene of ``rows`` as the table says it; empty where it says nothing.
     """
 
     rows: list[list[str]]
     meant: dict[str, str]
     unknown: list[str]
     ambiguous: frozenset[str]
+    left: list[list[str]]
 
     @classmethod
-    def of(cls, rows: Rows, columns: Sequence[str], genes: Vocabulary, aliases: AliasTable) -> Written:
+    def of(
+        cls, rows: Rows, columns: Sequence[str], genes: Vocabulary, aliases: AliasTable, strengths: Sequence[str] = ()
+    ) -> Written:
         """Read the columns of genes.
 
         Args:
@@ -160,32 +200,62 @@ class Written:
             columns: the columns of genes.
             genes: the genes of the cell graph, with their other names.
             aliases: more names of genes.
+            strengths: the columns of what is left of them; there may be none.
 
         Raises:
             DataError: there is no such column.
         """
-        cells = [rows.column(name, "--genes").tolist() for name in columns]
-        written = []
-        for row in zip(*cells, strict=True):
-            names = row[0].split(WITHIN_CELL) if len(row) == 1 else row
-            written.append([name.strip() for name in names if name.strip()])
+        amounts = _cells(rows, strengths, "--strengths")
+        written, left = list[list[str]](), list[list[str]]()
+        for names, given in zip(_cells(rows, columns, "--genes"), amounts, strict=True):
+            pairs = [split_strength(name) for name in names]
+            said = [*given, *[""] * len(pairs)]
+            written.append([name for name, _ in pairs if name])
+            left.append([amount or behind for (name, behind), amount in zip(pairs, said, strict=False) if name])
         distinct = list(dict.fromkeys(name for row in written for name in row))
         resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
         unknown = [name for name, found in meant.items() if found not in genes]
         several = [name for name in unknown if len(genes.others.systematic.get(name, ())) > 1]
-        return cls(written, meant, unknown, frozenset([*ambiguous, *several]))
+        return cls(written, meant, unknown, frozenset([*ambiguous, *several]), left)
 
     def found(self, row: int) -> list[str]:
         """Return the systematic names of a row."""
         return [self.meant[name] for name in self.rows[row]]
 
 
-def _faulty_genes(strains: Written, genes: Vocabulary) -> Iterator[Fault]:
+def _cells(rows: Rows, columns: Sequence[str], option: str) -> list[list[str]]:
+    """Return the texts of each row in these columns; a single column may hold several in a cell."""
+    cells = [rows.column(name, option).tolist() for name in columns]
+    if not cells:
+        return [[]] * len(rows)
+    parts = (row[0].split(WITHIN_CELL) if len(row) == 1 else row for row in zip(*cells, strict=True))
+    return [[part.strip() for part in row] for row in parts]
+
+
+def strain_keys(rows: Rows, columns: TableColumns, strains: Written) -> list[Hashable]:
+    """Return what tells the strain of each row apart: its genes with what is left of them, and its conditions."""
+    conditions = [[_plain(cell) for cell in rows.column(name, "--conditions")] for name in columns.apart]
+    grown = zip(*conditions, strict=True) if conditions else [()] * len(rows)
+    changed = (
+        frozenset(zip(strains.found(row), map(_plain, left), strict=True)) for row, left in enumerate(strains.left)
+    )
+    return list(zip(changed, grown, strict=True))
+
+
+def _plain(cell: str) -> float | str:
+    """Return the number that a cell says, 0 where it is empty, or else its text."""
+    try:
+        return float(cell.strip() or 0)
+    except ValueError:
+        return cell.strip()
+
+
+def _faulty_genes(strains: Written, genes: Vocabulary, *, may_be_empty: bool) -> Iterator[Fault]:
     where: dict[str, list[int]] = {}
     for row, written in enumerate(strains.rows):
         found = strains.found(row)
-        if not found:
+        if not found and not may_be_empty:
             yield Fault((row,), "no gene is deleted")
         twice = sorted({gene for gene in found if found.count(gene) > 1})
         if twice:
@@ -217,6 +287,25 @@ def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterato
         yield Fault(tuple(found), f"{names} {'are' if ' and ' in names else 'is'} blank, {others}")
 
 
+def _faulty_strengths(strains: Written) -> Iterator[Fault]:
+    where: dict[str, list[int]] = {}
+    for row, left in enumerate(strains.left):
+        for amount in dict.fromkeys(left):
+            number = _plain(amount)
+            if isinstance(number, str) or no_strengths(np.array(number)):
+                where.setdefault(amount, []).append(row)
+    for amount, found in where.items():
+        yield Fault(tuple(found), f"'{amount}' is no strength of a gene, which is {A_STRENGTH}")
+
+
+def _missing_conditions(rows: Rows, columns: TableColumns) -> Iterator[Fault]:
+    for name in columns.conditions:
+        _, missing = read_numbers(rows.column(name, "--conditions"), columns.decimal, columns.na_values)
+        if missing.any():
+            blank = tuple(np.flatnonzero(missing).tolist())
+            yield Fault(blank, f"condition {name} is blank, and every strain needs it")
+
+
 # Faults of numbers.
 
 
@@ -240,8 +329,15 @@ def _faulty_numbers(
         yield Fault(tuple(where), f"{column} '{cell}' {what}", column, "", word)
 
 
-def _contradictions(rows: Rows, strains: Written, column: str, values: NDArray[np.float64]) -> Iterator[Fault]:
-    """Return rows of the same genes whose values differ by more than different strains do, and by more than half the
+def _contradictions(
+    rows: Rows,
+    columns: TableColumns,
+    strains: Written,
+    keys: Sequence[Hashable],
+    column: str,
+    values: NDArray[np.float64],
+) -> Iterator[Fault]:
+    """Return rows of the same strain whose values differ by more than different strains do, and by more than half the
     effect.
     """
     known = values[np.isfinite(values)]
@@ -249,12 +345,21 @@ def _contradictions(rows: Rows, strains: Written, column: str, values: NDArray[n
         return
     centre = float(np.median(known))
     limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
-    same: dict[frozenset[str], list[int]] = {}
-    for row, written in enumerate(strains.rows):
-        if written and np.isfinite(values[row]):
-            same.setdefault(frozenset(strains.found(row)), []).append(row)
+    same: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        if (strains.rows[row] or columns.apart) and np.isfinite(values[row]):
+            same.setdefault(key, []).append(row)
     for where in same.values():
         if len(where) > 1 and np.ptp(values[where]) > max(limit, float(np.abs(values[where] - centre).max()) / 2):
-            numbers = " and ".join(rows.frame[column].iloc[row].strip() for row in where)
-            genes = ", ".join(strains.rows[where[0]])
-            yield Fault(tuple(where), f"{genes} has contradicting values: {column} {numbers}")
+            cells = [rows.frame[column].iloc[row].strip() for row in where]
+            least, most = (cells[int(pick(values[where]))] for pick in (np.argmin, np.argmax))
+            numbers = " and ".join(cells) if len(cells) < 4 else f"from {least} to {most} in {len(cells)} rows"
+            what = f"{_named(rows, columns, strains, where[0])} has contradicting values: {column} {numbers}"
+            yield Fault(tuple(where), what, kind=CONTRADICTING)
+
+
+def _named(rows: Rows, columns: TableColumns, strains: Written, row: int) -> str:
+    """Return the genes of a row with their strengths, and its conditions."""
+    written = zip(strains.rows[row], strains.left[row], strict=True)
+    genes = [f"{name}:{left}" if left else name for name, left in written]
+    return ", ".join([*genes, *[f"{name} {rows.frame[name].iloc[row].strip()}" for name in columns.apart]])

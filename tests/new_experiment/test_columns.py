@@ -1,0 +1,199 @@
+"""Tables whose strains differ by more than deleted genes: what their columns are taken for, and what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.config.read import load_config
+from dglcell.data.sources import load_source
+from dglcell.data.sources.faults import FaultsError
+from dglcell.errors import DataError
+from dglcell.new_experiment.experiment import Wanted, write_experiment
+
+DOSES = """\
+gene_1,strength_1,medium,temperature,growth
+b0008,0.5,glucose,37,0.9
+b0008,0.1,glucose,37,0.6
+b0008,,acetate,37,0.3
+,,acetate,30,0.7
+b0114:0.25,,glucose,37,0.8
+"""
+
+WANTED = Wanted(Path("mine.yaml"), Path("strains.csv"), None, "textbook", force=True)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def init(text: str, **more: object) -> str:
+    Path("strains.csv").write_text(text)
+    return write_experiment(replace(WANTED, **more))  # type: ignore[arg-type]
+
+
+def test_strengths_and_conditions_are_found() -> None:
+    said = init(DOSES)
+    assert said.splitlines()[:6] == [
+        "strains     5, phenotypes growth",
+        "changes     1 of 0 genes, 4 of 1 gene",
+        "strengths   0.1 to 0.5; 1 deletion",
+        "conditions  medium: acetate, glucose",
+        "            temperature: 30 to 37",
+        "genes       2 are changed, 100.0% of them are in the cell graph",
+    ]
+    assert "new strengths and conditions of genes" in " ".join(said.split())
+    assert said.splitlines()[-1] == "media       are names only; `cell.media` says what cells take up in each"
+    config = load_config(Path("mine.yaml"))
+    csv = config.data.source.csv
+    assert (csv.genes, csv.strengths, csv.phenotypes) == (["gene_1"], ["strength_1"], {"growth": "growth"})
+    assert csv.conditions == {"medium": "medium", "temperature": "temperature"}
+    assert config.model.link == "log"
+    strengths = load_source(config.data.source).strengths
+    assert strengths is not None
+    assert [f"{strength:g}" for strength in strengths] == ["0.5", "0.1", "0", "0.25"]
+
+
+def test_the_experiment_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"b0008,{s},{m},{t},{0.5 + s / 2}" for s in (0, 0.1, 0.3, 0.5) for m in "ab" for t in (30, 37)]
+    Path("strains.csv").write_text("\n".join([DOSES.splitlines()[0], *rows, ",,a,30,1"]) + "\n")
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "ecoli-core"]) == 0
+    assert main(["train", "mine.yaml", "trainer.epochs=1", "trainer.threads=1", "paths.runs=runs"]) == 0
+    rows = json.loads(next(Path("runs").rglob("results.json")).read_text())["rows"]
+    assert {"hetero_cell", "pooled curve"} <= {row["model"] for row in rows}
+    capsys.readouterr()
+
+
+def test_names_that_the_user_gives_come_first() -> None:
+    for options, conditions in (
+        (["--conditions", "note"], {"note": "note"}),
+        (["--conditions"], {}),
+        ([], {"medium": "Growth medium"}),
+    ):
+        text = "locus,left,Growth medium,note,growth\nb0008,0.5,a,x,0.9\nb0114,0.2,b,y,0.8\nb0115,0.3,b,y,0.7\n"
+        Path("strains.csv").write_text(text)
+        command = ["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--force", *options]
+        assert main([*command, "--strengths", "left", "--phenotypes", "growth"]) == 0
+        config = load_config(Path("mine.yaml"))
+        assert config.data.source.csv.conditions == conditions
+        assert config.data.source.csv.genes == ["locus"]
+        assert config.data.source.csv.strengths == ["left"]
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    text = "gene_1,gene_2,strength_1,growth\nb0008,b0114,0.5,0.9\n"
+    with pytest.raises(DataError) as refused:
+        init(text)
+    assert str(refused.value) == (
+        "'strains.csv': the columns of strengths do not fit the columns of genes\n"
+        "  got:      strength_1 beside gene_1, gene_2\n"
+        "  expected: a column of strengths for each column of genes, in the same order\n"
+        "  do:       name them with `--strengths COLUMN …`, or give `--strengths` alone if they are none"
+    )
+    with pytest.raises(DataError, match="no column 'dose', which `--conditions` asks for"):
+        init(text, conditions=["dose"])
+    assert not Path("mine.yaml").exists()
+
+
+def test_faults_of_strengths_and_conditions_are_listed() -> None:
+    rows = ["b0008,0.5,a,37,0.5", "b0008,0.50,a,37.0,9", "b0008,0.5,b,37,9", "b0114,half,a,30,0.6"]
+    rows += ["b0115,-1,a,30,0.5", "b0116,0.1,,30,0.5", "b0351,0.2,b,30,0.5", "b0356,,a,30,0.4", "b0451,,a,30,0.55"]
+    text = "\n".join([DOSES.splitlines()[0], *rows]) + "\n"
+    with pytest.raises(FaultsError) as refused:
+        init(text)
+    a_strength = "no strength of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
+    assert str(refused.value).splitlines()[:-1] == [
+        "'strains.csv': 4 faults in 5 of 9 rows",
+        "  lines 2, 3: b0008:0.5, medium a, temperature 37 has contradicting values: growth 0.5 and 9",
+        f"  line 5: 'half' is {a_strength} from 1e-06 upwards",
+        f"  line 6: '-1' is {a_strength} from 1e-06 upwards",
+        "  line 7: condition medium is blank, and every strain needs it",
+    ]
+    assert "strains     4, phenotypes growth\n" in init(text, clean=Path("clean.csv"))
+
+
+def test_of_many_contradictions_a_few_are_shown_and_a_mean_is_offered() -> None:
+    genes = ["b0008", "b0114", "b0115", "b0116", "b0351", "b0356", "b0451", "b0474"]
+    rows = [f"{gene},{value}" for gene in genes for value in (0.1, 0.9, 5, 0.5)]
+    alone = ["b0485,0.51", "b0505,0.49", "b0509,0.52"] + [f"b{n:04d},0.5" for n in (721, 722, 723, 724, 726, 727)]
+    text = "gene_1,growth\n" + "\n".join([*rows, *alone]) + "\n"
+    with pytest.raises(FaultsError) as refused:
+        init(text)
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "'strains.csv': 8 faults in 32 of 41 rows"
+    assert lines[1] == "  lines 2, 3, 4, 5: b0008 has contradicting values: growth from 0.1 to 5 in 4 rows"
+    assert lines[6] == "  and 3 more strains with contradicting values"
+    assert "if they are replicates that vary so much, `dglcell init … --average` takes their mean" in lines[-1]
+    said = init(text, average=True)
+    assert "repeated    24 rows of genes listed before, 0 with equal values: averaged" in said
+    assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"][0] == pytest.approx(1.625)
+
+
+def test_words_for_classes_are_said() -> None:
+    text = (
+        "gene_1,call,note\nb0008,viable,u\nb0114,lethal,v\nb0115,,w\nb0116,viable,x\nb0351,viable,y\nb0356,viable,z\n"
+    )
+    advice = "phenotypes are numbers: write 0 and 1 in place of 'lethal', 'viable' in column 'call'"
+    with pytest.raises(DataError, match=rf"which columns are phenotypes\?\n(.|\n)*  do:       {advice}"):
+        init(text)
+    with pytest.raises(FaultsError, match=rf"  do:       {advice}$"):
+        init(text, phenotypes=["call"])
+
+
+def test_genes_that_are_deleted_once_are_new_in_the_test_part() -> None:
+    said = " ".join(init("gene,growth\nb0008,0.9\nb0114,0.8\nb0115,0.7\n").split())
+    assert "most strains change a gene that no other strain changes, so that test strains have new genes" in said
+
+
+def test_columns_of_genes_are_also_found_by_what_they_hold() -> None:
+    init("gene,b_number,growth\nnoSuchName,b0008,0.9\nnorThis,b0114,0.8\nnorThat,b0115,0.7\n")
+    assert load_config(Path("mine.yaml")).data.source.csv.genes == ["b_number"]
+
+
+def test_alleles_have_strengths_to_learn() -> None:
+    alleles = ["b0008,talB-1,ts", "b0008,talB-2,ts", "b0114,aceE-1,damp"]
+    rows = [f"{allele},{medium},0.{number}" for number, allele in enumerate(alleles, 5) for medium in "ab"]
+    said = init("gene,allele,allele class,medium,growth\n" + "\n".join(rows) + "\n")
+    config = load_config(Path("mine.yaml"))
+    assert (config.model.strength_from, config.model.strength_hidden) == (["allele", "allele class"], 0)
+    assert config.model.conditions is None
+    assert "conditions  allele: aceE-1, talB-1, talB-2\n            allele class: damp, ts\n" in said
+    rows = [f"{allele},0.{number}" for number, allele in enumerate([*alleles, "b0115,x-1,ts"], 5)]
+    said = init("gene,allele,allele class,growth\n" + "\n".join(rows) + "\n")
+    config = load_config(Path("mine.yaml"))
+    assert (config.model.strength_from, config.model.conditions) == (["allele class"], {"allele class": ["damp", "ts"]})
+    assert "allele differs between most strains" in " ".join(said.split())
+
+
+def test_guides_have_strengths_to_learn() -> None:
+    bases = "ACGTTGCAACGTTGCAACGT"
+    guides = [bases, "C" + bases[1:], bases[:5] + "C" + bases[6:], bases[:9] + "G" + bases[10:]]
+    rows = [f"b0008,1,{guide},{0.5 + i / 10}" for i, guide in enumerate(guides)]
+    said = init("gene,series,guide sequence,growth\n" + "\n".join([*rows, ",,,1"]) + "\n", phenotypes=["growth"])
+    config = load_config(Path("mine.yaml"))
+    guide = config.data.source.csv.guides
+    assert guide is not None
+    assert (guide.sequence, guide.site) == ("guide sequence", ["gene", "series"])
+    assert config.model.strength_from == ["mismatch"]
+    assert "            mismatch_…: where guides do not match, 20 positions\n" in said
+
+
+def test_media_alone_and_new_media() -> None:
+    rows = [f"{medium},{dose},{0.1 * dose}" for medium in ("a", "b", "c") for dose in (1, 2, 3)]
+    said = init("medium,dose,growth\n" + "\n".join(rows) + "\n", split="condition")
+    assert "9 of 0 genes" in said
+    assert "genes  " not in said
+    config = load_config(Path("mine.yaml"))
+    assert config.split.condition == "medium"
+    assert config.data.source.csv.genes == []
+
+
+def test_a_condition_with_one_value_is_none() -> None:
+    said = init("gene,medium,growth\nb0008,LB,0.9\nb0114,LB,0.8\nb0115,LB,0.7\n")
+    assert "the same in all rows, so no condition: medium" in said
+    assert load_config(Path("mine.yaml")).data.source.csv.conditions == {}
