@@ -1,4 +1,4 @@
-"""Replay of strains chosen in batches: ``python -m benchmarks.next_strains OUT RUNS EXPERIMENT SEED … [key=value …]``.
+"""Replay of strains chosen in batches: ``python -m benchmarks.next_strains OUT RUNS EXPERIMENT SEED … KEY=VALUE …``.
 
 A screen is taken as if only a few of its strains were measured. In each round a strategy of `dglcell next` chooses a
 batch from a pool, its labels become known, and the model is trained again. Hits are strains of the pool with the lowest
@@ -71,7 +71,7 @@ class Replay:
         path = self.folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(parts))
-        split = [f"split={{kind: file, path: {path.absolute()}, unlisted: unused}}", f"seed={self.seed}"]
+        split = [f"split={{kind: file, path: {path.absolute()}, unlisted: unused, subset: null}}", f"seed={self.seed}"]
         fixed = [f"experiment.name={name}", f"paths.runs={self.folder}", "null_models=false", "plot=false"]
         return dglcell.train(self.experiment, *split, *fixed, "trainer.threads=1", *self.keys)
 
