@@ -289,7 +289,7 @@ def in_words(name: str, model: Any) -> str:
     return f"{name} ({', '.join(said)})" if said else name
 
 
-def _families(problem: Problem) -> dict[str, Family]:
+def families_of(problem: Problem) -> dict[str, Family]:
     """Return the families that are about strains such as a problem's."""
     return ALL_NULL_MODELS if problem.beyond_deletions else NULL_MODELS
 
@@ -297,7 +297,7 @@ def _families(problem: Problem) -> dict[str, Family]:
 def left_out_null_models(problem: Problem) -> dict[str, str]:
     """Return the null models that do not apply to a split: name → reason."""
     problem = problem.labelled()
-    reasons = {name: family.why_not(problem) for name, family in _families(problem).items()}
+    reasons = {name: family.why_not(problem) for name, family in families_of(problem).items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -316,7 +316,7 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     problem = problem.labelled()
     skip = left_out_null_models(problem)
     errors, models = {}, {}
-    for name, family in _families(problem).items():
+    for name, family in families_of(problem).items():
         if name not in skip:
             log.debug("fitting null model '%s'", name)
             errors[name], models[name] = best_of(family, problem)

@@ -17,7 +17,7 @@ from scipy import sparse
 from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative
 from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
-from dglcell.baselines.fit import NULL_MODELS, MeanOfTwo, NullModel, Problem, best_of, in_words
+from dglcell.baselines.fit import MeanOfTwo, NullModel, Problem, best_of, families_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
@@ -79,7 +79,7 @@ def fit_best_two(problem: Problem) -> NullModel:
         DataError: no training strain has a label.
     """
     problem = problem.labelled()
-    families = {name: family for name, family in NULL_MODELS.items() if name not in LEFT_OUT}
+    families = {name: family for name, family in families_of(problem).items() if name not in LEFT_OUT}
     families = {name: family for name, family in families.items() if family.why_not(problem) is None}
     models = {name: best_of(family, problem)[1] for name, family in families.items()}
     measured = int((~np.isnan(problem.y_validation)).sum())

@@ -164,6 +164,54 @@ def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(about).sort_values("guide")
 
 
+ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "ts", "tsq": "ts"}
+"""Arrays and queries of deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
+
+STRENGTH_AT_FIRST = 0.2
+"""What is left of a gene with an allele that is no deletion: a beginning for what is learned, and no measurement."""
+
+
+def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
+    """List measured single mutants with gene, allele and class of allele.
+
+    The first of ``originals`` has strain, fitness and standard deviation, and no header; the second names the allele of
+    each strain. ``alleles`` says whether one or several alleles of the gene are measured.
+    """
+    import pandas as pd
+
+    table = pd.read_csv(originals[0], sep="\t", header=None, names=["strain", "fitness", "sd"], dtype=str)
+    table = table[table["fitness"].str.lower() != "nan"].dropna(subset=["fitness"])
+    names = pd.read_csv(originals[1], sep="\t", dtype=str).drop_duplicates("Strain").set_index("Strain")["Allele"]
+    gene, _, allele = (table["strain"].str.partition("_")[i] for i in range(3))
+    kind = allele.str.extract("([a-z]+)")[0].map(ALLELE_CLASSES)
+    about = {
+        "gene": gene,
+        "allele": table["strain"].map(names).fillna(table["strain"]),
+        "class": kind,
+        "strength": np.where(kind == "deletion", 0, STRENGTH_AT_FIRST),
+        "fitness": table["fitness"],
+        "sd": table["sd"],
+        "strain": table["strain"],
+    }
+    frame = pd.DataFrame(about).sort_values("strain", kind="stable")
+    several = frame.groupby("gene")["allele"].transform("nunique") > 1
+    return frame.assign(alleles=np.where(several, "several", "one"))
+
+
+def keio_densities(originals: Sequence[Path]) -> pd.DataFrame:
+    """List optical densities of the Keio deletions that have all three, with the locus of their genes."""
+    import pandas as pd
+
+    table = pd.read_csv(originals[0], dtype=str, skipinitialspace=True)
+    genes = pd.read_csv(originals[1], dtype=str).drop_duplicates("Gene").set_index("Gene")
+    about = {"gene": table["Gene"].str.strip()}
+    about["b_number"] = about["gene"].map(genes["Synonym"])
+    for name, column in (("lb_22h", "LB_22hr"), ("mops_24h", "MOPS_24hr"), ("mops_48h", "MOPS_48hr")):
+        cells = table[column].str.strip()
+        about[name] = cells.where(pd.to_numeric(cells, errors="coerce").notna())
+    return pd.DataFrame(about).dropna().sort_values(["b_number", "gene"])
+
+
 def _read_r(path: Path) -> dict[str, Any]:
     import rdata
 
@@ -184,6 +232,8 @@ CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
         numbered_relations,
         without_index,
         titrated_guides,
+        single_mutants,
+        keio_densities,
     )
 }
 """A recipe can name these conversions, besides ``copy``: name → function from files to a table."""

@@ -25,6 +25,7 @@ FOLDERS = {
     "plots": "Plots",
     "report": "Report pages",
     "baselines": "Null models",
+    "uncertainty": "Uncertainty",
     "profiling": "Profiles",
     "cli": "Command line",
     "published": "Published files",

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from dglcell.api import load_cell
-from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS, MeanOfTwo, Problem, best_of, fit_null_models
+from dglcell.baselines.fit import (
+    MEAN_OF_TWO,
+    NULL_MODELS,
+    STRENGTH_MODELS,
+    MeanOfTwo,
+    Problem,
+    best_of,
+    fit_null_models,
+)
 from dglcell.baselines.packed import LEFT_OUT, PackedNulls, fit_best_two
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.simple import AdditiveRidge
@@ -53,6 +61,23 @@ def test_with_many_validation_strains_it_is_the_null_model_of_that_name() -> Non
     assert isinstance(expected, MeanOfTwo)
     assert best.names == expected.names
     np.testing.assert_array_equal(best.predict(problem.validation), expected.predict(problem.validation))
+
+
+def test_strains_with_strengths_have_null_models_of_their_own() -> None:
+    draw = np.random.default_rng(0)
+    strengths = draw.uniform(0.05, 0.95, 240).astype(np.float32)
+    strains = replace(strains_of([[number % 12] for number in range(240)], 12), strengths=strengths)
+    y = 1 - np.exp(-8 * strengths.astype(np.float64))  # far from additive in what is lost
+    problem = Problem(
+        strains.take(np.arange(120)), strains.take(np.arange(120, 240)), y[:120], y[120:], lambda: unlike(12), 1
+    )
+    best = fit_best_two(problem)
+    assert isinstance(best, MeanOfTwo)
+    assert set(best.names) <= {*STRENGTH_MODELS}
+    assert best.names == fit_null_models(problem)[MEAN_OF_TWO].names  # type: ignore[attr-defined]
+    packed = PackedNulls([best], strains.names)
+    found = PackedNulls.unpack(packed.pack(), CELL)(*arrays(problem.validation), problem.validation.strengths)
+    np.testing.assert_array_equal(found[:, 0], best.predict(problem.validation))
 
 
 def test_of_few_validation_strains_the_training_part_is_asked_as_well() -> None:

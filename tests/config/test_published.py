@@ -33,7 +33,14 @@ from dglcell.published.registry import FILES, ORIGINALS
 from tests.http_server import serve_folder
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366", CONF / "113-fba-strengths-media")
+WITHOUT_FILES = (
+    CONF,
+    CONF / "bases",
+    CONF / "106-ecoli-core",
+    CONF / "107-ijo1366",
+    CONF / "113-fba-strengths-media",
+    CONF / "115-core-fluxes",
+)
 """Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
 WITHOUT_ADDRESS: dict[str, str] = {}
@@ -41,7 +48,7 @@ WITHOUT_ADDRESS: dict[str, str] = {}
 
 
 def texts(value: Any) -> Iterator[str]:
-    """All texts in nested containers."""
+    """Yield all texts in nested containers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -106,7 +113,7 @@ NETWORK_PATH, SCREEN_PATH = "networks/yeastract_edges.csv.gz", "interactions/cos
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the server has."""
+    """Return what the server has."""
     (tmp_path / "published").mkdir()
     for name, content in (("model.mat", MODEL), ("matrix.tsv", MATRIX), ("pairs", PAIRS)):
         (tmp_path / "published" / name).write_bytes(content)
@@ -115,7 +122,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def experiment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The experiment's file; neither a raw folder nor anything else is set."""
+    """Provide the experiment's file; neither a raw folder nor anything else is set."""
     monkeypatch.delenv("DGLCELL_RAW", raising=False)
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
     for address in serve_folder(monkeypatch, folder):
@@ -229,7 +236,7 @@ def test_progress_is_shown_on_a_terminal(
 
 
 def _all_that_is_shown(terminal: int) -> str:
-    """What is written to the other side until that is closed; a single read may end earlier."""
+    """Return what is written to the other side until that is closed; a single read may end earlier."""
     shown = b""
     while True:
         try:

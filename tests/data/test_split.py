@@ -94,7 +94,7 @@ GOOD = {"train": [0, 3, 4, 6], "val": [1], "test": [2, 5]}
 
 
 def write(folder: Path, content: Any) -> Path:
-    """The file as torchcell writes it."""
+    """Write the file as torchcell does."""
     path = folder / "index_seed_42.json"
     path.write_text(json.dumps(content, indent=2))
     return path
@@ -270,7 +270,7 @@ KINDS_OF_GENES = [kind for kind in FOLDED if kind != "condition"]
 
 
 def folds_of(table: Strains, kind: str, folds: int, seed: int) -> list[Parts]:
-    """The parts of each fold."""
+    """Return the parts of each fold."""
     return [divide(SplitConfig(kind, seed=seed, folds=folds, fold=fold), table)[0] for fold in range(folds)]
 
 

@@ -45,12 +45,12 @@ def identity(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The catalogue's files for twelve genes."""
+    """Return the catalogue's files for twelve genes."""
     return write_raw_folder(tmp_path_factory.mktemp("raw"))
 
 
 def invented_store(config: Config, folder: Path) -> Path:
-    """All pairs or triples of the genes, with the phenotypes that an experiment predicts."""
+    """Return all pairs or triples of the genes, with the phenotypes that an experiment predicts."""
     size = 3 if config.data.phenotypes == ["trigenic_interaction"] else 2
     strains = np.array(list(itertools.combinations(range(len(GENES)), size)), dtype=np.uint16)
     strains = np.random.default_rng(0).permutation(strains)
@@ -79,7 +79,7 @@ def test_it_is_a_small_difference(path: Path) -> None:
 
 
 def one_of_a_kind(paths: list[Path]) -> list[Any]:
-    """The experiments, marked slow where one before has the same kinds of model, loss and split and the same source."""
+    """Return the experiments, marked slow where one before has the same source and kinds of model, loss and split."""
     seen: set[Hashable] = set()
     parameters = []
     for path in paths:
@@ -136,6 +136,22 @@ def test_strains_with_conditions_train(name: str, tmp_path: Path) -> None:
     steps = [key for key in ONE_STEP if not key.startswith(("split", "data"))]
     config = load_config(CONF / f"{name}.yaml", [*overrides, *steps, f"paths.raw={tmp_path}", "cell.model=textbook"])
     result = train(config)
+    assert {row.part for row in result.rows} == {"validation", "test"}
+    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
+
+
+def test_alleles_train(tmp_path: Path) -> None:
+    """In a random split, as new alleles of known genes, which is a difference over new genes."""
+    raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)
+    table = "gene,allele,class,strength,fitness,sd,strain,alleles\n"
+    for gene, kind in itertools.product(GENES, ("deletion", "DAmP", "ts")):
+        strength = 0 if kind == "deletion" else 0.2
+        table += f"{gene},{gene}-{kind},{kind},{strength},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
+    (raw / "genes" / "smf_alleles.csv.gz").write_bytes(gzip.compress(table.encode()))
+    path = CONF / "114-smf-alleles/new_alleles.yaml"
+    overrides = [*tiny_overrides(raw, load_config(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]
+    folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    result = train(load_config(path, [*overrides, *folders]))
     assert {row.part for row in result.rows} == {"validation", "test"}
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 

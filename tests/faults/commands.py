@@ -29,7 +29,7 @@ trainer: {{epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}}
 
 
 def write_files(files: Path, root: Path) -> Path:
-    """An experiment of 120 strains of 16 genes, with its tables; everything that it makes lies below ``root``."""
+    """Write an experiment of 120 strains of 16 genes, with its tables; everything that it makes lies below ``root``."""
     files.mkdir()
     draw = random.Random(7)
     pairs = list(itertools.combinations(GENES, 2))
@@ -63,7 +63,7 @@ class Command:
     sample: int = 5
 
     def words(self, files: Path, root: Path) -> list[str]:
-        """The arguments."""
+        """Return the arguments."""
         return self.arguments.format(files=files, root=root, run=root / "small" / "seed-0").split()
 
 

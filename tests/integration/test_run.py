@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Tiny,
 
 
 def golden_losses(directory: RunDirectory) -> dict[str, list[float]]:
-    """Losses of every epoch."""
+    """Return losses of every epoch."""
     rows = history(directory)
     return {key: [row[key] for row in rows] for key in ("train/loss", "validation/loss")}
 

@@ -60,6 +60,26 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         "b_1,acpS,b2563,1,63,Single,-20,TACG,,,,0.75,0.01,4\n"
         "negC_1,negC,,,,negC,,,,,,,,\n",
     ),
+    "single_mutants": (
+        [
+            "YBR002C_damp4\t0.9\t0.1\nYBR002C_dma7\tNaN\tNaN\nYAL001C_tsq1\t0.50\t0.2\nYAL001C_sn2\t1.0\t0.1\n",
+            "Strain\tOrf\tCommon\tAllele\nYAL001C_tsq1\tYAL001C\tTFC3\ttfc3-1\nYBR002C_damp4\tYBR002C\tRER2\trer2_damp\n",
+        ],
+        {},
+        "gene,allele,class,strength,fitness,sd,strain,alleles\n"
+        "YAL001C,YAL001C_sn2,deletion,0.0,1.0,0.1,YAL001C_sn2,several\n"
+        "YAL001C,tfc3-1,ts,0.2,0.50,0.2,YAL001C_tsq1,several\n"
+        "YBR002C,rer2_damp,DAmP,0.2,0.9,0.1,YBR002C_damp4,one\n",
+    ),
+    "keio_densities": (
+        [
+            "Gene ID,Gene,Colonies,LB_22hr,MOPS_24hr,MOPS_48hr,,\n"
+            "ECK1,thrL,7,0.848 ,0.355 ,0.542 ,,\nECK2,noMOPS,7,0.8 , ,0.5 ,,\nECK3,noLocus,7,0.8 ,0.5 ,0.5 ,,\n",
+            "Location,Strand,Gene,Synonym\n1..2,+,thrL,b0001\n3..4,+,noMOPS,b0002\n",
+        ],
+        {},
+        "gene,b_number,lb_22h,mops_24h,mops_48h\nthrL,b0001,0.848,0.355,0.542\n",
+    ),
     "gml_edges": (
         [
             'graph [\n  node [\n    id 0\n    label "ymr056c  aac1"\n  ]\n'
