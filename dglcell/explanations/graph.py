@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import spmm
 from dglcell.models.encoder import CellEncoder
 from dglcell.nn.heads import AttentionPooling
@@ -178,21 +178,18 @@ class Trace:
         pooled_BD: by how much the strains' pooled states differ from the wild type's.
         genes_NH: the wild type's states of genes after the last layer.
         removed, rows: as for ``Traced``.
-        kept: node type → which nodes strains keep.
     """
 
     pooled_BD: Tensor
     genes_NH: Tensor
     removed: list[Removed]
     rows: list[Rows]
-    kept: dict[str, Kept]
 
 
 def trace(
     encoder: CellEncoder,
     pools: Mapping[str, tuple[AttentionPooling, float]],
     genotypes: GenotypeBatch,
-    gene_type: str,
     kept_pass: BasePass,
 ) -> Trace:
     """Pass messages over the strains' graphs, within ``secants()``.
@@ -201,7 +198,6 @@ def trace(
         encoder: the encoder of a model.
         pools: node type → its pooling, and what pooled states are multiplied by.
         genotypes: the strains.
-        gene_type: the node type whose states are returned.
         kept_pass: what earlier batches computed of the wild type.
     """
     cell, config = encoder.cell, encoder.config
@@ -223,8 +219,8 @@ def trace(
         scale * pool(part, states[t], kept[t], engine.remove(t, states[t].delta_dtype))
         for t, (part, scale) in pools.items()
     ]
-    genes_NH: Tensor = states[gene_type].base_NH
-    return Trace(torch.cat(pooled, 1), genes_NH, engine.removed, engine.rows, kept)
+    genes_NH: Tensor = states[GENE].base_NH
+    return Trace(torch.cat(pooled, 1), genes_NH, engine.removed, engine.rows)
 
 
 def pool(pooling: AttentionPooling, states: DifferenceStates, kept: Kept, removed_NB: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.explanations.graph import Removed, Rows, Trace, trace
-from dglcell.graph.schema import GENE
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import LINKS
@@ -47,7 +46,6 @@ class Split:
         parts: part → [B] its share, among ``PARTS``; those that the model has.
         removed: where removed nodes change something themselves, with [N, B] the share of each.
         rows: differences that pass through, with [K] the share of each listed pair.
-        trace: what the pass over the graphs found.
     """
 
     wild_type_B: Tensor
@@ -55,7 +53,6 @@ class Split:
     parts: dict[str, Tensor]
     removed: list[tuple[Removed, Tensor]]
     rows: list[tuple[Rows, Tensor]]
-    trace: Trace
 
     @property
     def change_B(self) -> Tensor:
@@ -162,7 +159,7 @@ class Explainer:
             part = model.pools[t]
             assert isinstance(part, AttentionPooling)
             pools[t] = part, scales[t]
-        found = trace(model.encoder, pools, genotypes, GENE, BasePass(self._wild_type))
+        found = trace(model.encoder, pools, genotypes, BasePass(self._wild_type))
         leaves: dict[str, Tensor] = {}
         embedding = -found.pooled_BD.double()  # z_w − z_i
         if "growth" in inputs:
@@ -293,34 +290,26 @@ class Explainer:
         leaves: Mapping[str, Tensor],
         found: Trace,
     ) -> Split:
-        B, by_rows = len(own), found.rows
-        taps = [*leaves.values(), *(one.removed_NB for one in found.removed), *(one.delta_KH for one in by_rows)]
+        """Go back from the changes of one phenotype, and multiply what arrives by what is there."""
+        B = len(own)
+        removed, rows = [one.removed_NB for one in found.removed], [one.delta_KH for one in found.rows]
+        taps = [*leaves.values(), *removed, *rows]
         # What nothing removed has reached has no gradient, and no share.
         live = [tap for tap in taps if tap.requires_grad]
         grads = iter(torch.autograd.grad(out_BT[:, t].sum(), live, retain_graph=True, allow_unused=True))
-        found_grads = [next(grads) if tap.requires_grad else None for tap in taps]
-        products = [
-            torch.zeros_like(tap) if grad is None else grad * tap.detach()
-            for tap, grad in zip(taps, found_grads, strict=True)
-        ]
-        of_leaves = dict(zip(leaves, products, strict=False))
-        of_removed = products[len(leaves) : len(leaves) + len(found.removed)]
-        of_rows = [product.double().sum(1) for product in products[len(leaves) + len(found.removed) :]]
-        of_removed = [_of_strains(share.double(), B) for share in of_removed]
-        graph = torch.stack([share.sum(0) for share in of_removed]).sum(0)
-        parts = {GRAPH: graph}
-        for name, product in of_leaves.items():
-            parts[name] = _of_strains(product.flatten(1).sum(1), B)
+        arrived = [next(grads) if tap.requires_grad else None for tap in taps]
+        products = iter(
+            torch.zeros_like(tap, dtype=torch.float64) if grad is None else (grad * tap.detach()).double()
+            for tap, grad in zip(taps, arrived, strict=True)
+        )
+        parts = {name: _of_strains(next(products).flatten(1).sum(1), B) for name in leaves}
+        of_removed = [(one, _of_strains(next(products), B)) for one in found.removed]
+        of_rows = [(one, next(products).sum(1)) for one in found.rows]
+        parts[GRAPH] = torch.stack([share.sum(0) for _, share in of_removed]).sum(0)
         for name, share in shares.items():
             parts[name] = parts.get(name, 0) + share[:, t]
-        return Split(
-            predicted_CT[own, t],
-            predicted_CT[:B, t],
-            {name: parts[name].detach() for name in PARTS if name in parts},
-            list(zip(found.removed, of_removed, strict=True)),
-            list(zip(by_rows, of_rows, strict=True)),
-            found,
-        )
+        ordered = {name: parts[name] for name in PARTS if name in parts}
+        return Split(predicted_CT[own, t], predicted_CT[:B, t], ordered, of_removed, of_rows)
 
 
 def _open(certain_B2: Tensor) -> Tensor:
