@@ -34,10 +34,10 @@ balance, measured strains. The part of the graph is then split over the layers a
 deleted genes and lost reactions, and over the nodes that are read. The parts describe the model, not the cell.
 
 files:
-  -o explanations.csv      one long table; .parquet has the same
-  -o explanations.json     networks of the nodes with the largest shares, for Cytoscape
-  -o explanations.html     a page with drawings
-  --escher shares.json     shares of reactions, for a map of Escher
+  -o explanations.csv    one long table; .parquet has the same
+  -o explanations.json   networks of the largest shares, for Cytoscape
+  -o explanations.html   a page with drawings
+  --escher shares.json   shares of reactions, for a map of Escher
 """
 
 

@@ -13,7 +13,10 @@ from dglcell.report.page import number
 WIDTH, ROW, TOP, MARGIN = 440, 25, 46, 26
 """Sizes in units of the drawing, which a phone shows at about four fifths."""
 
-LONGEST = 15
+NAME, LETTER = 14, 6.8
+"""A name begins so far behind its node, and a letter is about so wide."""
+
+LONGEST = 13
 """Longer names are cut in the middle."""
 
 SWEEPS = 8
@@ -57,7 +60,10 @@ def draw(network: Network, title: str) -> str:
     step = WIDTH / max(1, len(columns))
     for i, (heading, _) in enumerate(columns):
         lines.append(f'<text class="soft head" x="{i * step + 8:.0f}" y="16">{escape(heading)}</text>')
-    lines += [_edge(places[source], places[target]) for source, target, _ in network.edges]
+    ends = {
+        node.key: places[node.key][0] + NAME + LETTER * len(f"{_name(node)} {_share(node)}") for node in network.nodes
+    }
+    lines += [_edge(places[u], places[v], ends[min((u, v), key=lambda key: places[key])]) for u, v, _ in network.edges]
     for node in network.nodes:
         lines += _mark(node, *places[node.key], largest)
     return "\n".join([*lines, "</svg>"])
@@ -104,14 +110,25 @@ def _places(
     }
 
 
-def _edge(source: tuple[float, float], target: tuple[float, float]) -> str:
-    """Draw an edge: a curve between columns, or an arc to the left of one."""
-    (x, y), (u, v) = source, target
+def _edge(source: tuple[float, float], target: tuple[float, float], end: float) -> str:
+    """Draw an edge: a curve from the end of a name to the next column, or an arc to the left of one column."""
+    (x, y), (u, v) = sorted((source, target))
     if x == u:
         side = x - min(MARGIN - 4, 8 + abs(v - y) / 8)
         return f'<path class="edge" d="M{x:.0f} {y:.1f} C{side:.0f} {y:.1f} {side:.0f} {v:.1f} {u:.0f} {v:.1f}"/>'
-    middle = (x + u) / 2
-    return f'<path class="edge" d="M{x:.0f} {y:.1f} C{middle:.0f} {y:.1f} {middle:.0f} {v:.1f} {u:.0f} {v:.1f}"/>'
+    begin, finish = end + 3, u - 12
+    middle = (begin + finish) / 2
+    return (
+        f'<path class="edge" d="M{begin:.0f} {y:.1f} C{middle:.0f} {y:.1f} {middle:.0f} {v:.1f} {finish:.0f} {v:.1f}"/>'
+    )
+
+
+def _name(node: Node) -> str:
+    return node.label if len(node.label) <= LONGEST else f"{node.label[:8]}…{node.label[-(LONGEST - 9) :]}"
+
+
+def _share(node: Node) -> str:
+    return f"+{number(node.share, 2)}" if node.share > 0 else number(node.share, 2)
 
 
 def _mark(node: Node, x: float, y: float, largest: float) -> list[str]:
@@ -119,16 +136,12 @@ def _mark(node: Node, x: float, y: float, largest: float) -> list[str]:
     size = 3 + 6 * (abs(node.share) / largest) ** 0.5
     tip = size if node.share < 0 else -size
     kind = "lowers" if node.share < 0 else "raises"
-    share = f"+{number(node.share, 2)}" if node.share > 0 else number(node.share, 2)
-    name = node.label if len(node.label) <= LONGEST else f"{node.label[:8]}…{node.label[-(LONGEST - 9) :]}"
     lines = [
-        f"<g><title>{escape(f'{node.node_type} {node.label}: {share}')}</title>",
+        f"<g><title>{escape(f'{node.node_type} {node.label}: {_share(node)}')}</title>",
         f'<path class="{kind}" d="M{x - size:.1f} {y - tip * 0.7:.1f} h{2 * size:.1f} L{x:.1f} {y + tip:.1f} z"/>',
     ]
     if node.missing:
         lines.append(f'<circle class="missing" cx="{x:.1f}" cy="{y:.1f}" r="11"/>')
-    lines.append(
-        f'<text x="{x + 14:.0f}" y="{y + 4:.1f}" paint-order="stroke" style="stroke: var(--page, #fff); '
-        f'stroke-width: 3px">{escape(name)} <tspan class="soft">{share}</tspan></text></g>'
-    )
+    share = f'<tspan class="soft">{_share(node)}</tspan>'
+    lines.append(f'<text x="{x + NAME:.0f}" y="{y + 4:.1f}">{escape(_name(node))} {share}</text></g>')
     return lines

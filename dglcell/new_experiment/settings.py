@@ -61,7 +61,8 @@ class Facts:
         metabolic: whether most of the deleted genes have reactions in the cell graph.
         known: whether other strains change the same genes, for most strains.
         weakened: whether strains weaken genes, to strengths that the table has or that are learned.
-        conditions: conditions of the strains.
+        conditions: conditions of the strains → their categories.
+        rare: those of them that differ between most strains, so that they say nothing of a new one.
         strength_from: those of them that strengths are learned from.
     """
 
@@ -74,7 +75,8 @@ class Facts:
     metabolic: bool = False
     known: bool = True
     weakened: bool = False
-    conditions: tuple[str, ...] = ()
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rare: tuple[str, ...] = ()
     strength_from: tuple[str, ...] = ()
 
     @classmethod
@@ -84,7 +86,7 @@ class Facts:
         Args:
             table: the strains.
             cell: the cell graph.
-            strength_from: conditions that what is left of genes is learned from.
+            strength_from: conditions that what is left of genes is learned from, if they are not rare.
 
         Raises:
             DataError: no strain can train.
@@ -106,6 +108,8 @@ class Facts:
         met = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
         metabolic = 2 * len(with_reactions.intersection(met)) > len(met)
         alone = np.isin(table.targets, deleted[times == 1])
+        rare = tuple(name for name, values in table.conditions.items() if 2 * len(values) > len(deletions))
+        learned = tuple(name for name in strength_from if name not in rare)
         new = np.diff(np.concatenate([[0], np.cumsum(alone)])[table.offsets])[kept] > 0
         return cls(
             len(deletions),
@@ -116,9 +120,10 @@ class Facts:
             len(cell.genes),
             metabolic,
             known=bool(new.mean() < 0.5),
-            weakened=bool(strength_from) or table.strengths is not None,
-            conditions=tuple(table.conditions),
-            strength_from=tuple(strength_from),
+            weakened=bool(learned) or table.strengths is not None,
+            conditions=table.conditions,
+            rare=rare,
+            strength_from=learned,
         )
 
     @property
@@ -322,13 +327,19 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
     else:
         chosen.put("split", "kind", split, _about_split(split, facts))
         if split == CONDITION and facts.conditions:
-            condition = MEDIUM if MEDIUM in facts.conditions else facts.conditions[0]
+            condition = MEDIUM if MEDIUM in facts.conditions else next(iter(facts.conditions))
             chosen.put("split", "condition", condition, "its test values are new to the model")
         parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
         chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
     if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
         reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
         chosen.put("cell", "lose_blocked", True, reason)
+    if facts.rare:
+        seen = {name: list(values) for name, values in facts.conditions.items() if name not in facts.rare}
+        reason = (
+            f"{listing(facts.rare)} differs between most strains and says nothing of a new one; it keeps strains apart"
+        )
+        chosen.put("model", "conditions", seen, reason)
     if facts.strength_from:
         reason = "what is left of a gene is learned from these; the table does not say it"
         chosen.put("model", "strength_from", list(facts.strength_from), reason)

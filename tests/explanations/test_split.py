@@ -22,6 +22,7 @@ from dglcell.models.config import CONVS, DangoConfig, HeteroCellConfig
 from dglcell.models.dango import Dango
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
+from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.nn.test_flux_rounds import made_model
 from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
@@ -182,7 +183,10 @@ class Steps(torch.nn.Module):
 
 def with_pool_of(function: torch.nn.Module) -> HeteroCell:
     model = textbook_model().double()
-    model.pools["reaction"].gate[1] = function  # type: ignore[index,union-attr]
+    pooling = model.pools["reaction"]
+    assert isinstance(pooling, AttentionPooling)
+    assert isinstance(pooling.gate, torch.nn.Sequential)
+    pooling.gate[1] = function
     return model
 
 

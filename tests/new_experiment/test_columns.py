@@ -155,11 +155,22 @@ def test_columns_of_genes_are_also_found_by_what_they_hold() -> None:
     assert load_config(Path("mine.yaml")).data.source.csv.genes == ["b_number"]
 
 
-def test_alleles_and_guides_have_strengths_to_learn() -> None:
-    said = init("gene,allele,class,growth\nb0008,talB-1,ts,0.9\nb0008,talB-2,ts,0.8\nb0114,aceE-1,damp,0.7\n")
+def test_alleles_have_strengths_to_learn() -> None:
+    alleles = ["b0008,talB-1,ts", "b0008,talB-2,ts", "b0114,aceE-1,damp"]
+    rows = [f"{allele},{medium},0.{number}" for number, allele in enumerate(alleles, 5) for medium in "ab"]
+    said = init("gene,allele,allele class,medium,growth\n" + "\n".join(rows) + "\n")
     config = load_config(Path("mine.yaml"))
-    assert (config.model.strength_from, config.model.strength_hidden) == (["allele"], 0)
-    assert "conditions  allele: aceE-1, talB-1, talB-2\n" in said
+    assert (config.model.strength_from, config.model.strength_hidden) == (["allele", "allele class"], 0)
+    assert config.model.conditions is None
+    assert "conditions  allele: aceE-1, talB-1, talB-2\n            allele class: damp, ts\n" in said
+    rows = [f"{allele},0.{number}" for number, allele in enumerate([*alleles, "b0115,x-1,ts"], 5)]
+    said = init("gene,allele,allele class,growth\n" + "\n".join(rows) + "\n")
+    config = load_config(Path("mine.yaml"))
+    assert (config.model.strength_from, config.model.conditions) == (["allele class"], {"allele class": ["damp", "ts"]})
+    assert "allele differs between most strains" in " ".join(said.split())
+
+
+def test_guides_have_strengths_to_learn() -> None:
     bases = "ACGTTGCAACGTTGCAACGT"
     guides = [bases, "C" + bases[1:], bases[:5] + "C" + bases[6:], bases[:9] + "G" + bases[10:]]
     rows = [f"b0008,1,{guide},{0.5 + i / 10}" for i, guide in enumerate(guides)]
