@@ -268,12 +268,6 @@ def check_candidates(options: argparse.Namespace, what: str, of_designs: Sequenc
             got=", ".join(f"--{name}" for name in stray),
             do="leave them out, or ask for --all-singles, --all-pairs or --all-triples",
         )
-    if options.nodes is not None and (options.designs or options.nodes == options.output):
-        raise ConfigError(
-            "--nodes is for a table, and names a file of its own",
-            got="a design" if options.designs else f"the file of --output, {options.output}",
-            do="write the strains into a CSV, or name another file",
-        )
     names = [name for name, _ in options.condition]
     if len(set(names)) < len(names):
         raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
@@ -286,6 +280,12 @@ def check(options: argparse.Namespace) -> None:
         ConfigError: as `predict` says.
     """
     check_candidates(options, "what shall be predicted?", (*OF_DESIGNS, "top", "precision"))
+    if options.nodes is not None and (options.designs or options.nodes == options.output):
+        raise ConfigError(
+            "--nodes is for a table, and names a file of its own",
+            got="a design" if options.designs else f"the file of --output, {options.output}",
+            do="write the strains into a CSV, or name another file",
+        )
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
 

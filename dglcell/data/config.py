@@ -203,6 +203,7 @@ class NodesConfig:
     value: str = "value"  # table with a row for each value: column of values
     unit: str = ""  # table: unit of the values
     unknown: Unknown = "refuse"  # nodes that the cell graph lacks: refuse | drop
+    zero_if_lost: bool = False  # nodes that a strain loses have the value 0, as lost reactions have no flux
 
 
 NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")

@@ -13,7 +13,7 @@ from dglcell.report.page import number
 WIDTH, ROW, TOP, MARGIN = 440, 25, 46, 26
 """Sizes in units of the drawing, which a phone shows at about four fifths."""
 
-NAME, LETTER = 14, 6.2
+NAME, LETTER = 14, 6.8
 """A name begins so far behind its node, and a letter is about so wide."""
 
 LONGEST = 13

@@ -38,11 +38,13 @@ class _Encoded:
         difference_BD: the pooled states of the strains less those of the base.
         genes_NH: states of the base's genes.
         nodes: name → [B, M] what heads of nodes read of their differences (`NodeHead.of_nodes`).
+        lost: name → [B, M] what the strains have lost (`NodeHead.lost`).
     """
 
     difference_BD: Tensor
     genes_NH: Tensor
     nodes: dict[str, Tensor]
+    lost: dict[str, Tensor]
 
 
 class HeteroCell(PerturbedModel):
@@ -199,7 +201,8 @@ class HeteroCell(PerturbedModel):
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
             score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
-        nodes = {name: head(encoded.nodes[name], embedding) for name, head in self.node_heads.items()}
+        heads = self.node_heads.items()
+        nodes = {name: head(encoded.nodes[name], embedding, encoded.lost[name]) for name, head in heads}
         return Prediction(score, embedding, parts, gates, nodes=nodes)
 
     @property
@@ -263,7 +266,8 @@ class HeteroCell(PerturbedModel):
         difference_BD = torch.cat([difference for _, difference in pooled], dim=-1)
         types = config.nodes or {}
         nodes = {name: head.of_nodes(states[types[name]], perturbed.start) for name, head in self.node_heads.items()}
-        return _Encoded(difference_BD, states[GENE].base_NH, nodes)
+        lost = {name: head.lost(perturbed.keep[types[name]]) for name, head in self.node_heads.items()}
+        return _Encoded(difference_BD, states[GENE].base_NH, nodes, lost)
 
     def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> _Encoded:
         """Return the same for strains with deletions in common, with the wild type's gene states.
@@ -277,7 +281,7 @@ class HeteroCell(PerturbedModel):
         first = of_shared.once(lambda: self._encode(genotypes.of_shared(), kept_pass))
         rest = self._encode(genotypes, of_shared, "difference")
         nodes = {name: first.nodes[name] + further for name, further in rest.nodes.items()}
-        return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH, nodes)
+        return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH, nodes, rest.lost)
 
     def relation_weights(self) -> list[RelationWeights]:
         return self.encoder.relation_weights()

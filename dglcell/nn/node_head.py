@@ -37,6 +37,7 @@ class NodeHead(nn.Module):
         scale: [M] standard deviations of the training strains, 1 where the value does not change.
         changes: [M] whether the value changes in training; others are predicted as the wild type's, and not scored.
         known: [M] whether there are values at all.
+        zero_if_lost: whether what a strain loses has the value 0, which is then not predicted.
     """
 
     of_N: Tensor
@@ -44,6 +45,7 @@ class NodeHead(nn.Module):
     scale: Tensor
     changes: Tensor
     known: Tensor
+    zero_if_lost: Tensor
 
     def __init__(
         self, of_N: Tensor, values: int, *, width: int, strain_width: int, hidden: int, activation: str, dropout: float
@@ -57,6 +59,7 @@ class NodeHead(nn.Module):
             self.register_buffer(name, filled(values))
         for name in ("changes", "known"):
             self.register_buffer(name, torch.zeros(values, dtype=torch.bool))
+        self.register_buffer("zero_if_lost", torch.zeros((), dtype=torch.bool))
 
     def start_at_the_mean(self) -> None:
         """Scale initial weights down, so that an untrained model predicts about the wild type's values."""
@@ -86,16 +89,33 @@ class NodeHead(nn.Module):
         summed_MB = read_NB.new_zeros(len(self.scale), read_NB.shape[1]).index_add(0, self.of_N, read_NB)
         return summed_MB.T
 
+    def lost(self, keep_NB: Tensor) -> Tensor:
+        """Return which values belong to nodes that a strain has lost, all of them, [B, M] bool.
+
+        Args:
+            keep_NB: which nodes the strains keep.
+        """
+        kept_MB = keep_NB.new_zeros(len(self.scale), keep_NB.shape[1], dtype=torch.float32)
+        return (kept_MB.index_add(0, self.of_N, keep_NB.to(kept_MB)) == 0).T
+
     @Part("heads")
-    def forward(self, of_nodes_BM: Tensor, strain_BD: Tensor) -> Tensor:
+    def forward(self, of_nodes_BM: Tensor, strain_BD: Tensor, lost_BM: Tensor) -> Tensor:
         """Return differences from the wild type in units of their spread, [B, M], zero where nothing changes.
 
         Args:
             of_nodes_BM: what `of_nodes` returned.
             strain_BD: the strains' vectors.
+            lost_BM: what `lost` returned.
         """
         of_strain_BM = self.strain(strain_BD) - self.strain(strain_BD.new_zeros(1, strain_BD.shape[1]))
-        return (of_nodes_BM.to(of_strain_BM.dtype) + of_strain_BM) * self.changes
+        predicted_BM = of_nodes_BM.to(of_strain_BM.dtype) + of_strain_BM
+        predicted_BM = torch.where(lost_BM & self.zero_if_lost, self.of_zero.to(predicted_BM.dtype), predicted_BM)
+        return predicted_BM * self.changes
+
+    @property
+    def of_zero(self) -> Tensor:
+        """Return the difference of the value 0 from the wild type, in units of the spread, [M]."""
+        return -self.wild_type / self.scale
 
     def scaled(self, values_BM: Tensor) -> Tensor:
         """Return differences from the wild type in units of their spread, NaN where nothing changes."""

@@ -179,6 +179,11 @@ class RunFiles:
         return result_rows(self.results["rows"])
 
     @property
+    def node_rows(self) -> list[ResultRow]:
+        """Return metrics of values of nodes; there are none where a model predicts no such values."""
+        return result_rows(self.results.get(NODES, []))
+
+    @property
     def size_line(self) -> str:
         """Return numbers of strains and sizes of the cell graph in a line."""
         about = self.environment

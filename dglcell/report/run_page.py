@@ -52,7 +52,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         data: the run's data in the form that the plots take.
         draw: function from a panel to its PNG file.
     """
-    about, config = run.environment, run.config
+    about, config, rows = run.environment, run.config, [*run.rows, *run.node_rows]
     path = shlex.quote(str(run.directory.path))
     return {
         "version": __version__,
@@ -61,10 +61,10 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "tags": config["experiment"]["tags"],
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
-        "tables": results_tables(run.rows),
+        "tables": results_tables(rows),
         "table_note": " ".join(
             [
-                *table_notes(run.rows),
+                *table_notes(rows),
                 *coverage_lines(run.rows, config["split"]["kind"]),
                 *left_out_lines(run.results.get("left_out", {})),
             ]

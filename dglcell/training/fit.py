@@ -246,7 +246,7 @@ def make_task(
     model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)
     calibrate(model, prepared, normaliser)
     if checkpoint is None:
-        fit_node_heads(model.node_heads, prepared)
+        fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(

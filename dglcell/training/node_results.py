@@ -15,8 +15,9 @@ from torch import Tensor
 from dglcell.baselines.nodes import MOST_VALUES, NodeProblem, fit_node_nulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.node_values import CellValues
+from dglcell.data.strains import Strains
 from dglcell.errors import count
-from dglcell.graph.schema import CATALYSES
+from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.metrics import CONSTANT, NODES, ResultRow
 from dglcell.models.model import Prediction
 from dglcell.nn.node_head import NodeHead
@@ -148,7 +149,7 @@ def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]
     models, left_out = fit_node_nulls(problem)
     for null, why in left_out.items():
         log.info("%s: %s is left out: it %s", name, null, why)
-    changes, rows = head.changes.cpu().numpy(), []
+    changes, of_zero, rows = head.changes.cpu().numpy(), head.of_zero.cpu().numpy(), []
     for part in prepared.evaluated:
         for null, model in models.items():
             scores = NodeScores(_scale(head))
@@ -156,11 +157,18 @@ def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]
                 some = slice(start, start + TOGETHER)
                 chosen = parts[part].take(np.arange(len(parts[part]))[some])
                 target = scaled_values(head, values, numbers[part][some])
-                scores.add(np.where(changes, model.predict(chosen), 0), target)
+                found = np.where(_lost(head, values, chosen, reactions), of_zero, model.predict(chosen))
+                scores.add(np.where(changes, found, 0), target)
             rows.append(ResultRow(null, part, name, scores.metrics(), is_null=True, kind=NODES))
     return rows
 
 
-def restored(heads: Mapping[str, NodeHead], predicted: Mapping[str, Tensor]) -> dict[str, NDArray[np.float32]]:
-    """Return predicted values of nodes in original units: name → [B, M]."""
-    return {name: heads[name].restore(of.float()).cpu().numpy() for name, of in predicted.items()}
+def _lost(
+    head: NodeHead, values: CellValues, strains: Strains, reactions: Reactions | None
+) -> NDArray[np.bool_] | bool:
+    """Return which values are 0 because the strains have lost their nodes, [B, M]; null models know this, too."""
+    if not head.zero_if_lost or strains.strengths is not None:
+        return False
+    if values.values.type == REACTION and reactions is not None:
+        return reactions.lost(strains).toarray().astype(bool)
+    return strains.design.toarray().astype(bool) if values.values.type == GENE else False

@@ -23,10 +23,15 @@ SMALLEST = 1e-6
 """A value changes if its standard deviation is a larger share of its mean, and of the largest one of any node."""
 
 
-def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared) -> None:
+def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lost: Mapping[str, bool]) -> None:
     """Store in each head the values of the wild type, and the spread of the values of the training strains.
 
     Values that never change in training are left out of loss and metrics.
+
+    Args:
+        heads: name → head.
+        prepared: data that the model is trained on.
+        zero_if_lost: name → whether what a strain loses has the value 0.
 
     Raises:
         DataError: no training strain has a value, or none changes.
@@ -48,6 +53,7 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared) -> None:
             *(name, f"{int(changes.sum()):,}", f"{len(values):,}", kind),
         )
         known = values.columns >= 0
+        head.zero_if_lost.fill_(zero_if_lost[name])
         head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
 
 

@@ -110,7 +110,7 @@ def test_nodes_of_a_reaction_add_up() -> None:
     assert scaled[0, 0] == 1
     assert scaled[0, 1].isnan()
     torch.testing.assert_close(head.restore(torch.tensor([[1.0, 0.0]])), torch.tensor([[3.0, 5.0]]))
-    assert (head(torch.ones(1, 2), torch.ones(1, 4))[0, 1] == 0).all()
+    assert (head(torch.ones(1, 2), torch.ones(1, 4), torch.zeros(1, 2, dtype=torch.bool))[0, 1] == 0).all()
 
 
 @settings(max_examples=1, deadline=None)
@@ -120,3 +120,19 @@ def test_a_node_type_that_the_cell_lacks_is_refused(cell: RandomCell) -> None:
         ConfigError, match=r"(?s)`model.nodes` names a node type.*organelle.*gene, metabolite, reaction"
     ):
         model_of(cell, nodes={"x": "organelle"})
+
+
+@settings(max_examples=2, deadline=None)
+@given(st.data())
+def test_what_a_strain_has_lost_is_zero_where_that_is_known(data: st.DataObject) -> None:
+    cell = data.draw(random_cells())
+    model = model_of(cell, "difference", nodes={"expression": "gene"}).eval()
+    head = model.node_heads["expression"]
+    number = cell.sizes["gene"]
+    head.take(torch.full((number,), 6.0), torch.full((number,), 2.0), *torch.ones(2, number, dtype=torch.bool))
+    batch = GenotypeBatch.from_lists([[0], []])
+    assert model(batch).nodes["expression"][0, 0] != -3
+    head.zero_if_lost.fill_(True)
+    found = head.restore(model(batch).nodes["expression"])
+    assert found[0, 0] == 0
+    assert (found[1] == 6).all()
