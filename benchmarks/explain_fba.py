@@ -1,11 +1,11 @@
 """Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT RUN STRAINS``.
 
 RUN has learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range of
-fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), or whose flux
-differs in the parsimonious solution. Of test strains that grow less than the wild type, but grow, STRAINS are drawn.
-Reactions that the strain loses are left out, because every list of them would be right. A reaction's score is its
-absolute share behind the last layer. Simple scores, which know nothing of what the model computes for the strain, stand
-beside it.
+fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per
+growth, because all fluxes fall with growth; or whose flux differs in the parsimonious solution. Of test strains that
+grow less than the wild type, but grow, STRAINS are drawn. Reactions that the strain loses are left out, because every
+list of them would be right. A reaction's score is its absolute share behind the last layer. Simple scores, which know
+nothing of what the model computes for the strain, stand beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -41,31 +41,53 @@ from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 
-APART = 1e-6
-"""Ranges of fluxes are apart by more than this, and fluxes differ by more, relative to the largest of both."""
+APART, DIFFERENT = 1e-6, 1e-3
+"""Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
+or to 1."""
 
 GROWTH = (0.01, 0.999)
 """Strains with a measured growth between these are explained."""
 
 FIRST = (10, 50)
 
+
+class Fluxes(NamedTuple):
+    """Hold the largest growth, the range of each flux there, and one solution with small fluxes, each [reactions]."""
+
+    growth: float
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    fluxes: NDArray[np.float64]
+
+
 Scores = dict[str, NDArray[np.float64]]
 
 
-def truths(model: Model, genes: Sequence[str], wild_type: tuple[Any, Any]) -> dict[str, NDArray[np.bool_]]:
-    """Return which reactions of the model change in a strain, by two definitions, [reactions]."""
+def fluxes_of(model: Model) -> Fluxes:
+    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
+    ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
+    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
+    return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
+
+
+def truths(model: Model, genes: Sequence[str], before: Fluxes) -> dict[str, NDArray[np.bool_]]:
+    """Return which reactions of the model change in a strain, by three definitions, [reactions]."""
     with model:
         for gene in genes:
             model.genes.get_by_id(gene).knock_out()
-        ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
-        fluxes = pfba(model).fluxes
-    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
-    low_w, high_w = wild_type[0]["minimum"].to_numpy(), wild_type[0]["maximum"].to_numpy()
-    size = np.maximum(np.abs(high), np.abs(high_w))
-    apart = np.maximum(low - high_w, low_w - high) > APART * np.maximum(1, size)
-    before, after = wild_type[1].to_numpy(), fluxes.to_numpy()
-    differ = np.abs(after - before) > 1e-3 * np.maximum(1, np.maximum(np.abs(before), np.abs(after)))
-    return {"flux variability": apart, "parsimonious fluxes": differ}
+        after = fluxes_of(model)
+    size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
+    return {
+        "flux variability": _apart(before, after, 1, 1),
+        "flux variability, per growth": _apart(before, after, before.growth, after.growth),
+        "parsimonious fluxes": np.abs(after.fluxes - before.fluxes) > DIFFERENT * size,
+    }
+
+
+def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:
+    """Return where two ranges have no flux in common, in units of their own."""
+    gap = np.maximum(after.low / new_unit - before.high / unit, before.low / unit - after.high / new_unit)
+    return gap > APART * np.maximum(1, np.abs(before.high / unit))
 
 
 def shares(members: Sequence[Trained], strains: Any, reactions: Sequence[str]) -> NDArray[np.float64]:
@@ -140,7 +162,7 @@ def main(out: Path, run: Path, number: int) -> None:
     model = read_model(member.config.cell.model)
     strains, genotypes = _drawn(predictor, run, number)
     reactions = [reaction.id for reaction in model.reactions]
-    wild_type = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1), pfba(model).fluxes
+    wild_type = fluxes_of(model)
     neighbours, degree = distances(cell, reactions)
     scores: Scores = {"explanation": shares([member], strains, reactions)}
     with mock.patch("dglcell.explanations.split.secants.secants", nullcontext):
@@ -166,7 +188,7 @@ def main(out: Path, run: Path, number: int) -> None:
     write_json(
         out,
         {
-            "command": f"python -m benchmarks.explain_fba {out} RUN {number}",
+            "command": f"python -m benchmarks.explain_fba OUT RUN {number}",
             "experiment": member.config.experiment.name,
             "processor": processor_name(),
             "truths": {name: {score: _summed(found) for score, found in by.items()} for name, by in rows.items()},

@@ -142,13 +142,22 @@ class Traced(Difference):
         self.removed.append(Removed(self.layer, relation, node_type, removed_NB))
         return removed_NB
 
-    def keep_states(self, states: Mapping[str, States]) -> None:
-        """Keep the states after a layer, and go on to the next."""
+    def keep_states(self, states: Mapping[str, States]) -> dict[str, States]:
+        """Keep the states after a layer, and go on to the next.
+
+        Returns:
+            The same states, to be read from now on: a layer may leave those of a node type as they were, and what is
+            read of them before must not count again.
+        """
+        kept = dict(states)
         for node_type, one in states.items():
             assert isinstance(one, DifferenceStates)
             if one.delta is not None and one.index is not None:
-                self.rows.append(Rows(self.layer, node_type, None, one.index, one.delta))
+                delta = one.delta.view_as(one.delta)
+                kept[node_type] = one.with_difference(one.base_NH, delta, one.index)
+                self.rows.append(Rows(self.layer, node_type, None, one.index, delta))
         self.layer += 1
+        return kept
 
     def _kept_receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
         return RowIndex(self._receivers(relation, sources).mask_NB & self.kept[relation[2]].strains_NB)
@@ -209,8 +218,7 @@ def trace(
 
     states: dict[str, Any] = {t: perturbed.start(inputs(t)) for t in encoder.node_types}
     for layer in encoder.layers:
-        states = layer(perturbed, states)
-        engine.keep_states(states)
+        states = engine.keep_states(layer(perturbed, states))
     pooled = [
         scale * pool(part, states[t], kept[t], engine.remove(t, states[t].delta_dtype))
         for t, (part, scale) in pools.items()

@@ -14,7 +14,7 @@ from torch import Tensor
 from dglcell.checks import LEAST_STRENGTH
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
-from dglcell.explanations.split import ALONE, BALANCE, CONDITIONS, GRAPH, MEASURED, TOGETHER, Explainer, Split
+from dglcell.explanations.split import ALONE, BALANCE, CONDITIONS, GRAPH, MEASURED, NULLS, TOGETHER, Explainer, Split
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
@@ -78,12 +78,16 @@ def check_complete(
     norm=st.sampled_from(["layer", "rms", "none"]),
     activation=st.sampled_from(["relu", "gelu", "silu", "elu", "tanh"]),
     layers=st.integers(0, 3),
+    pool=st.sampled_from([["gene"], ["reaction"], ["metabolite", "gene"], ["gene", "reaction", "metabolite"]]),
+    local_head=st.booleans(),
     weakens=st.booleans(),
 )
 def test_parts_sum_to_the_predicted_change(
     data: Any, cell: RandomCell, weakens: bool, conv: str, cross_relation: str, **changes: Any
 ) -> None:
     strains: list[Any] = data.draw(genotypes_of(cell))
+    if not changes["local_head"]:
+        changes["combination"] = "none"
     if weakens:
         strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 2))
         strains = [{gene: data.draw(strength) for gene in strain} for strain in strains]
@@ -225,3 +229,30 @@ def test_other_models_are_refused() -> None:
     cell = resident_cell({("gene", "string_fusion", "gene"): ([0, 1], [1, 0])}, {"gene": 2})
     with pytest.raises(ConfigError, match=r"this model cannot be explained\n  got:      `model.name: dango`"):
         Explainer(Dango(cell, DangoConfig(hidden=8, heads=2)))
+
+
+def test_null_models_have_their_share() -> None:
+    model = textbook_model(null_share=0.25).double()
+    assert model.null_share is not None
+    values = torch.tensor([[1.0, 1.0], [0.5, 0.0], [0.25, 2.0], [0.0, 3.0]]).numpy()
+    model.null_share.read = lambda packed: lambda genes, offsets, *_: values[offsets[1:] - offsets[:-1]]
+    found = check_complete(model, [[], [0], [0, 1], [5, 9, 20]])
+    expected = 0.25 * (values - values[:1])
+    for t, split in enumerate(found):
+        torch.testing.assert_close(split.parts[NULLS], torch.tensor(expected[:, t]).double())
+
+
+def test_growth_media_and_learned_strengths() -> None:
+    media = {"glucose": {}, "pyruvate": {"EX_glc__D_e": 0.0, "EX_pyr_e": 20.0}}
+    cell = ResidentCell.of(build_cell(CellConfig(model="textbook", media=media)))
+    seen = {"medium": ["glucose", "pyruvate"], "allele": ["a", "b"]}
+    config = HeteroCellConfig(
+        hidden=8, layers=2, local_heads=2, pool=["reaction"], conditions=seen, strength_from=["allele"]
+    )
+    torch.manual_seed(0)
+    model = HeteroCell(cell, config, 1).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    conditions = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    check_complete(model, [{0: 0.3}, {0: 0.3, 5: 0.0}, {20: 0.5}], conditions)
