@@ -2,8 +2,8 @@
 
 Each experiment is trained DRAWS times, with another seed of its split each time; keys such as ``paths.runs`` and
 ``paths.data`` say where. Intervals are calibrated on the validation part of a draw. OUT says which share of the test
-part they hold, and how wide they are, beside intervals that are equally wide everywhere. Experiments that OUT has
-already are kept, and finished runs are not trained again.
+part they hold, and how wide they are, beside intervals that are equally wide everywhere. Draws that OUT has already
+are kept, and finished runs are not trained again.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ def main(out: str, draws: str, *more: str) -> None:
     found["processor"] = processor_name()
     given = [one for one in more if "=" in one]
     for experiment in (one for one in more if "=" not in one):
-        name, measured = load_config(Path(experiment)).experiment.name, list[dict[str, Any]]()
-        for seed in range(int(draws)):
+        name = load_config(Path(experiment)).experiment.name
+        measured = found["experiments"].setdefault(name, {"draws": {}})["draws"]
+        for seed in (one for one in map(str, range(int(draws))) if one not in measured):
             keys = [f"split.seed={seed}", f"seed={seed}", "trainer.threads=1", "null_models=false", "plot=false"]
             run = dglcell.train(experiment, *keys, f"experiment.name={name}/draw-{seed}", *given)
-            measured.append(measure(RunDirectory(run.directory), run))
-        found["experiments"][name] = {"mean": summed_up(measured), "draws": measured}
-        write_json(path, found)
+            measured[seed] = measure(RunDirectory(run.directory), run)
+            found["experiments"][name]["mean"] = summed_up(list(measured.values()))
+            write_json(path, found)
 
 
 if __name__ == "__main__":

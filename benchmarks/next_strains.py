@@ -30,8 +30,8 @@ from dglcell.prediction.next_strains import STRATEGIES, Candidates, choose_next
 from dglcell.prediction.table import GenotypeTable
 from dglcell.training.prepare import prepare
 
-LABELLED, VALIDATION, POOL, TEST = 800, 200, 10_000, 2_000
-"""So many strains train at first, calibrate intervals, may be chosen, and test the last model."""
+LABELLED, VALIDATION, TEST, POOL = 800, 200, 2_000, 10_000
+"""So many strains train at first, calibrate intervals, test the last model, and at most may be chosen."""
 
 BATCH, ROUNDS, PER_GENE = 96, 4, 12
 HIT, HITS = 0.05, ("lowest", "extreme")
@@ -85,8 +85,8 @@ class Replay:
         """Return hits and the correlation on test strains, round by round, for each strategy."""
         rng = np.random.default_rng(self.seed)
         order = rng.permutation(len(self.labels))
-        ends = np.cumsum([LABELLED, VALIDATION, POOL, TEST])
-        known, validation, pool, test = np.split(order[: ends[-1]], ends[:-1])
+        known, validation, test, pool = np.split(order, np.cumsum([LABELLED, VALIDATION, TEST]))
+        pool = pool[:POOL]
         size = round(HIT * len(pool))
         middle = np.median(self.labels[pool])
         hits = {
@@ -156,7 +156,7 @@ def main(out: str, runs: str, experiment: str, *more: str) -> None:
         replay = Replay(Path(experiment), keys, Path(runs) / config.experiment.name, strains, labels, int(seed))
         of_seeds["seeds"][seed] = replay.run()
         of_seeds["mean"] = summed_up(list(of_seeds["seeds"].values()))
-        about = {"labelled": LABELLED, "validation": VALIDATION, "pool": POOL, "test": TEST, "batch": BATCH}
+        about = {"labelled": LABELLED, "validation": VALIDATION, "test": TEST, "pool": POOL, "batch": BATCH}
         everything |= {**about, "per_gene": PER_GENE, "share_of_hits": HIT, "processor": processor_name()}
         write_json(path, everything)
 

@@ -71,7 +71,7 @@ class TestShipped:
             found = row_of(row.model, phenotype, "test", predicted[f"predicted_{phenotype}"].to_numpy(), kept.measured)
             assert found.metrics == pytest.approx({score: row.metrics[score] for score in found.metrics}, abs=1e-4)
             low, high = (predicted[column].to_numpy() for column in interval_columns(phenotype))
-            inside = (low - 1e-5 <= kept.measured) & (kept.measured <= high + 1e-5)
+            inside = (low <= kept.measured) & (kept.measured <= high)
             assert np.mean(inside) == pytest.approx(row.metrics["covered"], abs=0.01)
             assert np.mean(high - low) == pytest.approx(row.metrics["width"], abs=1e-4)
             assert any(row.is_null for row in result_rows(card.rows) if row.phenotype == phenotype)

@@ -115,7 +115,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
         )
         if not config.local_head:
-            self.encoder.freeze_all_but([*config.pool, *node_types])
+            self.encoder.freeze_all_but([*config.pool, *(node_types if config.layers else ())])
         self.apply(initialise)
         self.encoder.spread_embeddings()
         self.ignore_conditions_at_first()
@@ -124,6 +124,9 @@ class HeteroCell(PerturbedModel):
             self.local_head.start_at_the_mean()
         for head in self.node_heads.values():
             head.start_at_the_mean()
+            if not config.layers:  # no state of a node differs then, and several processes wait for every gradient
+                head.rows.requires_grad_(False)
+                head.own.requires_grad_(False)
 
     def _make_node_head(self, node_type: str) -> NodeHead:
         """Make the head of values of a node type.

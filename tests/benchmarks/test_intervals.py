@@ -17,7 +17,7 @@ def test_shares_and_widths_are_those_of_the_results(tiny: Tiny, tmp_path: Path) 
     intervals.main(str(tmp_path / "out.json"), "2", str(tiny.file), *keys)
     found = json.loads((tmp_path / "out.json").read_text())["experiments"]["tiny"]
     shares = []
-    for seed, draw in enumerate(found["draws"]):
+    for seed, draw in found["draws"].items():
         run = read_run(tmp_path / f"runs/tiny/draw-{seed}/seed-{seed}")
         (own,) = (row.metrics for row in run.rows if row.part == "test" and not row.is_null)
         assert (draw["difficulty"], draw["calibrated"]) == ("constant", 30)

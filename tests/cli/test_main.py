@@ -86,12 +86,13 @@ def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> Non
         assert line in printed
 
 
-def imported(packages: str, command: list[str], folder: Path) -> list[str]:
-    """Return which of these packages a process has imported after a command."""
+def imported(packages: str, commands: list[list[str]], folder: Path) -> list[str]:
+    """Return which of these packages a process has imported after some commands."""
     code = (
         "import sys, dglcell.cli\n"
-        f"try: assert dglcell.cli.main({command!r}) == 0\n"
-        "except SystemExit as stop: assert not stop.code\n"
+        f"for command in {commands!r}:\n"
+        "    try: assert dglcell.cli.main(command) == 0\n"
+        "    except SystemExit as stop: assert not stop.code\n"
         f"print(*set({packages.split()!r}) & set(sys.modules), file=sys.stderr)"
     )
     environment = process_environment()
@@ -104,7 +105,7 @@ def imported(packages: str, command: list[str], folder: Path) -> list[str]:
 def test_help_and_configurations_import_nothing_heavy(arguments: str, tiny: Tiny, tmp_path: Path) -> None:
     command = arguments.replace("FILE", str(tiny.file)).split()
     heavy = "torch scipy dgl pandas numba cobra pytorch_lightning wandb matplotlib"
-    assert imported(heavy, command, tmp_path) == []
+    assert imported(heavy, [command], tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ def test_what_the_machine_lacks_is_said_before_a_screen_is_computed(
 
 def test_predicting_and_evaluating_import_no_lightning(tiny_run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("genes\nb0008\n")
-    for command in (["predict", str(tiny_run.path), "in.csv", "-o", "out.csv"], ["evaluate", str(tiny_run.path)]):
-        assert imported("pytorch_lightning cobra matplotlib wandb", command, tmp_path) == [], command
+    commands = [["predict", str(tiny_run.path), "in.csv", "-o", "out.csv"], ["evaluate", str(tiny_run.path)]]
+    assert imported("pytorch_lightning cobra matplotlib wandb", commands, tmp_path) == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["data"], ["fly"], ["train"], ["predict"]], ids=" ".join)

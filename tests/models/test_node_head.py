@@ -136,3 +136,13 @@ def test_what_a_strain_has_lost_is_zero_where_that_is_known(data: st.DataObject)
     found = head.restore(model(batch).nodes["expression"])
     assert found[0, 0] == 0
     assert (found[1] == 6).all()
+
+
+@settings(max_examples=1, deadline=None)
+@given(random_cells())
+def test_without_messages_every_trained_weight_has_a_gradient(cell: RandomCell) -> None:
+    model = model_of(cell, layers=0, local_head=False, combination="none", pool=["gene"])
+    prediction = model(GenotypeBatch.from_lists([[0], []]))
+    total = prediction.phenotypes.sum() + torch.stack([x.sum() for x in prediction.nodes.values()]).sum()
+    total.backward()
+    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

@@ -126,12 +126,13 @@ def test_a_model_without_heads_predicts_no_nodes(tiny_run: RunDirectory, tmp_pat
 
 
 def test_what_does_not_fit_is_refused_before_training(folder: Path, tiny: Tiny, tmp_path: Path) -> None:
+    runs = f"paths.runs={tmp_path}"
     with pytest.raises(DataError, match=r"(?s)no values of nodes called 'price'.*flux.*fluxes: true"):
-        train(config_of(folder, "data.nodes={price: {type: metabolite}}"))
+        train(config_of(folder, runs, "data.nodes={price: {type: metabolite}}"))
     with pytest.raises(DataError, match=r"(?s)no values of nodes called 'flux'.*a store without values"):
         train(tiny.config(tmp_path, "data.nodes={flux: {type: reaction}}"))
     with pytest.raises(DataError, match=r"(?s)`data.nodes.flux.type` is not that of the values.*gene.*reaction"):
-        train(config_of(folder, "data.nodes={flux: {type: gene}}"))
+        train(config_of(folder, runs, "data.nodes={flux: {type: gene}}"))
     for keys, said in (
         (["model.name=set_operator"], r"(?s)`data.nodes` needs a model.*set_operator.*hetero_cell"),
         (["loss.nodes={price: 1.0}"], r"(?s)`loss.nodes` weighs values.*price.*among flux"),
