@@ -256,3 +256,7 @@ def test_growth_media_and_learned_strengths() -> None:
             parameter.normal_(std=0.3)
     conditions = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     check_complete(model, [{0: 0.3}, {0: 0.3, 5: 0.0}, {20: 0.5}], conditions)
+
+
+def test_heads_of_nodes_change_no_phenotype() -> None:
+    check_complete(textbook_model(nodes={"flux": "reaction"}).double(), STRAINS)
