@@ -3,7 +3,8 @@
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
-PYTEST_OPTIONS ?= -n 2
+# A file is tested by one process, so that what its tests share is made once.
+PYTEST_OPTIONS ?= -n 2 --dist loadfile
 INSTALLED := .venv/installed
 
 .PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean

@@ -1,4 +1,4 @@
-"""Threads, waiting, precision and compilation on this machine, quiet and busy, and what ``auto`` takes.
+"""Compare threads, waiting, precision and compilation on this machine, quiet and busy, and what ``auto`` takes.
 
 ``python -m benchmarks.cpu_settings OUT [--experiment NAME] [--busy N …] [key=value …]`` trains the experiment as
 ``dglcell train`` does, once with each setting and once with ``auto``, and ends each training after a few epochs. The

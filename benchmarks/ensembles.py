@@ -1,4 +1,4 @@
-"""What the mean prediction of several seeds adds: ``python -m benchmarks.ensembles OUT RUN [RUN …]``.
+"""Measure what the mean prediction of several seeds adds: ``python -m benchmarks.ensembles OUT RUN [RUN …]``.
 
 RUNs are run directories of experiments called NAME/split-S, whose seeds differ in their weights alone:
 ``dglcell train FILE experiment.name=NAME/split-S split.seed=S seed=W``. OUT has the score of each run and of the mean

@@ -1,4 +1,4 @@
-"""What cross-validation shows of an experiment: ``python -m benchmarks.folds OUT EXPERIMENT SEED [SEED …]``.
+"""Measure what cross-validation shows of an experiment: ``python -m benchmarks.folds OUT EXPERIMENT SEED [SEED …]``.
 
 EXPERIMENT has `split.folds`. For each seed of the split every fold is predicted once, by the model and by null models
 that were fitted and chosen without it. Q² is 1 minus the squared error over that of the mean of all labels, over all

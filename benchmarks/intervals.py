@@ -1,8 +1,9 @@
-"""How often intervals hold the measured value: ``python -m benchmarks.intervals OUT RUNS DRAWS EXPERIMENT …``.
+"""How often intervals hold the measured value: ``python -m benchmarks.intervals OUT DRAWS EXPERIMENT … KEY=VALUE …``.
 
-Each experiment is trained DRAWS times below RUNS, with another seed of its split each time. Intervals are calibrated on
-the validation part of a draw. OUT says which share of the test part they hold, and how wide they are, beside intervals
-that are equally wide everywhere. Experiments that OUT has already are kept, and finished runs are not trained again.
+Each experiment is trained DRAWS times, with another seed of its split each time; keys such as ``paths.runs`` and
+``paths.data`` say where. Intervals are calibrated on the validation part of a draw. OUT says which share of the test
+part they hold, and how wide they are, beside intervals that are equally wide everywhere. Draws that OUT has already
+are kept, and finished runs are not trained again.
 """
 
 from __future__ import annotations
@@ -66,20 +67,22 @@ def summed_up(draws: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def main(out: str, runs: str, draws: str, *experiments: str) -> None:
+def main(out: str, draws: str, *more: str) -> None:
     """Write the file."""
     path = Path(out)
     found = json.loads(path.read_text()) if path.exists() else {"experiments": {}}
     found["what"] = "Shares of test strains inside intervals that are calibrated on the validation part of each draw."
     found["processor"] = processor_name()
-    for experiment in experiments:
-        name, measured = load_config(Path(experiment)).experiment.name, []
-        for seed in range(int(draws)):
+    given = [one for one in more if "=" in one]
+    for experiment in (one for one in more if "=" not in one):
+        name = load_config(Path(experiment)).experiment.name
+        measured = found["experiments"].setdefault(name, {"draws": {}})["draws"]
+        for seed in (one for one in map(str, range(int(draws))) if one not in measured):
             keys = [f"split.seed={seed}", f"seed={seed}", "trainer.threads=1", "null_models=false", "plot=false"]
-            run = dglcell.train(experiment, *keys, f"paths.runs={runs}", f"experiment.name={name}/draw-{seed}")
-            measured.append(measure(RunDirectory(run.directory), run))
-        found["experiments"][name] = {"mean": summed_up(measured), "draws": measured}
-        write_json(path, found)
+            run = dglcell.train(experiment, *keys, f"experiment.name={name}/draw-{seed}", *given)
+            measured[seed] = measure(RunDirectory(run.directory), run)
+            found["experiments"][name]["mean"] = summed_up(list(measured.values()))
+            write_json(path, found)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def masked_errors() -> Iterator[Error]:
             perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
             states = perturbed.start(leaves[0])
             states = states.with_difference(*leaves) if differ else states  # type: ignore[attr-defined]
-            y = perturbed.aggregate(RELATION, states).dense()  # type: ignore[attr-defined]
+            y = perturbed.aggregate(RELATION, states).dense()
             upstream = torch.randn(y.shape, generator=torch.Generator().manual_seed(3)).to(dtype).to(of)
             results.append([y.detach(), *torch.autograd.grad(y, leaves[: 1 + differ], upstream)])
         worst = max(share(found, right) for found, right in zip(*results, strict=True))

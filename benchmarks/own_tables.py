@@ -1,4 +1,4 @@
-"""How good `dglcell init` is by default, on twelve tables: ``python -m benchmarks.own_tables OUT.json [NAME …]``.
+"""Measure how good `dglcell init` is by default, on twelve tables: ``python -m benchmarks.own_tables OUT.json``.
 
 Every table is computed, so that it is the same on every machine: growth by flux balance analysis, and scores and
 classes of invented vectors of genes, which are alike where networks link genes. Noise is added as a laboratory has it.

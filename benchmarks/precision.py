@@ -1,4 +1,4 @@
-"""How many digits of what a model reads are right: ``python -m benchmarks.precision OUT [--raw FOLDER]``.
+"""Measure how many digits of what a model reads are right: ``python -m benchmarks.precision OUT [--raw FOLDER]``.
 
 Relative errors against float64 on the generated cell graph of yeast size, and with ``--raw`` on the public networks, of
 a ``hetero_cell`` with fresh weights and of the same one after a short training on random targets. Strains come in

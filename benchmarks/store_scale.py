@@ -1,4 +1,4 @@
-"""What stores of many strains cost to build and to read."""
+"""Measure what stores of many strains cost to build and to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dglcell`` and ``python -m dglcell``."""
+"""Run ``dglcell`` and ``python -m dglcell``."""
 
 import signal
 import sys

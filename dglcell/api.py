@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
-from dglcell.data.config import VALIDATION
-from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
+from dglcell.prediction.known_strains import identities, renamed, strains_of_runs
+from dglcell.prediction.nodes import predict_nodes
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, find_run
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import open_store, prepare_run, store_of_run
+from dglcell.training.prepare import open_store, prepare_run
 from dglcell.training.with_null import MODEL, predicting_with
 
 if TYPE_CHECKING:
@@ -189,6 +189,65 @@ class Predictor:
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
+
+    def explain(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        nodes: int | None = NODES,
+        batch_size: int | None = None,
+    ) -> Explanations:
+        """Explain why the model predicts that strains differ from the wild type.
+
+        >>> found = dglcell.load("runs/quickstart/seed-0").explain([["b0008", "b2464"], ["b0727"]])
+        >>> found.strains.columns.tolist()
+        ['strain', 'genes', 'phenotype', 'predicted', 'wild_type', 'change', 'rest']
+        >>> shares = found.parts.groupby("strain").share.sum()
+        >>> bool((shares + found.strains.rest - found.strains.change).abs().max() < 1e-9)
+        True
+
+        Args:
+            strains, conditions: as for `predict`.
+            nodes: how many nodes of each layer the tables have for a strain; all where None.
+            batch_size: strains per pass; as many as fit into memory where None.
+
+        Returns:
+            Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
+
+        Raises:
+            GenotypeError: as for `predict`.
+            ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
+        """
+        _, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
+
+    def predict_nodes(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Predict values of nodes in strains, such as fluxes of reactions, with a model that was trained on them.
+
+        Args:
+            strains, conditions, batch_size: as for `predict`.
+
+        Returns:
+            A row for each strain in order, and a column for each node, e.g. ``flux:PFK``, in original units; for
+            several seeds it is their mean. The index is that of `predict`.
+
+        Raises:
+            CheckpointError: the model predicts no values of nodes.
+            GenotypeError: strains cannot be predicted.
+        """
+        import pandas as pd
+
+        frame, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return pd.DataFrame(predict_nodes(self.members, table, batch_size=batch_size), index=frame.index)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:
@@ -452,9 +511,10 @@ def rows_on(
             expected=f"{listing(predictor.phenotypes)} of the model = {listing(table.phenotypes)} of the strains",
             do="name them, e.g. `--phenotype s_score=digenic_interaction`",
         )
-    table, trained = _named(table, predictor.cell.genes), _trained_strains(predictor)
+    table = renamed(table, predictor.cell.genes)
+    trained = strains_of_runs(predictor.members, predictor.directories)
     unknown = [any(name not in predictor.cell.genes for name in genes) for genes in table.genotypes]
-    seen = [identity in trained for identity in _identities(table, predictor.members[0])]
+    seen = [identity in trained for identity in identities(table, predictor.members[0])]
     # The wild type is a strain for models that see its conditions.
     idle = (table.num_deletions == 0) & (not predictor._columns.seen)
     kept = [number for number, out in enumerate(zip(unknown, seen, idle, strict=True)) if not any(out)]
@@ -487,37 +547,6 @@ def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, st
     prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
     labels = {name: strains.phenotypes[column] for name, column in measured.items()}
     return null_rows_on(prepared, predictor._read(strains, {})[2].strains, labels, part)
-
-
-def _identities(strains: Strains, trained: Trained) -> list[Hashable]:
-    """Return what makes each strain another one for a model: its genes, their strengths and the conditions it sees."""
-    left = [of if isinstance(of, dict) else dict.fromkeys(of, 0.0) for of in strains.changes]
-    changes = [frozenset(item for item in of.items() if item[1] != 1) for of in left]
-    known = [strains.shown(name).tolist() for name in seen_by(trained) if name in strains.conditions]
-    return list(zip(changes, *known, strict=True))
-
-
-def _trained_strains(predictor: Predictor) -> set[Hashable]:
-    """Return the strains that a member was trained on, or chosen by, as `_identities`.
-
-    Raises:
-        CheckpointError: the store of a run is gone, or another one has its place.
-    """
-    identities: dict[str, list[Hashable]] = {}  # store → its strains; several seeds may share a store
-    found: set[Hashable] = set()
-    for member, path in zip(predictor.members, predictor.directories, strict=True):
-        split = Split.load(RunDirectory(path).split)
-        store = store_of_run(member.config, split)
-        if store.sha256 not in identities:
-            identities[store.sha256] = _identities(_named(store.read(), predictor.cell.genes), member)
-        strains = identities[store.sha256]
-        found.update(strains[number] for number in np.flatnonzero(split.part <= VALIDATION))
-    return found
-
-
-def _named(table: Strains, genes: Vocabulary) -> Strains:
-    """Rename the genes of strains as a cell graph does, as far as it knows them."""
-    return replace(table, names=tuple(map(genes.find, table.names)))
 
 
 def load_cell(source: str | Path) -> CellGraph:

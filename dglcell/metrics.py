@@ -295,6 +295,9 @@ def row_of(
 # The table that compares models.
 
 
+NODES = "nodes"
+"""Kind of values of nodes, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
     CLASSIFICATION: {
@@ -305,16 +308,22 @@ COLUMNS = {
         "f1": "F1",
         "brier": "Brier",
     },
+    NODES: {"n": "n", "nodes": "nodes", "pearson": "Pearson", "r2": "R²", "mae": "MAE"},
 }
 """Kind of labels → metric → title of its column."""
 
-HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
+HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
 """Kind of labels → the metric that comes first where models are compared."""
 
-COMPARED = {REGRESSION: ("pearson", "spearman", "mae"), CLASSIFICATION: ("average_precision", "auroc")}
+COMPARED = {
+    REGRESSION: ("pearson", "spearman", "mae"),
+    CLASSIFICATION: ("average_precision", "auroc"),
+    NODES: ("pearson", "r2", "mae"),
+}
 """Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
 
-UNRANKED = frozenset({"n", "prevalence"})
+UNRANKED = frozenset({"n", "nodes", "prevalence"})
+COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
 BEST = "* marks the best value of its column, for each phenotype and part."
@@ -499,7 +508,7 @@ def format_metric(metric: str, value: float) -> str:
     """Format one value as the tables show it; errors have four digits, correlations three decimals."""
     if not math.isfinite(value):
         return UNDEFINED
-    if metric == "n":
+    if metric in COUNTED:
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
@@ -508,5 +517,5 @@ def format_metric(metric: str, value: float) -> str:
 def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
     value = row.metrics.get(metric, math.nan)
     # A column that may be marked keeps room for the mark.
-    mark = "" if metric == "n" and math.isfinite(value) else "*" if is_best else " "
+    mark = "" if metric in COUNTED and math.isfinite(value) else "*" if is_best else " "
     return format_metric(metric, value) + mark

@@ -11,7 +11,7 @@ from dglcell.errors import DglcellError
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """A configuration file."""
+    """Write a configuration file."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -19,7 +19,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def refusal(path: Path, *overrides: str) -> str:
-    """The message with which a configuration is refused."""
+    """Return the message with which a configuration is refused."""
     with pytest.raises(DglcellError) as error:
         load_config(path, overrides)
     return str(error.value)

@@ -52,7 +52,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def raw() -> Path:
-    """The folder with the raw yeast files: ``DGLCELL_RAW``, else ``../shared/data`` beside the checkout."""
+    """Return the folder with the raw yeast files: ``DGLCELL_RAW``, else ``../shared/data`` beside the checkout."""
     folder = Path(os.environ.get("DGLCELL_RAW") or SIBLING)
     if not folder.is_dir():
         pytest.skip(f"raw yeast files not found at {folder}: set DGLCELL_RAW")
@@ -61,7 +61,7 @@ def raw() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    """A tiny experiment and its store."""
+    """Return a tiny experiment and its store."""
     # Imported here, so that tests that train nothing start without Lightning.
     from dglcell.training.prepare import build
     from tests.tiny import TINY, Tiny
@@ -75,7 +75,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 @pytest.fixture(scope="session")
 def tiny_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The tiny experiment trained, with table and picture; for reading only."""
+    """Return the tiny experiment trained, with table and picture; for reading only."""
     from dglcell.training.run import train
 
     return train(tiny.config(tmp_path_factory.mktemp("runs"))).directory

@@ -52,12 +52,12 @@ class Server(ThreadingHTTPServer):
         self.stopped = threading.Event()
 
     def url(self, path: str) -> str:
-        """The address of a path."""
+        """Return the address of a path."""
         return f"http://127.0.0.1:{self.server_port}/{path}"
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
-    """A running server; skips where nothing can be downloaded."""
+    """Provide a running server; skips where nothing can be downloaded."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Server(content) as running:
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
@@ -74,7 +74,7 @@ class Folder(SimpleHTTPRequestHandler):
 
 
 def serve_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
-    """The address of a running server that has the files of a folder; skips where nothing can be downloaded."""
+    """Provide the address of a running server that has the files of a folder; skips where nothing can be downloaded."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder))) as running:
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()

@@ -31,7 +31,7 @@ def resident_cell(
     num_nodes: Mapping[str, int],
     weights: Mapping[tuple[str, str, str], Any] | None = None,
 ) -> ResidentCell:
-    """A resident cell from anything that becomes tensors."""
+    """Return a resident cell from anything that becomes tensors."""
     given = weights or {}
     tensors = {
         r: (torch.as_tensor(u, dtype=torch.int64), torch.as_tensor(v, dtype=torch.int64)) for r, (u, v) in edges.items()
@@ -113,7 +113,7 @@ def random_cells(draw: st.DrawFn) -> RandomCell:
 
 @st.composite
 def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
-    """Strains with zero to ten deletions: empty ones, repeated genes, a whole complex."""
+    """Return strains with zero to ten deletions: empty ones, repeated genes, a whole complex."""
     strains = draw(st.lists(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=10), min_size=1, max_size=4))
     genes, reactions = cell.edges["gene", "catalyses", "reaction"]
     if len(reactions) and draw(st.booleans()):
@@ -125,7 +125,7 @@ def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
 
 @st.composite
 def changes_of(draw: st.DrawFn, cell: RandomCell, strains: int) -> dict[tuple[str, str, str], list[Changes]]:
-    """Some removed and reweighted edges: relation → one dictionary per strain."""
+    """Return some removed and reweighted edges: relation → one dictionary per strain."""
     weight = st.one_of(st.none(), st.sampled_from([0.0, 1.0, -1.5, 0.3, 7.0]))
     chosen = {}
     for relation, (u, v) in cell.edges.items():

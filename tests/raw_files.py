@@ -71,7 +71,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
 
 
 def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
-    """Arguments with which a configuration reads the folder's files in spite of the hashes that the catalogue declares.
+    """Return arguments with which a configuration reads the folder's files in spite of the catalogue's hashes.
 
     Args:
         folder: as `write_raw_folder` wrote it.
@@ -94,12 +94,12 @@ def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
 
 
 def pairs(genes: Sequence[str]) -> list[tuple[str, str]]:
-    """Each gene with the next one and the one after that."""
+    """Return each gene with the next one and the one after that."""
     return [(gene, genes[(i + step) % len(genes)]) for i, gene in enumerate(genes) for step in (1, 2)]
 
 
 def standard_name(gene: str, genes: Sequence[str]) -> str:
-    """The invented standard name of a gene; nothing for those at even positions."""
+    """Return the invented standard name of a gene; nothing for those at even positions."""
     position = list(genes).index(gene)
     return f"ABC{position}" if position % 2 else ""
 
@@ -110,7 +110,7 @@ def name_of(gene: str, genes: Sequence[str]) -> str:
 
 
 def protein_name(gene: str) -> str:
-    """The standard name of the second gene, as a protein's."""
+    """Return the standard name of the second gene, as a protein's."""
     return "Abc1p"
 
 
@@ -141,7 +141,7 @@ def write_gene_sets(folder: Path, genes: Sequence[str]) -> None:
 
 
 def string_links(genes: Sequence[str]) -> Iterator[str]:
-    """All channels of STRING, a score above 0 in at least one; each pair in both orders."""
+    """Yield all channels of STRING, a score above 0 in at least one; each pair in both orders."""
     yield f"protein1 protein2 {' '.join(STRING_CHANNELS)} textmining combined_score"
     for i, (a, b) in enumerate([*pairs(genes), (genes[0], FOREIGN)]):
         scores = [100 + i if (i + channel) % 3 else 0 for channel in range(len(STRING_CHANNELS))]
@@ -204,7 +204,7 @@ def tflink(genes: Sequence[str]) -> Iterator[str]:
 
 
 def yeastract_matrix(genes: Sequence[str]) -> Iterator[str]:
-    """One transcription factor, in protein notation, that regulates every second gene."""
+    """Yield one transcription factor, in protein notation, that regulates every second gene."""
     yield ";".join(["", *(name_of(gene, genes) for gene in genes)])
     yield ";".join([protein_name(genes[1]), *("1" if i % 2 else "0" for i in range(len(genes)))])
 

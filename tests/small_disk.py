@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """A file system of its own in ``folder``; skips the test where mounting is not allowed."""
+    """Provide a file system of its own in ``folder``; skips the test where mounting is not allowed."""
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     try:

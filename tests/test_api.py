@@ -46,7 +46,7 @@ STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
 
 @pytest.fixture(scope="module")
 def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working folder whose quickstart is tiny, trained with two seeds."""
+    """Provide a working folder whose quickstart is tiny, trained with two seeds."""
     folder = tmp_path_factory.mktemp("api")
     text = TINY.replace("name: tiny", "name: quickstart").replace("data:\n", f"data:\n  store: {tiny.store}\n")
     (folder / "conf").mkdir()
@@ -59,7 +59,7 @@ def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 @pytest.fixture(scope="module")
 def predictor(folder: Path) -> dglcell.Predictor:
-    """The model of seed 0."""
+    """Return the model of seed 0."""
     return dglcell.load("runs/quickstart/seed-0")
 
 
@@ -245,12 +245,12 @@ def test_strengths_that_are_none_are_refused(predictor: dglcell.Predictor, stren
 
 @pytest.fixture
 def seeing(predictor: dglcell.Predictor) -> dglcell.Predictor:
-    """A model that is said to see a medium and a temperature."""
+    """Return a model that is said to see a medium and a temperature."""
     return replace(predictor, members=tuple(map(seeing_conditions, predictor.members)))
 
 
 def batches_of(predictor: dglcell.Predictor, *given: Any, **keys: Any) -> Any:
-    """The conditions that a model gets, while strains are predicted."""
+    """Return the conditions that a model gets, while strains are predicted."""
     seen: list[Any] = []
     hook = predictor.model.register_forward_pre_hook(lambda _, of: seen.append(of[0].conditions))
     try:
@@ -333,7 +333,7 @@ def test_runs_that_see_other_conditions_do_not_predict_together(folder: Path, mo
 
 
 def experiment_of(rows: list[list[str]], folder: Path) -> Path:
-    """An experiment on strains of which each has a fitness of one half."""
+    """Return an experiment on strains of which each has a fitness of one half."""
     (folder / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
     csv_table = {"path": str(folder / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
     data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
@@ -494,7 +494,7 @@ def test_strains_are_checked_against_a_cell(predictor: dglcell.Predictor) -> Non
 
 @pytest.fixture
 def small() -> CellGraph:
-    """Two genes and a reaction, one relation with weights."""
+    """Return two genes and a reaction, one relation with weights."""
     edges = {
         ("gene", "near", "gene"): Edges(np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32)),
         ("gene", "catalyses", "reaction"): Edges(np.array([1]), np.array([0])),

@@ -144,7 +144,7 @@ class NoDefault(StrainModel):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with ``my_parts.py``."""
+    """Provide a working folder with ``my_parts.py``."""
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "broken_parts.py").write_text("import no_such_package\n")
     monkeypatch.chdir(tmp_path)

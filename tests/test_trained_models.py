@@ -12,12 +12,14 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import dglcell
 from dglcell.cli import main
 from dglcell.config.read import experiment_file, load_config
+from dglcell.data.config import INTERVAL_COVERAGE
 from dglcell.errors import CheckpointError, DataError, GraphError
 from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import row_of
@@ -28,6 +30,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
+from dglcell.uncertainty.calibration import interval_columns
 
 NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
@@ -62,11 +65,15 @@ class TestShipped:
     def test_the_weights_give_the_scores_of_the_card(self, name: str) -> None:
         model, card = dglcell.load(name), read_card(PACKAGED / name)
         table = pd.read_csv(PACKAGED / name / "predictions_test.csv")
-        predicted = model.predict(table[["genes"]])
+        predicted = model.predict(table[["genes"]], interval=INTERVAL_COVERAGE)
         for phenotype, kept in read_predictions(RunDirectory(PACKAGED / name), "test").items():
             (row,) = (row for row in result_rows(card.rows) if row.phenotype == phenotype and not row.is_null)
             found = row_of(row.model, phenotype, "test", predicted[f"predicted_{phenotype}"].to_numpy(), kept.measured)
-            assert found.metrics == pytest.approx(row.metrics, abs=1e-4)
+            assert found.metrics == pytest.approx({score: row.metrics[score] for score in found.metrics}, abs=1e-4)
+            low, high = (predicted[column].to_numpy() for column in interval_columns(phenotype))
+            inside = (low <= kept.measured) & (kept.measured <= high)
+            assert np.mean(inside) == pytest.approx(row.metrics["covered"], abs=0.01)
+            assert np.mean(high - low) == pytest.approx(row.metrics["width"], abs=1e-4)
             assert any(row.is_null for row in result_rows(card.rows) if row.phenotype == phenotype)
 
     @pytest.mark.parametrize("name", NAMES)

@@ -53,7 +53,7 @@ class Tiny:
         return [f"data.store={self.store}", f"paths.runs={runs}", *more]
 
     def config(self, runs: Path, *more: str) -> Config:
-        """The experiment as a configuration."""
+        """Return the experiment as a configuration."""
         return load_config(self.file, self.overrides(runs, *more))
 
     def train(self, runs: Path, *more: str) -> RunResult:
@@ -62,7 +62,7 @@ class Tiny:
 
 
 def seeing_conditions(trained: Trained) -> Trained:
-    """The same model, said to see a medium and a temperature, which it then ignores."""
+    """Return the same model, said to see a medium and a temperature, which it then ignores."""
     seen = {"medium": ["glucose", "glycerol"], "temperature": list[str]()}
     return replace(trained, config=replace(trained.config, model=replace(trained.config.model, conditions=seen)))
 

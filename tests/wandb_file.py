@@ -23,7 +23,7 @@ class OfflineRun:
 
 
 def read_offline_run(path: Path) -> OfflineRun:
-    """All records of a file, as far as it was written."""
+    """Return all records of a file, as far as it was written."""
     from wandb.proto import wandb_internal_pb2
 
     def items(entries: Any) -> dict[str, Any]:

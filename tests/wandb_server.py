@@ -24,7 +24,7 @@ class UploadedRun:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """Rows, in the order in which they are kept."""
+        """Return rows, in the order in which they are kept."""
         return [json.loads(line) for line in self.files.get(HISTORY, [])]
 
 

@@ -20,7 +20,7 @@ from dglcell.baselines.composition import not_fitness_like
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION
 from dglcell.graph.steady_state import SteadyState
 
@@ -44,8 +44,7 @@ class Reactions:
     def __init__(self, cell: CellGraph) -> None:
         catalyses, converts = cell.edges(CATALYSES), cell.edges(CONVERTS)
         nodes = cell.num_nodes[REACTION]
-        names = [model_reaction(name) for name in cell.vocabularies[REACTION].names]
-        _, reaction_of = np.unique(names, return_inverse=True)
+        _, reaction_of = whole_reactions(cell.vocabularies[REACTION].names)
         self._steady_state = SteadyState.of(cell) if cell.lose_blocked else None
         self._known: dict[bytes, sparse.csr_array] = {}
         self.nodes_of = np.bincount(reaction_of)
@@ -83,7 +82,7 @@ class Reactions:
         key = lost.indices.tobytes() + lost.indptr.tobytes()
         if key not in self._known:
             parts = [sparse.csr_array((0, lost.shape[1]), dtype=np.float32)]
-            for rows in _blocks(*lost.shape):
+            for rows in blocks(*lost.shape):
                 lost_NB = torch.from_numpy(lost[rows].toarray().T.astype(bool))
                 parts.append(sparse.csr_array(steady_state.blocked(lost_NB).numpy().T, dtype=np.float32))
             self._known = dict(list(self._known.items())[1 - MOST_KNOWN :])
@@ -160,7 +159,7 @@ class UntrainedBound:
         """Return predictions in the units of the labels, [S]."""
         lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
         bound = np.full(len(strains), WILD_TYPE)
-        for rows in _blocks(len(strains), len(self.sets)):
+        for rows in blocks(len(strains), len(self.sets)):
             is_part = lost[rows] @ self.sets.T == size
             bound[rows] = np.where(is_part, self.labels, WILD_TYPE).min(axis=1, initial=WILD_TYPE)
         return bound
@@ -254,7 +253,7 @@ class ReactionKernelRidge:
         """Return predictions in the units of the labels, [S]."""
         vectors = self.kernel.features(strains)
         found = np.empty(len(strains))
-        for rows in _blocks(len(strains), len(self.coefficients)):
+        for rows in blocks(len(strains), len(self.coefficients)):
             found[rows] = self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
         return self.mean + found
 
@@ -264,20 +263,37 @@ def fit_reaction_kernels(
 ) -> Iterator[ReactionKernelRidge]:
     """Yield one model for each penalty; missing labels (NaN) are ignored."""
     strains, labels = labelled(strains, y)
-    vectors, mean = kernel.features(strains), float(labels.mean())
+    mean = float(labels.mean())
+    for penalty, landmarks, coefficients in fit_landmarks(kernel.features(strains), labels - mean, penalties):
+        yield ReactionKernelRidge(kernel.own, penalty, kernel, landmarks, coefficients, mean)
+
+
+def fit_landmarks(
+    vectors: sparse.csr_array, values: NDArray[np.float64], penalties: Sequence[float]
+) -> Iterator[tuple[float, sparse.csr_array, NDArray[np.float64]]]:
+    """Solve ridge regression with the kernel `LostSetKernel.between`, in the span of a few strains.
+
+    Args:
+        vectors: [S, F] vectors of the training strains.
+        values: [S] or [S, M] what is regressed, around zero.
+        penalties: variances of the noise.
+
+    Yields:
+        for each penalty it, the vectors [L, F] of the strains that span the regression, and their coefficients, [L] or
+        [L, M].
+    """
     different = _different_rows(vectors)
     chosen = np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])
     landmarks = vectors[chosen]
     # With L the landmarks' kernel and C that of strains and landmarks, CᵀC + penalty · L is solved for every penalty.
-    inner = kernel.between(landmarks, landmarks)
-    square, right = SMALLEST * np.eye(len(chosen)), np.zeros(len(chosen))
-    for rows in _blocks(len(strains), len(chosen)):
-        crossed = kernel.between(vectors[rows], landmarks)
+    inner = LostSetKernel.between(landmarks, landmarks)
+    square, right = SMALLEST * np.eye(len(chosen)), np.zeros((len(chosen), *values.shape[1:]))
+    for rows in blocks(len(values), len(chosen)):
+        crossed = LostSetKernel.between(vectors[rows], landmarks)
         square += crossed.T @ crossed
-        right += crossed.T @ (labels[rows] - mean)
+        right += crossed.T @ values[rows]
     for penalty in penalties:
-        coefficients = linalg.solve(square + penalty * inner, right, assume_a="pos")
-        yield ReactionKernelRidge(kernel.own, penalty, kernel, landmarks, coefficients, mean)
+        yield penalty, landmarks, linalg.solve(square + penalty * inner, right, assume_a="pos")
 
 
 def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
@@ -287,7 +303,7 @@ def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
     return np.sort(first)
 
 
-def _blocks(size: int, others: int) -> Iterator[slice]:
+def blocks(size: int, others: int) -> Iterator[slice]:
     """Yield slices of ``size`` strains that are compared with ``others`` together."""
     rows = max(1, MOST_COMPARED // max(others, 1))
     for start in range(0, size, rows):

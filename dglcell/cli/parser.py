@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import inputs, job, predict, verbs
+from dglcell.cli import explain, inputs, job, next, predict, verbs
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
 
@@ -30,6 +30,8 @@ first steps:
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
   dglcell baselines conf/quickstart.yaml   fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+  dglcell explain runs/quickstart/seed-0 "b0008 b2464"
+  dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
@@ -77,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "profile")
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next", "profile")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -98,6 +100,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)
+    _add_explain(group)
+    _add_next(group)
     _add_models(group)
     _add_report(group)
     _add_runs(group)
@@ -261,6 +265,18 @@ def _add_predict(group: Group) -> None:
     parser = _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG)
     _add_run(parser)
     predict.add_options(parser)
+
+
+def _add_explain(group: Group) -> None:
+    parser = _verb(group, "explain", explain.explain, explain.HELP, explain.EPILOG)
+    _add_run(parser)
+    explain.add_options(parser)
+
+
+def _add_next(group: Group) -> None:
+    parser = _verb(group, "next", next.choose, next.HELP, next.EPILOG)
+    _add_run(parser)
+    next.add_options(parser)
 
 
 def _add_models(group: Group) -> None:

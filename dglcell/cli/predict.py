@@ -14,7 +14,9 @@ from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.machine.ranks import Ranks
+    from dglcell.prediction.design import Design
     from dglcell.prediction.intervals import Intervals
+    from dglcell.prediction.table import GenotypeTable
     from dglcell.training.checkpoint import Trained
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
@@ -27,6 +29,9 @@ PRECISIONS = ("32-true", "bf16")
 
 KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 """These are ``dglcell.prediction.design.KINDS``, whose module takes long to import."""
+
+OF_DESIGNS = ("genes", "strength", "start", "limit")
+"""These options limit a design, and a table has none of them."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
 EPILOG = """\
@@ -45,6 +50,11 @@ A gene may be weakened instead of deleted. Write what is left of it behind the g
 strength_1, strength_2, …, or into one column `strengths`. 0 or nothing is a deletion, and 1 is the wild type. If the
 model sees conditions, such as the growth medium, the table has each of them in a column of its name, or of the name
 that it had in training; --condition gives one value for all rows. A row without a gene is then the wild type.
+
+values of nodes:
+  dglcell predict RUN genotypes.csv -o predictions.csv --nodes fluxes.csv
+A model that was trained on values of nodes (`data.nodes`), such as fluxes of reactions, also predicts these. --nodes
+names a second file with the same rows, and a column for each node, e.g. flux:PFK, in original units.
 
 several seeds:
   dglcell predict runs/EXPERIMENT genotypes.csv -o predictions.csv
@@ -93,9 +103,14 @@ They divide the strains among themselves, and the last to finish writes the outp
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is predicted, where it is written, and how."""
-    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
+def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
+    """Add the options for strains: a table, or a design and what limits it.
+
+    Args:
+        parser: the parser of the verb.
+        table: what the table is, for the help.
+    """
+    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help=table)
     for size, kind in KINDS.items():
         things = "single genes" if size == 1 else f"{kind} of genes"
         parser.add_argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
@@ -121,6 +136,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
+    parser.add_argument(
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    parser.add_argument(
+        "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is predicted, where it is written, and how."""
+    add_candidates(parser, "table of genotypes")
     parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
     parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
@@ -132,9 +159,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
     )
     parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
+        "--nodes",
+        type=Path,
+        metavar="FILE",
+        help="also predict values of nodes, such as fluxes, into this .csv or .parquet file",
     )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
     parser.add_argument(
         "--with",
         dest="predict_with",
@@ -147,9 +176,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="C",
         help="add the ends of an interval that shall hold this share of measured values, e.g. 0.9",
-    )
-    parser.add_argument(
-        "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"
@@ -197,6 +223,11 @@ def predict(options: argparse.Namespace) -> None:
         check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
     given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
     refuse_to_replace([*given, *(path for run in runs for path in RunDirectory(run).files())])
+    if options.nodes is not None:
+        check_format(options.nodes, may_be_folder=False)
+        check_output(
+            options.nodes, "predictions", [*given, *(path for run in runs for path in RunDirectory(run).files())]
+        )
     check_device(options.device)
     with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
         device = device_of_rank(options.device, ranks)
@@ -210,29 +241,26 @@ def predict(options: argparse.Namespace) -> None:
             _predict_table(options, members, intervals, ranks)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
+def check_candidates(options: argparse.Namespace, what: str, of_designs: Sequence[str] = OF_DESIGNS) -> None:
+    """Refuse options for strains that contradict each other.
+
+    Args:
+        options: as `add_candidates` adds them.
+        what: the question that lacks an answer where there are no strains.
+        of_designs: names of options that a table does not have.
 
     Raises:
-        ConfigError: as `predict` says.
+        ConfigError: neither a table nor a design is given, or both, or options of a design with a table, or a condition
+            twice.
     """
     wanted = [str(options.genotypes)] if options.genotypes is not None else []
     wanted += [f"--all-{KINDS[size]}" for size in options.designs or []]
     if len(wanted) != 1:
         raise ConfigError(
-            "what shall be predicted?",
+            what,
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-singles, --all-pairs or --all-triples",
         )
-    if options.designs:
-        from dglcell.files.parquet import import_pyarrow
-
-        import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
-    if options.designs and options.output is None:
-        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
-    if options.top is None and (options.rank or options.phenotype):
-        raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
-    of_designs = ("genes", "strength", "start", "limit", "top", "precision")
     stray = [name for name in of_designs if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
@@ -243,6 +271,64 @@ def check(options: argparse.Namespace) -> None:
     names = [name for name, _ in options.condition]
     if len(set(names)) < len(names):
         raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        ConfigError: as `predict` says.
+    """
+    check_candidates(options, "what shall be predicted?", (*OF_DESIGNS, "top", "precision"))
+    if options.nodes is not None and (options.designs or options.nodes == options.output):
+        raise ConfigError(
+            "--nodes is for a table, and names a file of its own",
+            got="a design" if options.designs else f"the file of --output, {options.output}",
+            do="write the strains into a CSV, or name another file",
+        )
+    if options.designs:
+        from dglcell.files.parquet import import_pyarrow
+
+        import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
+    if options.designs and options.output is None:
+        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
+    if options.top is None and (options.rank or options.phenotype):
+        raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
+
+
+def table_of(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> GenotypeTable:
+    """Read the table of strains that the options name."""
+    from dglcell.prediction.columns import GenotypeColumns
+    from dglcell.prediction.table import read_genotypes
+
+    trained = members[0]
+    return read_genotypes(
+        options.genotypes,
+        trained.cell.genes,
+        trained.phenotypes,
+        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
+        conditions=dict(options.condition),
+        with_spread=len(members) > 1,
+        more=() if intervals is None else intervals.column_names(),
+    )
+
+
+def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
+    """Return the design that the options define."""
+    from dglcell.prediction.conditions import seen_by, wild_type_in
+    from dglcell.prediction.design import Design, read_genes
+
+    known = members[0].cell.genes
+    genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
+    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
+    return Design.of(
+        genes,
+        options.designs[0],
+        options.start or 0,
+        options.limit,
+        strengths=options.strength or (),
+        background=background,
+    )
 
 
 def device_of_rank(device: str, ranks: Ranks) -> str:
@@ -257,21 +343,13 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 def _predict_table(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
 ) -> None:
-    from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import name_models, read_genotypes
+    from dglcell.prediction.table import name_models
 
-    trained = members[0]
-    table = read_genotypes(
-        options.genotypes,
-        trained.cell.genes,
-        trained.phenotypes,
-        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
-        conditions=dict(options.condition),
-        with_spread=len(members) > 1,
-        more=() if intervals is None else intervals.column_names(),
-    )
+    table = table_of(options, members, intervals)
     table = name_models(table, members)
+    if options.nodes is not None:
+        _predict_nodes(options, members, table, ranks)
     if intervals is not None:
         intervals.warn_of_new_genes(table)
     is_complete = predict_table(
@@ -287,25 +365,25 @@ def _predict_table(
     print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
+def _predict_nodes(options: argparse.Namespace, members: Sequence[Trained], table: GenotypeTable, ranks: Ranks) -> None:
+    from dglcell.prediction.nodes import predict_nodes
+    from dglcell.prediction.table import write_table
+
+    if ranks.size > 1:
+        raise ConfigError("several processes cannot write values of nodes", got=ranks.name, do="leave --nodes out")
+    found = predict_nodes(members, table, batch_size=options.batch_size)
+    write_table(options.nodes, table, found)
+    to = sys.stdout if options.output else sys.stderr
+    print(f"{count(len(found), 'node')} in {count(len(table), 'strain')} written to {options.nodes}", file=to)
+
+
 def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, run: Path, ranks: Ranks
 ) -> None:
-    from dglcell.prediction.conditions import seen_by, wild_type_in
-    from dglcell.prediction.design import Design, read_genes
     from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
     from dglcell.prediction.ranking import Ranking
 
-    known = members[0].cell.genes
-    genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
-    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
-    design = Design.of(
-        genes,
-        options.designs[0],
-        options.start or 0,
-        options.limit,
-        strengths=options.strength or (),
-        background=background,
-    )
+    design = design_of(options, members)
     batch_size = options.batch_size or fitting_batch_of(members, design)
     resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
     if intervals is not None:

@@ -403,11 +403,9 @@ def _merge(where: str, *layers: DictConfig) -> DictConfig:
             if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
                 _change_kind(merged, layer, section, where)
         try:
-            together = OmegaConf.merge(merged, layer)
+            merged.merge_with(layer)
         except TypeError as error:
             raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
-        assert isinstance(together, DictConfig)
-        merged = together
     return merged
 
 

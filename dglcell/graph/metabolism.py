@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +209,12 @@ def model_reaction(node: str) -> str:
     name = node[:-1]
     reaction, _, number = name.rpartition("#")
     return reaction if reaction and number.isdecimal() else name
+
+
+def whole_reactions(nodes: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the reactions of the model that reaction nodes belong to, sorted, and the number of each node's, [N]."""
+    distinct, number_N = np.unique([model_reaction(node) for node in nodes], return_inverse=True)
+    return tuple(map(str, distinct)), number_N.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dglcell.errors import GraphError, MissingDependencyError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
+from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import REACTION, WEIGHT, Relation
 from dglcell.graph.steady_state import SteadyState
 
@@ -366,9 +367,11 @@ class ResidentCell(nn.Module):
         media: names of M growth media.
         media_nodes: [K] int64, the reaction nodes that differ between media.
         media_strengths: [M, K] float32, their strengths.
+        reaction_of: [N] int64, the reaction of the metabolic model that each reaction node belongs to.
     """
 
     media_nodes: Tensor
+    reaction_of: Tensor
     media_strengths: Tensor
 
     def __init__(
@@ -378,6 +381,7 @@ class ResidentCell(nn.Module):
         steady_state: SteadyState | None = None,
         of_sources: frozenset[Relation] = frozenset(),
         media: Mapping[str, Mapping[int, float]] | None = None,
+        reaction_of: Tensor | None = None,
     ) -> None:
         """Copy edges into buffers.
 
@@ -387,6 +391,7 @@ class ResidentCell(nn.Module):
             steady_state: finds blocked reactions of the same cell; optional.
             of_sources: as for the class.
             media: medium → reaction node → strength, the same nodes in every medium; optional.
+            reaction_of: as for the class; each node is a reaction where None.
         """
         super().__init__()
         self.steady_state, self.of_sources = steady_state, of_sources
@@ -395,6 +400,8 @@ class ResidentCell(nn.Module):
         strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
         self.register_buffer("media_nodes", torch.tensor(list(nodes), dtype=torch.int64), persistent=False)
         self.register_buffer("media_strengths", strengths.reshape(len(self.media), len(nodes)), persistent=False)
+        by_itself = torch.arange(num_nodes.get(REACTION, 0))
+        self.register_buffer("reaction_of", by_itself if reaction_of is None else reaction_of, persistent=False)
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
@@ -418,7 +425,9 @@ class ResidentCell(nn.Module):
             name: {cell.vocabularies[REACTION].index(node): strength for node, strength in of.items()}
             for name, of in cell.media.items()
         }
-        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media)
+        reactions = cell.vocabularies[REACTION].names if REACTION in cell.vocabularies else ()
+        reaction_of = torch.from_numpy(whole_reactions(reactions)[1]) if reactions else None
+        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of)
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

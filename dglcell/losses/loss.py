@@ -42,10 +42,12 @@ class Loss(nn.Module):
         Config: class of the loss section of a configuration.
         batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
             strains ask for it in every step, which the host waits for.
+        section: the section of the configuration, which weighs phenotypes against values of nodes.
     """
 
     Config: ClassVar[type[LossConfig]] = LossConfig
     batch_size: int | None = None
+    section: LossConfig = LossConfig()
 
     @abstractmethod
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
@@ -68,7 +70,7 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
     """
     kind: type[Loss] = class_of("loss", config.name, LOSSES)
     loss = kind(config, epochs)
-    loss.batch_size = batch_size
+    loss.batch_size, loss.section = batch_size, config
     return loss
 
 

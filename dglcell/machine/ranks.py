@@ -40,7 +40,7 @@ class Ranks:
         """
         for names in LAUNCHERS:
             if names[0] in environment and names[1] in environment:
-                found = cls(*(_number(environment, name, d) for name, d in zip(names, (0, 1, 0, 1), strict=True)))
+                found = cls(*(number_of(environment, name, d) for name, d in zip(names, (0, 1, 0, 1), strict=True)))
                 if found.rank >= found.size:
                     raise ConfigError(
                         f"the variables {names[0]} and {names[1]} contradict each other",
@@ -59,8 +59,13 @@ class Ranks:
 ALONE = Ranks()
 
 
-def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+def number_of(environment: Mapping[str, str], name: str, default: int) -> int:
+    """Return the number in a variable that torchrun or SLURM sets, or a default where it is not set.
+
+    Raises:
+        ConfigError: the variable is not a number.
+    """
     text = environment.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ConfigError(f"the variable {name} is no number", got=text, do="torchrun and srun set it: do not set it")
+        raise ConfigError(f"the variable {name} is no number", got=text, do="torchrun or SLURM sets it: do not set it")
     return int(text)

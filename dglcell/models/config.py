@@ -47,6 +47,9 @@ Pool = Annotated[
 ]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 
+NODES = "nodes"
+"""A model that provides this predicts values of nodes."""
+
 # Keys that the configurations of all models have in common.
 
 
@@ -291,6 +294,7 @@ class HeteroCellConfig(EncoderConfig):
     scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
     flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
@@ -318,6 +322,9 @@ class HeteroCellConfig(EncoderConfig):
 
     def is_autotuned(self) -> bool:
         return True
+
+    def provides(self) -> frozenset[str]:
+        return super().provides() | {NODES}
 
     def without_messages(self) -> HeteroCellConfig | None:
         return replace(self, layers=0, flux_rounds=0) if self.layers or self.flux_rounds else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE
+from dglcell.graph.schema import GENE, REACTION
 from dglcell.machine.parts import Part
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
@@ -19,6 +19,7 @@ from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -27,6 +28,23 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States, activation_limit
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Hold what the heads read of B encoded strains.
+
+    Attributes:
+        difference_BD: the pooled states of the strains less those of the base.
+        genes_NH: states of the base's genes.
+        nodes: name → [B, M] what heads of nodes read of their differences (`NodeHead.of_nodes`).
+        lost: name → [B, M] what the strains have lost (`NodeHead.lost`).
+    """
+
+    difference_BD: Tensor
+    genes_NH: Tensor
+    nodes: dict[str, Tensor]
+    lost: dict[str, Tensor]
 
 
 class HeteroCell(PerturbedModel):
@@ -43,7 +61,8 @@ class HeteroCell(PerturbedModel):
        flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
        weakens reactions in the graphs of its strains, and strengths may be learned (``LearnedStrengths``).
-    7. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
+    7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``).
+    8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
     The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
@@ -73,7 +92,8 @@ class HeteroCell(PerturbedModel):
         self._base_cache = BaseCache()
         width = config.hidden
         self.flux_rounds = _make_flux_rounds(cell, config)
-        self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
+        node_types = list(dict.fromkeys((config.nodes or {}).values()))
+        self.encoder = CellEncoder(cell, config, [*config.pool, GENE, *node_types], features)
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
         self.global_head = mlp([self._readout_width, width, outputs], config.activation, config.dropout)
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
@@ -84,6 +104,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
             dropout=config.dropout,
         )
+        self.of_nodes = nn.ModuleDict({name: self._make_node_head(t) for name, t in (config.nodes or {}).items()})
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
         self.see_conditions(
@@ -94,13 +115,45 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
         )
         if not config.local_head:
-            self.encoder.freeze_all_but(config.pool)
+            self.encoder.freeze_all_but([*config.pool, *(node_types if config.layers else ())])
         self.apply(initialise)
         self.encoder.spread_embeddings()
         self.ignore_conditions_at_first()
         start_at_the_mean(self.global_head[-1])
         if self.local_head is not None:
             self.local_head.start_at_the_mean()
+        for head in self.node_heads.values():
+            head.start_at_the_mean()
+            if not config.layers:  # no state of a node differs then, and several processes wait for every gradient
+                head.rows.requires_grad_(False)
+                head.own.requires_grad_(False)
+
+    def _make_node_head(self, node_type: str) -> NodeHead:
+        """Make the head of values of a node type.
+
+        Raises:
+            ConfigError: the cell graph has no such nodes.
+        """
+        config, number = self.config, self.cell.num_nodes.get(node_type)
+        if number is None:
+            raise ConfigError(
+                "`model.nodes` names a node type that the cell graph does not have",
+                got=node_type,
+                expected=", ".join(self.cell.num_nodes),
+                do="set `cell.model`, or leave the values of these nodes out",
+            )
+        reaction_of = self.cell.reaction_of
+        of_nodes = (
+            (reaction_of, int(reaction_of.max()) + 1) if node_type == REACTION else (torch.arange(number), number)
+        )
+        return NodeHead(
+            *of_nodes,
+            width=config.hidden,
+            strain_width=self._readout_width,
+            hidden=config.hidden,
+            activation=config.activation,
+            dropout=config.dropout,
+        )
 
     def choose(self, autotuned: Autotuned) -> None:
         self.autotuned = autotuned
@@ -130,10 +183,10 @@ class HeteroCell(PerturbedModel):
         genotypes = self.in_media(genotypes)
         kept_pass = self._base_cache.replay(self)
         if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
-            difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
+            encoded = self._from_shared(genotypes, kept_pass)
         else:
-            difference_BD, genes_NH = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
-        embedding, balance = -difference_BD, None  # z_w − z_i
+            encoded = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
+        embedding, balance = -encoded.difference_BD, None  # z_w − z_i
         if self.flux_rounds is not None:
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
@@ -143,7 +196,7 @@ class HeteroCell(PerturbedModel):
         score, gates = parts["global"], None
         if self.local_head is not None:
             genes_BK, removed_BK = genotypes.padded()
-            x_BKH = F.embedding(genes_BK, genes_NH)
+            x_BKH = F.embedding(genes_BK, encoded.genes_NH)
             x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
             parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
             score, gates = self.combination(*parts.values())
@@ -151,7 +204,13 @@ class HeteroCell(PerturbedModel):
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
             score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
-        return Prediction(score, embedding, parts, gates)
+        heads = self.node_heads.items()
+        nodes = {name: head(encoded.nodes[name], embedding, encoded.lost[name]) for name, head in heads}
+        return Prediction(score, embedding, parts, gates, nodes=nodes)
+
+    @property
+    def node_heads(self) -> dict[str, NodeHead]:
+        return {name: head for name, head in self.of_nodes.items() if isinstance(head, NodeHead)}
 
     @property
     def _readout_width(self) -> int:
@@ -191,10 +250,8 @@ class HeteroCell(PerturbedModel):
         kept_pass: BasePass | None,
         strategy: str | None = None,
         edges: EdgePerturbations | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the strains' differences and the base's gene states.
-
-        The differences are [B, D]: the pooled states of B strains less those of the base. The states are [N, H].
+    ) -> _Encoded:
+        """Return by how much strains differ from the base.
 
         Args:
             genotypes: the strains.
@@ -209,10 +266,14 @@ class HeteroCell(PerturbedModel):
         )
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
-        return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE].base_NH
+        difference_BD = torch.cat([difference for _, difference in pooled], dim=-1)
+        types = config.nodes or {}
+        nodes = {name: head.of_nodes(states[types[name]], perturbed.start) for name, head in self.node_heads.items()}
+        lost = {name: head.lost(perturbed.keep[types[name]]) for name, head in self.node_heads.items()}
+        return _Encoded(difference_BD, states[GENE].base_NH, nodes, lost)
 
-    def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> tuple[Tensor, Tensor]:
-        """Return the same for strains with deletions in common, with the wild type's gene states, [N, H].
+    def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> _Encoded:
+        """Return the same for strains with deletions in common, with the wild type's gene states.
 
         First it computes by how much the strain with only these deletions differs from the wild type, which consecutive
         batches have in common. Then it computes by how much the others differ from that strain: in the first round only
@@ -220,9 +281,10 @@ class HeteroCell(PerturbedModel):
         """
         of_shared = self._base_cache.replay(self, genotypes.shared)
         assert of_shared is not None
-        first, genes_NH = of_shared.once(lambda: self._encode(genotypes.of_shared(), kept_pass))
-        rest, _ = self._encode(genotypes, of_shared, "difference")
-        return first + rest, genes_NH
+        first = of_shared.once(lambda: self._encode(genotypes.of_shared(), kept_pass))
+        rest = self._encode(genotypes, of_shared, "difference")
+        nodes = {name: first.nodes[name] + further for name, further in rest.nodes.items()}
+        return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH, nodes, rest.lost)
 
     def relation_weights(self) -> list[RelationWeights]:
         return self.encoder.relation_weights()

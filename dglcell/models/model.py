@@ -17,6 +17,7 @@ from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
+from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.plugins import class_of
@@ -56,6 +57,7 @@ class Prediction:
             ``hetero_cell`` it is z_p = z_w − z_i.
         parts: name → [B, T], predictions that the phenotypes are combined from, e.g. ``global`` and ``local``.
         gates: [B, T, len(parts)] weights of the parts in their order, or None.
+        nodes: name → [B, M] differences of values of nodes from the wild type, in units of their spread (``NodeHead``).
         auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     """
 
@@ -64,6 +66,7 @@ class Prediction:
     parts: dict[str, Tensor] = field(default_factory=dict)
     gates: Tensor | None = None
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    nodes: dict[str, Tensor] = field(default_factory=dict)
 
     def as_numbers(self) -> Prediction:
         """Return the same without gradients, in single precision at least."""
@@ -80,7 +83,8 @@ class Prediction:
             return None if x is None else change(x)
 
         parts = {name: change(x) for name, x in self.parts.items()}
-        return Prediction(change(self.phenotypes), changed(self.embedding), parts, changed(self.gates), self.auxiliary)
+        gates, nodes = changed(self.gates), {name: change(x) for name, x in self.nodes.items()}
+        return Prediction(change(self.phenotypes), changed(self.embedding), parts, gates, self.auxiliary, nodes)
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
@@ -97,6 +101,7 @@ def joined(predictions: Sequence[Prediction]) -> Prediction:
         {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts},
         rows([one.gates for one in predictions]),
         last.auxiliary,
+        {name: torch.cat([one.nodes[name] for one in predictions]) for name in last.nodes},
     )
 
 
@@ -222,7 +227,8 @@ class StrainModel(nn.Module):
         )
         one: Prediction = self(one_strain)
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
-        return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
+        parts, nodes = ({name: x[:0] for name, x in of.items()} for of in (one.parts, one.nodes))
+        return Prediction(one.phenotypes[:0], embedding, parts, gates, nodes=nodes)
 
     def find(self, kind: type[Module]) -> Module | None:
         """Return the part of this class, such as ``Link`` or ``NullShare``; None if the model has none.
@@ -241,6 +247,11 @@ class StrainModel(nn.Module):
         if nulls is not None:
             packed = weights.get("null_share.packed")
             nulls.make_room(0 if packed is None else len(packed))
+
+    @property
+    def node_heads(self) -> dict[str, NodeHead]:
+        """Return name → head that predicts values of nodes; there is none in a model that predicts no such values."""
+        return {}
 
     @property
     def shares_deletions(self) -> bool:

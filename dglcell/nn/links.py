@@ -148,6 +148,46 @@ class Link(nn.Module):
         Raises:
             GenotypeError: strains weaken genes, and the link compares them with measured deletions.
         """
+        return self.between(score_BT, wild_type_1T, self.bounds(score_BT, cell, genotypes), balance)
+
+    def bounds(
+        self, like_BT: Tensor, cell: ResidentCell, genotypes: GenotypeBatch
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Return between which phenotypes measured strains put these strains.
+
+        Args:
+            like_BT: a tensor of the shape and type of scores.
+            cell: the cell graph.
+            genotypes: the strains.
+
+        Returns:
+            [B, T] the smallest phenotypes of the strains' measured parts, and [B, T] the largest phenotypes of the
+            measured strains that they are parts of, for ``bounded``; None where the link compares them with none.
+
+        Raises:
+            GenotypeError: as ``compare`` says.
+        """
+        if self.measured is None:
+            return None
+        beyond = not genotypes.deletes_only or genotypes.conditions is not None
+        if beyond and not len(self.measured.genes):
+            unbounded_BT = torch.full_like(like_BT, torch.inf)
+            return unbounded_BT, -unbounded_BT
+        genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
+        if self.training and self.name == "bounded":
+            # A strain with new genes has few bounds, so that a model must not learn to rely on them.
+            return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)
+        least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
+        return self.measured(cell, genotypes), least_BT
+
+    def between(
+        self,
+        score_BT: Tensor,
+        wild_type_1T: Tensor,
+        bounds: tuple[Tensor, Tensor | None] | None,
+        balance: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Return phenotypes between the bounds that ``bounds`` gave; see ``compare`` for the other arguments."""
         if balance is not None and self.name == "bounded":
             growth_B1, certain_B2 = balance
             free_BT = score_BT - wild_type_1T + (growth_B1 - WILD_TYPE)
@@ -155,19 +195,7 @@ class Link(nn.Module):
                 bounded(free_BT, certain_B2[:, :1], certain_B2[:, 1:], LEAK if self.training else 0.0) - WILD_TYPE
             )
             wild_type_1T = torch.zeros_like(wild_type_1T)
-        if self.measured is None:
-            return self(score_BT, wild_type_1T, None)
-        beyond = not genotypes.deletes_only or genotypes.conditions is not None
-        if beyond and not len(self.measured.genes):
-            unbounded_BT = torch.full_like(score_BT, torch.inf)
-            return self(score_BT, wild_type_1T, unbounded_BT, -unbounded_BT)
-        genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
-        if self.training and self.name == "bounded":
-            # A strain with new genes has few bounds, so that a model must not learn to rely on them.
-            wild_type_BT = torch.full_like(score_BT, WILD_TYPE)
-            return self(score_BT, wild_type_1T, wild_type_BT, torch.zeros_like(score_BT))
-        least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
-        return self(score_BT, wild_type_1T, self.measured(cell, genotypes), least_BT)
+        return self(score_BT, wild_type_1T, *(bounds or (None, None)))
 
     def forward(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None

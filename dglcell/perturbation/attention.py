@@ -27,6 +27,7 @@ from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
 from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import triton_runs_on
+from dglcell.perturbation import secants
 from dglcell.perturbation.rules import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
@@ -204,6 +205,7 @@ def attend_pairs(
     keep: Keep,
     score: Score,
     log_strengths: Tensor | None = None,
+    removed: Tensor | None = None,
 ) -> Tensor:
     """Compute ``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
 
@@ -217,6 +219,7 @@ def attend_pairs(
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
         log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
+        removed: within ``secants()``, [N, B] how much of each source is removed, whose gradient is wanted.
 
     Returns:
         The differences of the pairs, [K, H], as in ``attend_differences``.
@@ -229,6 +232,7 @@ def attend_pairs(
         # Sources without a difference take a row of zeros.
         keys = keys[0], torch.nn.functional.pad(keys[1], (0, 0, 0, 1))
     tables = _Tables(keys, queries)
+    gone = None if removed is None else _Table(removed.flatten().unsqueeze(1), tables.dtype)
     degrees, order = torch.sort(edges.in_degrees[nodes], descending=True, stable=True)
 
     def block(place: Tensor, width: int, columns: slice) -> Tensor:
@@ -247,7 +251,8 @@ def attend_pairs(
         weight = _weights(edges, edge, tables.dtype)
         key, query = tables.key.take(source), tables.query.take(node)
         added = None if log_strengths is None else log_strengths[source, strain].unsqueeze(-1)
-        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added)
+        lost = None if gone is None else gone.take(source * table_NB.shape[1] + strain)
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added, lost)
 
     blocks = cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0]))
     return _in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
@@ -261,6 +266,7 @@ def _difference(
     alive: Tensor,
     score: Score,
     added: Tensor | None,
+    removed: Tensor | None = None,
 ) -> Tensor:
     """Compute the differences of q nodes with K slots for in-edges each, in b strains.
 
@@ -271,6 +277,7 @@ def _difference(
         alive_base, alive: [q, K, 1] and [q, K, b] bool, false for empty slots.
         score: see the module's docstring.
         added: [q, K, b] what strains add to all logits of a slot, or None.
+        removed: [q, K, b] how much is removed of the sources, within ``secants()``, or None.
 
     Returns:
         [q, b, H].
@@ -291,9 +298,36 @@ def _difference(
     delta = None if delta is None else delta.unflatten(0, shape)
     if added is not None:
         added = added.to(base.dtype).unsqueeze(-1)
+    if removed is not None:
+        delta = base.new_zeros(1, 1, 1, 1).expand(*shape, base.shape[-1]) if delta is None else delta
+        return _secant_averages(base, delta, key, key_delta, alive_base, alive, added, removed.unsqueeze(-1))
+    if added is not None:
         delta = added.expand(*shape, base.shape[-1]) if delta is None else delta + added
     out: Tensor = _Averages.apply(base, delta, key, key_delta, alive_base, alive)
     return out
+
+
+def _secant_averages(
+    logits: Tensor,
+    delta: Tensor,
+    key: Tensor,
+    key_delta: Tensor | None,
+    alive_base: Tensor,
+    alive: Tensor,
+    added: Tensor | None,
+    removed: Tensor,
+) -> Tensor:
+    """Compute what ``_Averages`` does as fixed factors times differences of logits, of keys and of what is removed.
+
+    Changes of shares and of keys are split by their midpoint, but for lost sources, whose states do not matter.
+    """
+    alive_base, alive = alive_base.unsqueeze(-1), alive.unsqueeze(-1)
+    change, share, new_share = secants.share_changes(logits, delta, -3, alive_base, alive, added, removed)
+    if key_delta is None:
+        return torch.einsum("qkba,qkad->qbad", change, _split(key, change)).flatten(2)
+    half = 0.5 * alive
+    halfway = key.unsqueeze(2) + half * key_delta.detach()
+    return _weighted(change, halfway) + _weighted(new_share - half * (new_share - share), key_delta)
 
 
 class _Averages(torch.autograd.Function):

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree
 
 from dglcell.kernels.rows import add_rows
+from dglcell.perturbation import secants
 
 Rule = Callable[..., Any]
 
@@ -280,6 +281,8 @@ def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: P
     (a, d), (b, e) = x.pair(x.base, _difference(x, like)), y.pair(y.base, _difference(y, like))
     wide = torch.promote_types(a.dtype, d.dtype)
     d, e = d.to(wide), e.to(wide)
+    if secants.on():
+        return like.with_difference(base, times(d, b + e.detach() / 2) + times(a + d.detach() / 2, e))
     return like.with_difference(base, times(d, b + e) + times(a, e))
 
 
@@ -320,11 +323,13 @@ class Curve:
         of_base: function a → what differences need of the base, computed once per node.
         difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
         gradient: function (gradient of g(x), x) → gradient of x.
+        secant: function as ``difference`` that gives fixed factors times δ; None for a function of single numbers.
     """
 
     of_base: Callable[..., tuple[Tensor, ...]]
     difference: Callable[..., Tensor]
     gradient: Callable[..., Tensor]
+    secant: Callable[..., Tensor] | None = None
 
 
 class _CurveDifference(torch.autograd.Function):
@@ -370,7 +375,24 @@ def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters
 
 def _curve_difference(x: PerturbedTensor, curve: str, *parameters: Any) -> Tensor | None:
     """Return the difference of a perturbed tensor, in the type of its differences; None where it has none."""
+    if x.delta is not None and secants.on():
+        return _secant_difference(x, x.delta, CURVES[curve], parameters)
     return None if x.delta is None else _apply(x.base, x.delta, x.rows, curve, *parameters)
+
+
+def _secant_difference(x: PerturbedTensor, delta: Tensor, curve: Curve, parameters: Sequence[Any]) -> Tensor:
+    """Compute the difference of a ``Curve`` as fixed factors times ``delta``."""
+    base = x.base.to(_wide(x.base, delta))
+    of_base = [_beside(of, x.rows) for of in curve.of_base(base, *parameters)]
+    paired = _paired(delta.to(base.dtype), x.rows)
+    if curve.secant is not None:
+        out = curve.secant(paired, *of_base, *parameters)
+    else:
+        with torch.no_grad():
+            difference = curve.difference(paired.detach(), *of_base, *parameters)
+            slope = _beside(curve.gradient(torch.ones_like(base), base, *parameters), x.rows)
+        out = secants.by_slope(paired, difference, slope)
+    return _flat(out.to(delta.dtype), x.rows)
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
@@ -513,7 +535,7 @@ CURVES = {
     "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
     "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
     "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
-    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient),
+    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient, secants.norm),
 }
 
 
@@ -527,6 +549,9 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
         return PerturbedTensor(share, None, x.rows)
     p, delta = x.pair(share, x.delta)
     axis = dim if dim < 0 else dim - x.base.dim()
+    if secants.on():
+        change, _, _ = secants.share_changes(x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis)
+        return x.with_difference(share, change)
     return x.with_difference(share, share_changes(p, x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis))
 
 
@@ -577,11 +602,16 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
         return PerturbedTensor(base, None, like.rows)
     # The same wide tensors are used before and after, so that their gradients are subtracted while they are wide.
     before = [_widened(x) for x in values]
-    after = [
-        row + x.delta if isinstance(x, PerturbedTensor) and x.delta is not None else row
-        for x, row in zip(values, before, strict=True)
-    ]
-    return PerturbedTensor(base, (call(after) - call(before)).to(like.delta.dtype), like.rows)
+    deltas = [x.delta if isinstance(x, PerturbedTensor) else None for x in values]
+    after = [row if delta is None else row + delta for row, delta in zip(before, deltas, strict=True)]
+    if secants.on():
+        with torch.no_grad():
+            difference = call(after) - call(before)
+        wide = [None if delta is None else delta.double() for delta in deltas]
+        delta = secants.along_path(call, before, wide, difference)
+    else:
+        delta = call(after) - call(before)
+    return PerturbedTensor(base, delta.to(like.delta.dtype), like.rows)
 
 
 def _widened(x: Any) -> Any:

@@ -100,6 +100,10 @@ class States(ABC):
         """Return the strains' states themselves, [N, B, H]."""
 
     @abstractmethod
+    def dense(self) -> Tensor:
+        """Return by how much the strains' states differ from the base, [N, B, H]."""
+
+    @abstractmethod
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
         """Return the states of chosen (node, strain) pairs.
 
@@ -163,6 +167,9 @@ class WholeStates(States):
 
     def whole(self) -> Tensor:
         return self.columns[:, 1:]
+
+    def dense(self) -> Tensor:
+        return self.whole() - self.base_NH.unsqueeze(1)
 
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
         return self.columns[nodes, strains + 1]
@@ -240,7 +247,6 @@ class DifferenceStates(States):
         return [self.with_difference(*one) for one in zip(self.base_NH.unbind(), deltas, strict=True)]
 
     def dense(self) -> Tensor:
-        """Return the differences of all pairs, [N, B, H]."""
         N, B = len(self.base_NH), self.num_strains
         if self.delta is None:
             return self.base_NH.new_zeros(N, B, self.base_NH.shape[1], dtype=self.delta_dtype)

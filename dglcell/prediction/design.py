@@ -154,11 +154,15 @@ class Design:
 
     def record(self, names: tuple[str, ...]) -> Strains:
         """Return all strains, whose targets have these names."""
-        numbers = np.arange(self.start, self.stop)
+        return self.chosen(np.arange(len(self)), names)
+
+    def chosen(self, which: NDArray[np.integer], names: tuple[str, ...]) -> Strains:
+        """Return some strains, counted from the design's own first, whose targets have these names."""
+        numbers = self.start + which.astype(np.int64)
         left = self.left(numbers).reshape(-1) if self.strengths else None
         found = {} if self.background is None else self.background.columns
-        columns = {column: np.repeat(values, len(self), axis=0) for column, values in found.items()}
-        offsets = np.arange(len(self) + 1) * self.size
+        columns = {column: np.repeat(values, len(numbers), axis=0) for column, values in found.items()}
+        offsets = np.arange(len(numbers) + 1) * self.size
         return Strains(names, self.strains(numbers).reshape(-1), offsets, columns, strengths=left)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:

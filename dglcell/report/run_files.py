@@ -105,6 +105,11 @@ RESULTS = {
 }
 """These are fields of ``results.json``."""
 
+OF_NODES = list_of(record(ROW))
+
+ROWS, NODES = "rows", "nodes"
+"""Fields of ``results.json`` with metrics of phenotypes, and of values of nodes; earlier versions lack the second."""
+
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
 
@@ -172,6 +177,11 @@ class RunFiles:
     def rows(self) -> list[ResultRow]:
         """Return metrics of the model and of the null models."""
         return result_rows(self.results["rows"])
+
+    @property
+    def node_rows(self) -> list[ResultRow]:
+        """Return metrics of values of nodes; there are none where a model predicts no such values."""
+        return result_rows(self.results.get(NODES, []))
 
     @property
     def size_line(self) -> str:
@@ -283,6 +293,8 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     """
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
+        if not OF_NODES.fits(results.get(NODES, [])):
+            raise _damaged(directory.results, f"`{NODES}` is wrong")
         rows = results["rows"]
         tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
         if untested := {row["phenotype"] for row in rows} - tested:
@@ -339,9 +351,12 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
         return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
 
 
-@contextmanager
-def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+def check_predictions(directory: RunDirectory, part: str) -> Path:
+    """Return the file with the predictions of a part.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
     path = directory.predictions(part)
     if not path.is_file():
         raise CheckpointError(
@@ -349,6 +364,13 @@ def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[lis
             expected=path.name,
             do="run its `dglcell train` command again: a finished run is evaluated anew",
         )
+    return path
+
+
+@contextmanager
+def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
+    path = check_predictions(directory, part)
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)

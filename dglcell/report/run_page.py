@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
 from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, coverage_lines, left_out_lines
+from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
@@ -52,7 +53,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         data: the run's data in the form that the plots take.
         draw: function from a panel to its PNG file.
     """
-    about, config = run.environment, run.config
+    about, config, rows = run.environment, run.config, [*run.rows, *run.node_rows]
     path = shlex.quote(str(run.directory.path))
     return {
         "version": __version__,
@@ -61,10 +62,10 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "tags": config["experiment"]["tags"],
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
-        "tables": results_tables(run.rows),
+        "tables": results_tables(rows),
         "table_note": " ".join(
             [
-                *table_notes(run.rows),
+                *table_notes(rows),
                 *coverage_lines(run.rows, config["split"]["kind"]),
                 *left_out_lines(run.results.get("left_out", {})),
             ]
@@ -79,12 +80,18 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
+        "command_explain": f"dglcell explain {path} --top 20 -o explanations.html" if explained(config) else "",
         "command_report": f"dglcell report {path}",
         "environment": environment_facts(about),
         "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
         "epochs": epochs_table(run),
         "files_note": files_note(run.directory),
     }
+
+
+def explained(config: Mapping[str, Any]) -> bool:
+    """Return whether test strains of a run can be explained: those of models on the strains' own graphs."""
+    return bool(config["model"]["name"] == HeteroCellConfig.name and config["split"]["kind"] != "none")
 
 
 def table_notes(rows: Sequence[ResultRow]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from dglcell.config.experiment import Config
@@ -12,6 +13,7 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.metrics import ResultRow
+from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
@@ -87,11 +89,12 @@ def train_control(
     run = RunDirectory(config.run_directory)
     if not run.results.exists():
         return []
-    rows = control_rows(run.path, Split.load(run.split).sha256)
+    split = Split.load(run.split).sha256
+    rows = {kind: control_rows(run.path, split, kind) for kind in (ROWS, NODES)}
     add_rows(run, rows)
     if config.plot:
         write_report(run.path)
-    return rows
+    return [*rows[ROWS], *rows[NODES]]
 
 
 def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
@@ -99,8 +102,10 @@ def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow
     return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
 
 
-def add_rows(run: RunDirectory, rows: list[ResultRow]) -> None:
-    """Put the control's rows into ``results.json`` of a run, in place of earlier ones."""
+def add_rows(run: RunDirectory, rows: Mapping[str, list[ResultRow]]) -> None:
+    """Put the control's rows, of phenotypes and of nodes, into ``results.json`` of a run, in place of earlier ones."""
     results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
-    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
-    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})
+    for kind, found in rows.items():
+        kept = [row for row in results.get(kind, []) if row["model"] != WITHOUT_MESSAGES]
+        results[kind] = kept + rows_as_json(found)
+    write_json(run.results, results)

@@ -23,6 +23,7 @@ from torch import Tensor
 import __main__
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
+from dglcell.machine.ranks import number_of
 from dglcell.training.signals import SIGNALS
 
 log = logging.getLogger("dglcell")
@@ -42,7 +43,7 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     """
     if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
         return
-    nodes, tasks = (_number(environment, name, 1) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
+    nodes, tasks = (number_of(environment, name, 1) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
     wanted = trainer.devices * trainer.num_nodes
     if (nodes, tasks) != (trainer.num_nodes, wanted):
         raise ConfigError(
@@ -62,15 +63,8 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     _check_gpus(trainer, environment)
 
 
-def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ConfigError(f"the variable {name} is no number", got=text, do="it is SLURM's own: do not set it")
-    return int(text)
-
-
 def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
-    given, seen = _number(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
+    given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
     if trainer.accelerator == "cpu" or (trainer.accelerator == "auto" and given == 0) or seen >= trainer.devices:
         return
     raise ConfigError(

@@ -41,12 +41,13 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import read_run
+from dglcell.report.run_files import NODES, ROWS, read_run, result_rows
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
+from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
@@ -91,11 +92,21 @@ def predict_strains(
 
 @torch.inference_mode()
 def predict_and_embed(
-    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
+    model: StrainModel,
+    normaliser: Normaliser,
+    dataset: Strains,
+    strains: Tensor,
+    *,
+    batch_size: int,
+    also: Callable[[Prediction], None] = lambda prediction: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return predictions as `predict_strains` does, and [n, D] embeddings; None for a model that has none."""
+    """Return predictions as `predict_strains` does, and [n, D] embeddings; None for a model that has none.
+
+    ``also`` is called with the output of each batch.
+    """
     outputs, embeddings = [], []
     for prediction in _predictions(model, dataset, strains, batch_size):
+        also(prediction)
         outputs.append(prediction.phenotypes.float())
         if prediction.embedding is not None:
             embeddings.append(prediction.embedding.float())
@@ -230,12 +241,13 @@ def null_results(prepared: Prepared) -> NullResults:
     return found
 
 
-def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
+def control_rows(run: Path, split_sha256: str, kind: str = ROWS) -> list[ResultRow]:
     """Return the metrics of the same model without messages, if it was trained with this seed and on this split.
 
     Args:
         run: run directory of the experiment; the control's run directory is looked for beside the experiment.
         split_sha256: SHA-256 of the split of the run.
+        kind: ``rows`` of phenotypes, or of ``nodes``.
     """
     path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
     if not RunDirectory(path).results.exists():
@@ -244,7 +256,11 @@ def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
     if control.environment["hashes"]["split"] != split_sha256:
         log.info("%s was trained on another split, and is not compared with", path)
         return []
-    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in control.rows if not row.is_null]
+    return [
+        dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True)
+        for row in result_rows(control.results.get(kind, []))
+        if not row.is_null
+    ]
 
 
 def _say_fitted(phenotype: str, problem: Problem) -> None:
@@ -357,6 +373,7 @@ class Evaluation:
         predictions: part → [n, T] predictions in original units.
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
+        node_rows: rows of values of nodes, for the model and null models.
     """
 
     rows: list[ResultRow]
@@ -364,6 +381,7 @@ class Evaluation:
     predictions: dict[str, NDArray[np.float32]]
     embedding: NDArray[np.float32] | None
     calibration: Calibration | None
+    node_rows: list[ResultRow] = field(default_factory=list)
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -375,6 +393,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
+    of_nodes = found.node_rows + control_rows(directory.path, prepared.split.sha256, NODES)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
@@ -393,11 +412,12 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
         "rows": rows_as_json(rows),
         "left_out": found.left_out,
+        NODES: rows_as_json(of_nodes),
     }
     write_json(directory.results, results)
     if config.plot:
         write_report(directory.path)
-    return rows
+    return rows + of_nodes
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
@@ -422,7 +442,9 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         parts, wanted = [prepared.parts[part] for part in prepared.evaluated], config.data.training_batch
         size = min((table_batch(model, dataset, strains, wanted) for strains in parts), default=wanted)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
-    return evaluate_parts(config, prepared, trained).rows + control_rows(path, prepared.split.sha256)
+    found = evaluate_parts(config, prepared, trained)
+    controls = [row for kind in (ROWS, NODES) for row in control_rows(path, prepared.split.sha256, kind)]
+    return found.rows + found.node_rows + controls
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
@@ -435,8 +457,10 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    predictions, embedding = {}, None
+    predictions, embedding, of_nodes = {}, None, []
+    heads = getattr(trained.model, "node_heads", {})  # a model of the user's own may have no such attribute
     for part in prepared.evaluated:
+        scores = PartScores(heads, prepared, part)
         # The embedding of the last part, test, is kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
@@ -444,7 +468,9 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
             prepared.dataset,
             prepared.parts[part],
             batch_size=config.data.evaluation_batch,
+            also=scores.add,
         )
+        of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
     calibration = calibrate_intervals(prepared, predictions, trained)
     if calibration is not None:
@@ -452,7 +478,8 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     nulls = null_results(prepared) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration)
+    of_nodes += null_node_rows(heads, prepared) if config.null_models else []
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes)
 
 
 def calibrate_intervals(

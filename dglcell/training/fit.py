@@ -24,7 +24,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config, TrainerConfig
-from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.datamodule import StrainDataModule, with_node_values
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import ConfigError, count
@@ -66,6 +66,7 @@ from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
+from dglcell.training.node_targets import fit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -244,6 +245,8 @@ def make_task(
     normaliser = prepared.normaliser(config.data.normalise)
     model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)
     calibrate(model, prepared, normaliser)
+    if checkpoint is None:
+        fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
@@ -350,7 +353,7 @@ def _batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
     order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]
     parts = order[: number * size].split(size)
     whole = [part for part in parts if len(part) == size] or list(parts[:1])
-    return [prepared.dataset.take(part) for part in whole]
+    return [with_node_values(prepared.dataset.take(part), prepared.nodes, part) for part in whole]
 
 
 def fit(
@@ -404,4 +407,5 @@ def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDat
         batch_size=config.data.training_batch,
         eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
+        nodes=prepared.nodes,
     )

@@ -68,6 +68,8 @@ PLAIN = Form(compiled=False, half=False)
 def forms_of(precision: str, compiled: str) -> list[Form]:
     """Return the forms that a configuration leaves open on a CPU, the plainest first.
 
+    Whether a compiler works is asked here only where compiled layers are wanted: it takes seconds to find out.
+
     Args:
         precision: precision as returned by ``plain_precision``. With ``auto``, bfloat16 is tried if the processor
             multiplies it, and only in compiled layers: operator by operator it is slower than float32.
@@ -75,7 +77,7 @@ def forms_of(precision: str, compiled: str) -> list[Form]:
     """
     halves = {"auto": [False, True], "bf16": [True]}.get(precision, [False])
     wanted = {"auto": [False, True], "true": [True]}.get(compiled, [False])
-    if True in wanted and not compiler_works("cpu"):
+    if False not in wanted and not compiler_works("cpu"):
         wanted = [False]
     forms = [Form(c, h) for c, h in itertools.product(wanted, halves)]
     if precision == "auto":
@@ -112,21 +114,21 @@ def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tu
     """
     if len(forms) == 1:
         return forms[0], {}
-    known = _read(steps, forms)
-    if known is None:
-        began = time.perf_counter()
-        known = _plain_seconds(forms[0], autotuned, steps)
-        expected = known[str(forms[0])] * steps.planned
-        if expected < WORTH_COMPILING:
-            log.info("layers in %s: all steps take %s", forms[0], count(round(expected) or 1, "second"))
-            return forms[0], known
+    began = time.perf_counter()
+    known = _read(steps, forms) or _plain_seconds(forms[0], autotuned, steps)
+    plain = known[str(forms[0])]
+    expected = plain * steps.planned
+    if expected < WORTH_COMPILING or not compiler_works("cpu"):
+        log.info("layers in %s: all steps take %s", forms[0], count(round(expected) or 1, "second"))
+        return forms[0], known
+    if len(known) < len(forms):
         log.info("%s of layers are timed, which compiles them: up to a minute", count(len(forms), "form"))
         known = _time(forms, autotuned, steps)
+        plain = known[str(forms[0])]
         log.info("timed in %.0f s", time.perf_counter() - began)
         _write(steps, forms, known)
-    plain = known[str(forms[0])]
     best = min(forms, key=lambda form: known[str(form)])
-    if known[str(best)] > FASTER * plain or plain * steps.planned < WORTH_COMPILING:
+    if known[str(best)] > FASTER * plain:
         best = forms[0]
     times = "; ".join(f"{form}: {known[str(form)] * 1e3:,.0f} ms" for form in forms)
     log.info("layers in %s (a step in %s)", best, times)

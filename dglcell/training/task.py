@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,11 +13,13 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from dglcell.data.columns import NODE_VALUES
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
+from dglcell.losses.nodes import with_nodes
 from dglcell.machine.parts import Part
 from dglcell.metrics import classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
@@ -124,6 +127,7 @@ class StrainTask(pl.LightningModule):
         self._terms: dict[str, list[str]] = {}
         self._embedding_sums: list[Tensor] = []
         self._validated: list[Prediction] = []
+        self._validated_nodes: list[dict[str, Tensor]] = []
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
@@ -144,7 +148,7 @@ class StrainTask(pl.LightningModule):
         """Return the loss of one batch, in normalised units."""
         prediction: Prediction = self.model(batch.perturbations)
         with Part("loss"):
-            loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
+            loss = self._loss(prediction, batch.labels, self._scaled_nodes(batch))
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank weights them by its number of labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
@@ -152,10 +156,21 @@ class StrainTask(pl.LightningModule):
         self._seen["train"].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
         return loss.total
 
+    def _loss(self, prediction: Prediction, labels_BT: Tensor, nodes: Mapping[str, Tensor]) -> LossTerms:
+        """Return the loss of phenotypes, and of values of nodes where these are learned."""
+        loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_BT), self.current_epoch)
+        return with_nodes(loss, prediction.nodes, nodes, self.loss.section)
+
+    def _scaled_nodes(self, batch: Strains) -> dict[str, Tensor]:
+        """Return what heads of nodes should predict: name → [B, M]."""
+        given = batch.of_kind(NODE_VALUES)
+        return {name: head.scaled(given[name]) for name, head in self.model.node_heads.items() if name in given}
+
     def validation_step(self, batch: Strains, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
         prediction: Prediction = self.model(batch.perturbations)
         self._validated.append(prediction.as_numbers())
+        self._validated_nodes.append(self._scaled_nodes(batch))
         if prediction.embedding is not None:
             self._embedding_sums.append(embedding_sums(prediction.embedding))
         outputs_BT = self._validated[-1].phenotypes
@@ -167,8 +182,11 @@ class StrainTask(pl.LightningModule):
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
+        names = self._validated_nodes[0] if self._validated_nodes else {}
+        nodes = {name: collect_rows(torch.cat([one[name] for one in self._validated_nodes])) for name in names}
+        self._validated_nodes.clear()
         with all_rows_here():
-            loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
+            loss = self._loss(prediction, labels_ST, nodes)
         self._terms["validation"] = list(loss.terms)
         return torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
 
@@ -179,7 +197,7 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        for seen in (self._seen["validation"], self._embedding_sums, self._validated):
+        for seen in (self._seen["validation"], self._embedding_sums, self._validated, self._validated_nodes):
             seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:

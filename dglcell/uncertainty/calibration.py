@@ -48,6 +48,9 @@ from dglcell.uncertainty.difficulty import (
 )
 from dglcell.uncertainty.probabilities import Probability, fit_probability
 
+ROUNDING = 1e-5
+"""Predictions of two machines may differ by this share of the largest label, so that no interval is narrower."""
+
 SEED = 0
 """This seed of the calibration shuffles the validation strains before they are divided."""
 
@@ -91,6 +94,7 @@ class Calibrated:
             found = fit_probability(predicted_S[order].astype(float), measured_S[order].astype(float))
             return cls(kind, Difficulty(), empty, empty, found)
         errors = np.abs(measured_S.astype(float) - predicted_S)
+        errors = np.maximum(errors, ROUNDING * np.abs(measured_S[order]).max(initial=0))
         learns = order[: min(MOST, len(order) // 2)] if len(order) >= FEWEST else order[:0]
         calibrates = order[len(learns) :]
         difficulty = Difficulty()

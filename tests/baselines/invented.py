@@ -26,7 +26,7 @@ def pairs_of(pairs: NDArray[np.int64], num_genes: int) -> Strains:
 
 
 def low_rank_pairs(seed: int, genes: int = 60, rank: int = 3) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """All pairs in random order, either gene first, and labels from a symmetric matrix of low rank with noise."""
+    """Return all pairs in random order, either gene first, and labels from a low-rank symmetric matrix with noise."""
     rng = np.random.default_rng(seed)
     factors = rng.normal(size=(genes, rank))
     signs = np.array([1, -1, 1])[:rank]
@@ -38,7 +38,7 @@ def low_rank_pairs(seed: int, genes: int = 60, rank: int = 3) -> tuple[NDArray[n
 
 
 def unlike(num_genes: int) -> GeneSimilarity:
-    """Genes that no network knows."""
+    """Return genes that no network knows."""
     return GeneSimilarity(np.arange(num_genes), np.zeros((num_genes, num_genes), np.float32))
 
 
@@ -57,7 +57,7 @@ STRENGTHS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
 
 @st.composite
 def weakened(draw: st.DrawFn, most: int = 3, fewest: int = 4) -> tuple[Strains, NDArray[np.float64]]:
-    """Strains of up to ``most`` weakened genes, in media and at temperatures, and positive labels."""
+    """Return strains of up to ``most`` weakened genes, in media and at temperatures, and positive labels."""
     genes = st.dictionaries(st.sampled_from(names(5)), st.sampled_from(STRENGTHS), max_size=most)
     one = st.tuples(genes, st.sampled_from(["glucose", "glycerol", "xylose"]), st.sampled_from([30, 37, 42]))
     rows = [({"g0": 0.5}, "glucose", 30), *draw(st.lists(one, min_size=fewest, max_size=12))]
@@ -68,7 +68,7 @@ def weakened(draw: st.DrawFn, most: int = 3, fewest: int = 4) -> tuple[Strains, 
 
 
 def among(strains: Strains, num_genes: int = 5) -> Strains:
-    """The strains, with all genes as their names."""
+    """Return the strains, with all genes as their names."""
     everything = names(num_genes)
     targets = np.array([everything.index(name) for name in strains.names], np.int64)[strains.targets]
     return replace(strains, names=everything, targets=targets)

@@ -46,7 +46,7 @@ def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
 
 
 def reordered(strains: Strains, rows: NDArray[np.int64], seed: int) -> Strains:
-    """The strains at ``rows``, with targets, names, columns and categories in other orders."""
+    """Return the strains at ``rows``, with targets, names, columns and categories in other orders."""
     rng, strains = np.random.default_rng(seed), strains.take(rows)
     assert strains.strengths is not None
     places = [rng.permutation(np.arange(a, b)) for a, b in zip(strains.offsets[:-1], strains.offsets[1:], strict=True)]

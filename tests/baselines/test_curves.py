@@ -31,7 +31,7 @@ POINTS = st.lists(
 
 
 def least_error(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:
-    """The least weighted squared error of any monotone function: of all cuts into blocks that have monotone means."""
+    """Return the least weighted squared error of any monotone function: of all cuts into blocks of monotone means."""
     places, best = np.unique(x), np.inf
     for cuts in itertools.product([False, True], repeat=len(places) - 1):
         block = np.searchsorted(places, x)

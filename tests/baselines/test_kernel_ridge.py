@@ -37,7 +37,7 @@ def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArr
 
 
 def alike(rng: np.random.Generator, used: NDArray[np.int64]) -> GeneSimilarity:
-    """A similarity of ten genes to some."""
+    """Return a similarity of ten genes to some."""
     factor = rng.random((10, 6))
     return GeneSimilarity(used, (factor @ factor.T / 6).astype(np.float32)[:, used])
 

@@ -42,7 +42,7 @@ def core() -> tuple[CellGraph, Reactions]:
 
 
 def invented(seed: int, number: int, most: int = 6) -> Strains:
-    """Strains with up to ``most`` deletions, many of them in genes of one complex."""
+    """Return strains with up to ``most`` deletions, many of them in genes of one complex."""
     rng, genes = np.random.default_rng(seed), len(core()[0].genes)
     starts = rng.integers(0, genes, number)
     genotypes = [
@@ -102,7 +102,7 @@ def test_blocked_reactions_bound_strains_as_the_link_has_it() -> None:
 
 
 def of(strains: Strains, number: int) -> list[int]:
-    """The deleted genes of a strain."""
+    """Return the deleted genes of a strain."""
     return strains.targets[strains.offsets[number] : strains.offsets[number + 1]].tolist()
 
 

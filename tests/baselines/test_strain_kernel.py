@@ -19,14 +19,14 @@ Table = tuple[Strains, NDArray[np.float64]]
 
 
 def alike(seed: int) -> GeneSimilarity:
-    """A positive semidefinite similarity of five genes."""
+    """Return a positive semidefinite similarity of five genes."""
     vectors = np.random.default_rng(seed).normal(size=(5, 3))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return GeneSimilarity(np.arange(5), np.square(vectors @ vectors.T).astype(np.float32))
 
 
 def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarity) -> NDArray[np.float64]:
-    """The covariance of all pairs of strains, from its definition, target by target."""
+    """Return the covariance of all pairs of strains, from its definition, target by target."""
     gene = OWN * np.eye(5) + SHARED + (1 - OWN - SHARED) * similarity.matrix
     of_kind = strains.of_kind(CONDITION)
     media, warmth = of_kind["medium"], of_kind["temperature"].astype(float)

@@ -18,7 +18,7 @@ def small_cell() -> CellGraph:
 
 
 def small_workload(conv: str = "gin") -> Workload:
-    """Three strains of it."""
+    """Return three strains of it."""
     pytest.importorskip("torch_geometric")
     return hub_workload(small_cell(), conv)
 

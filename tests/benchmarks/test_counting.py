@@ -21,7 +21,7 @@ STRAINS = GenotypeBatch.from_lists([[1, 2, 3], [4], [], [5, 6]])
 
 @pytest.fixture(scope="module")
 def metabolic() -> CellGraph:
-    """The E. coli core cell with metabolism and two gene-gene relations."""
+    """Return the E. coli core cell with metabolism and two gene-gene relations."""
     return build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
 
 

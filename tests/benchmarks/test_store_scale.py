@@ -17,7 +17,7 @@ MANY = 2_000_000
 
 
 def measure(phase: str, store: Path, strains: int) -> dict[str, Any]:
-    """One phase in its own process."""
+    """Run one phase in its own process."""
     command = [sys.executable, "-m", "benchmarks.store_scale", str(store), "--strains", str(strains)]
     done = subprocess.run(
         [*command, "--phase", phase], env=process_environment(), capture_output=True, text=True, check=True

@@ -18,6 +18,8 @@ from tests.tiny import Tiny
 
 COMMANDS = {
     "predict": ["predict", "{run}", "{table}"],
+    "explain": ["explain", "{run}", "{table}"],
+    "next": ["next", "{run}", "{table}"],
     "report": ["report", "{run}"],
     "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
     "profile": ["profile", "{experiment}", "--steps", "1", "data.store={store}", "paths.runs={runs}"],
@@ -92,7 +94,7 @@ def test_nothing_of_another_kind_is_replaced(
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "baselines", "export")]
+    "verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "explain", "next", "baselines", "export")]
 )
 def test_an_earlier_output_is_replaced(verb: str, place: dict[str, Path], tmp_path: Path) -> None:
     words = [word.format(**place) for word in COMMANDS[verb]]

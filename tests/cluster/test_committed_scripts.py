@@ -24,7 +24,7 @@ def scripts(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of freshly rendered scripts."""
+    """Return a folder of freshly rendered scripts."""
     folder = tmp_path_factory.mktemp("jobs")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)

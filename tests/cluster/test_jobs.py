@@ -24,7 +24,7 @@ from tests.config_files import write
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A valid experiment, in whose folder the commands are given."""
+    """Return a valid experiment, in whose folder the commands are given."""
     monkeypatch.chdir(tmp_path)
     return write(tmp_path, "conf/yeast/one.yaml", "cell: {model: textbook}\n")
 
@@ -231,7 +231,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with the jobs of a cluster."""
+    """Return the file with the jobs of a cluster."""
     folder, queue = tmp_path / "bin", tmp_path / "queue.json"
     folder.mkdir()
     for program in ("sbatch", "squeue"):
@@ -242,7 +242,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submitted(queue: Path, logs: Path) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The jobs of the cluster, and what was written down of them."""
+    """Return the jobs of the cluster, and what was written down of them."""
     records = {path.name: path.read_text() for path in logs.glob("*.json")}
     return json.loads(queue.read_text()) if queue.exists() else [], records
 

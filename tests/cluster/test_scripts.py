@@ -23,7 +23,7 @@ from tests.tiny import process_environment
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A valid experiment."""
+    """Return a valid experiment."""
     return write(tmp_path, "conf/yeast/one.yaml", 'cell: {model: textbook}\nexperiment: {description: "One\\n run"}\n')
 
 
@@ -33,7 +33,7 @@ def directives(script: str) -> set[str]:
 
 
 def commands(script: str, task: int = 0) -> list[list[str]]:
-    """What a shell makes of the script where `srun` and `module` print their arguments."""
+    """Return what a shell makes of the script where `srun` and `module` print their arguments."""
     shell = 'srun() { printf "%s\\0" "$@"; echo; }; module() { printf "%s\\0" module "$@"; echo; }\n'
     done = subprocess.run(
         ["bash", "-c", shell + script],

@@ -41,7 +41,7 @@ WITHOUT_ADDRESS: dict[str, str] = {}
 
 
 def texts(value: Any) -> Iterator[str]:
-    """All texts in nested containers."""
+    """Yield all texts in nested containers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -106,7 +106,7 @@ NETWORK_PATH, SCREEN_PATH = "networks/yeastract_edges.csv.gz", "interactions/cos
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the server has."""
+    """Return what the server has."""
     (tmp_path / "published").mkdir()
     for name, content in (("model.mat", MODEL), ("matrix.tsv", MATRIX), ("pairs", PAIRS)):
         (tmp_path / "published" / name).write_bytes(content)
@@ -115,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def experiment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The experiment's file; neither a raw folder nor anything else is set."""
+    """Provide the experiment's file; neither a raw folder nor anything else is set."""
     monkeypatch.delenv("DGLCELL_RAW", raising=False)
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
     for address in serve_folder(monkeypatch, folder):
@@ -229,7 +229,7 @@ def test_progress_is_shown_on_a_terminal(
 
 
 def _all_that_is_shown(terminal: int) -> str:
-    """What is written to the other side until that is closed; a single read may end earlier."""
+    """Return what is written to the other side until that is closed; a single read may end earlier."""
     shown = b""
     while True:
         try:

@@ -36,7 +36,7 @@ FRAGMENTS = [
 
 @pytest.fixture
 def minimal(tmp_path: Path) -> Path:
-    """A valid experiment."""
+    """Return a valid experiment."""
     return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
 
 

@@ -33,7 +33,7 @@ def names(count: int) -> tuple[str, ...]:
 def table_of(
     strains: list[list[str]], *, fitness: list[float] | None = None, provenance: Provenance = PROVENANCE
 ) -> Strains:
-    """A table with these genes in each strain and one phenotype."""
+    """Return a table with these genes in each strain and one phenotype."""
     known = tuple(sorted({gene for strain in strains for gene in strain}))
     genes = [known.index(gene) for strain in strains for gene in strain]
     offsets = np.concatenate([[0], np.cumsum([len(strain) for strain in strains])])
@@ -51,7 +51,7 @@ def table_of(
 def random_table(
     strains: int, genes: int, deletions: tuple[int, int] = (1, 4), seed: int = 0, columns: bool = False
 ) -> Strains:
-    """Random strains.
+    """Return random strains.
 
     Args:
         strains: how many.
@@ -85,7 +85,7 @@ def random_table(
 
 
 def triples(strains: int, genes: int = 6607, seed: int = 0) -> Strains:
-    """Random triple mutants with one phenotype; fast for many strains."""
+    """Return random triple mutants with one phenotype; fast for many strains."""
     rng = np.random.default_rng(seed)
     first = rng.integers(0, genes, strains)
     step = rng.integers(1, genes // 3, (2, strains))
@@ -113,24 +113,24 @@ seeds = st.integers(0, 1000)
 
 
 def shares(parts: Parts) -> np.ndarray:
-    """Strains of each part among those used."""
+    """Return strains of each part among those used."""
     used = parts[parts != UNUSED]
     return np.bincount(used, minlength=3) / len(used)
 
 
 def with_columns(table: Strains, **kinds: Mapping[str, np.ndarray]) -> Strains:
-    """The strains with other columns of these kinds."""
+    """Return the strains with other columns of these kinds."""
     kept = {column: values for column, values in table.columns.items() if column.kind not in kinds}
     return replace(table, columns={**columns_of(**kinds), **kept})
 
 
 def changed(table: Strains, **columns: np.ndarray) -> Strains:
-    """The strains with other values of their phenotypes."""
+    """Return the strains with other values of their phenotypes."""
     return with_columns(table, phenotype={name: values.astype(np.float32) for name, values in columns.items()})
 
 
 def shuffled_rows(table: Strains, seed: int = 0) -> tuple[Strains, np.ndarray]:
-    """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
+    """Return the same strains in another order, with genes of a strain in another order beyond the query pair's two."""
     order = np.random.default_rng(seed).permutation(len(table))
     strains = table.genotypes
     return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order

@@ -81,7 +81,7 @@ def test_a_batch_of_two_ranks_together_is_a_batch_of_one() -> None:
 
 
 def strains_of(dataset: Strains, vocabulary: Vocabulary) -> list[list[str]]:
-    """Names of the deleted genes of every strain, in order."""
+    """Return names of the deleted genes of every strain, in order."""
     genes, offsets = dataset.targets.tolist(), dataset.offsets.tolist()
     return [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]
 

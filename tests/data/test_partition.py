@@ -219,7 +219,7 @@ STRATIFIED_BINS = Bins.of_fractions(STRATIFIED_FRACTIONS)
 
 
 def with_phenotypes(table: Strains, seed: int, present: tuple[float, ...]) -> Strains:
-    """The table with phenotypes of which these shares are measured."""
+    """Return the table with phenotypes of which these shares are measured."""
     rng = np.random.default_rng(seed)
     columns = {
         f"p{i}": np.where(rng.random(len(table)) < share, 1.0, np.nan).astype(np.float32)

@@ -37,7 +37,7 @@ def table() -> Strains:
 
 @pytest.fixture
 def store(table: Strains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store whose columns are of nine values."""
+    """Return a store whose columns are of nine values."""
     monkeypatch.setattr(store_build, "VALUE_STRAINS", 60)
     return build_store(table, tmp_path / "store", command="dglcell data build here.yaml")
 

@@ -58,7 +58,7 @@ class Seen:
 
 @contextmanager
 def opened(browser: Browser, size: tuple[int, int], scheme: str = "light") -> Iterator[tuple[Page, Seen]]:
-    """A page of a size in pixels in a profile of its own, watched; it can reach 127.0.0.1 and files only."""
+    """Provide a page of a size in pixels in a profile of its own, watched; it can reach 127.0.0.1 and files only."""
     seen = Seen()
 
     def allow(route: Route) -> None:

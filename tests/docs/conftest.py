@@ -15,7 +15,7 @@ Note = Callable[[Block, str], None]
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the experiments, as after ``git clone``."""
+    """Return a folder with the experiments, as after ``git clone``."""
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     monkeypatch.chdir(tmp_path)
     return tmp_path

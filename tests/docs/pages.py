@@ -34,7 +34,7 @@ class Block:
 
 
 def blocks(*languages: str) -> list[Block]:
-    """All blocks of some languages, page by page in order."""
+    """Return all blocks of some languages, page by page in order."""
     found = []
     for page in PAGES:
         text = page.read_text()

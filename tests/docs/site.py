@@ -94,7 +94,7 @@ class Site:
 
 
 def read(path: Path) -> Page:
-    """One page."""
+    """Read one page."""
     page = Page()
     page.feed(path.read_text())
     return page

@@ -45,7 +45,7 @@ def in_words(values: Sequence[float]) -> str:
 
 
 def paired(name: str, other: str) -> str:
-    """How far the model is ahead of another one with the same seeds: mean, and Student's interval at 95 %."""
+    """Return how far the model is ahead of another one with the same seeds: mean, and Student's interval at 95 %."""
     own, theirs = next(iter(scores(name).values())), scores(name)[other]
     values = [a - b for a, b in zip(own, theirs, strict=True)]
     mean, half = statistics.fmean(values), t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5

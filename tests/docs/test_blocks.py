@@ -76,7 +76,7 @@ def make_small(conf: Path) -> None:
 
 
 def shorten(cell: str) -> str:
-    """The same cell with few strains and one epoch, and without what it says of its picture."""
+    """Return the same cell with few strains and one epoch, and without what it says of its picture."""
     if (head := re.match(r"---\n.*?\n---\n", cell, flags=re.DOTALL)) is not None:
         cell = "\n" * head[0].count("\n") + cell[head.end() :]
     for long, short in FEWER.items():
@@ -115,7 +115,7 @@ def test_commands_are_ones_that_exist(block: Block, clone: Path, note: Note) -> 
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone whose quickstart has few strains and one epoch, after it was run with two seeds and the demo with one."""
+    """Return a clone whose quickstart has few strains and one epoch; it was run with two seeds, the demo with one."""
     folder = tmp_path_factory.mktemp("worked")
     shutil.copytree(ROOT / "conf", folder / "conf")
     make_small(folder / "conf")
@@ -161,7 +161,7 @@ def test_consoles_say_what_the_page_says(block: Block, clone: Path, note: Note) 
 
 
 def sessions(block: Block) -> list[tuple[str, list[str]]]:
-    """Each command with the lines below it."""
+    """Return each command with the lines below it."""
     found: list[tuple[str, list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):

@@ -32,7 +32,7 @@ def names_of(path: Path) -> list[tuple[str, ast.AST]]:
 
 
 def methods(node: ast.AST) -> set[str]:
-    """Names of a class's documented methods."""
+    """Return names of a class's documented methods."""
     children = node.body if isinstance(node, ast.ClassDef) else []
     return {c.name for c in children if isinstance(c, ast.FunctionDef) and ast.get_docstring(c)}
 

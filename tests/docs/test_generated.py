@@ -35,7 +35,7 @@ from site_extension import (
 
 
 def row(table: str, key: str) -> list[str]:
-    """The cells of a key's row."""
+    """Return the cells of a key's row."""
     line = next(line for line in table.splitlines() if line.startswith(f"| `{key}` |"))
     return [cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")]
 
@@ -182,7 +182,7 @@ def test_a_page_says_where_files_come_from() -> None:
 
 @pytest.fixture(scope="module")
 def loaded() -> dict[Path, Config]:
-    """All experiments."""
+    """Return all experiments."""
     return {file: load_config(file) for file in experiments.experiment_files(ROOT)}
 
 

@@ -13,7 +13,7 @@ ANY = "…"
 
 
 def rendered(node: ast.expr) -> list[str]:
-    """What a message looks like with ``…`` for values; both where it is one of two."""
+    """Return what a message looks like with ``…`` for values; both where it is one of two."""
     if isinstance(node, ast.Constant):
         return [str(node.value)]
     if isinstance(node, ast.JoinedStr):
@@ -31,7 +31,7 @@ def plain(text: str) -> str:
 
 
 def messages() -> set[str]:
-    """The first argument of every error of the package."""
+    """Return the first argument of every error of the package."""
     found = set()
     for path in (ROOT / "dglcell").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

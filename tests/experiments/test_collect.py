@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collect.py"
 
 @pytest.fixture(scope="module")
 def collect() -> ModuleType:
-    """The script."""
+    """Return the script."""
     spec = importlib.util.spec_from_file_location("collect", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +55,7 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
 def collected(
     collect: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, runs: list[Path], *options: str
 ) -> dict[str, Any]:
-    """The file that the script writes."""
+    """Return the file that the script writes."""
     monkeypatch.setattr("sys.argv", ["collect.py", *options, str(out), *map(str, runs)])
     collect.main()
     content: dict[str, Any] = json.loads(out.read_text())

@@ -45,12 +45,12 @@ def identity(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The catalogue's files for twelve genes."""
+    """Return the catalogue's files for twelve genes."""
     return write_raw_folder(tmp_path_factory.mktemp("raw"))
 
 
 def invented_store(config: Config, folder: Path) -> Path:
-    """All pairs or triples of the genes, with the phenotypes that an experiment predicts."""
+    """Return all pairs or triples of the genes, with the phenotypes that an experiment predicts."""
     size = 3 if config.data.phenotypes == ["trigenic_interaction"] else 2
     strains = np.array(list(itertools.combinations(range(len(GENES)), size)), dtype=np.uint16)
     strains = np.random.default_rng(0).permutation(strains)
@@ -79,7 +79,7 @@ def test_it_is_a_small_difference(path: Path) -> None:
 
 
 def one_of_a_kind(paths: list[Path]) -> list[Any]:
-    """The experiments, marked slow where one before has the same kinds of model, loss and split and the same source."""
+    """Return the experiments, marked slow where one before has the same source and kinds of model, loss and split."""
     seen: set[Hashable] = set()
     parameters = []
     for path in paths:

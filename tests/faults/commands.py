@@ -29,7 +29,7 @@ trainer: {{epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}}
 
 
 def write_files(files: Path, root: Path) -> Path:
-    """An experiment of 120 strains of 16 genes, with its tables; everything that it makes lies below ``root``."""
+    """Write an experiment of 120 strains of 16 genes, with its tables; everything that it makes lies below ``root``."""
     files.mkdir()
     draw = random.Random(7)
     pairs = list(itertools.combinations(GENES, 2))
@@ -60,10 +60,10 @@ class Command:
     arguments: str
     after: str | None = None
     complete: str | None = None
-    sample: int = 5
+    sample: int = 3
 
     def words(self, files: Path, root: Path) -> list[str]:
-        """The arguments."""
+        """Return the arguments."""
         return self.arguments.format(files=files, root=root, run=root / "small" / "seed-0").split()
 
 
@@ -76,15 +76,15 @@ COMMANDS = {
     for command in (
         Command("build", "data build {files}/small.yaml", complete="store' exists already"),
         Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
-        Command("train", TRAIN, sample=7),
-        Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
+        Command("train", TRAIN, sample=5),
+        Command("continue", f"{TRAIN} trainer.epochs=3", "train"),
         Command("report", "report {run}", "train", sample=1),
-        Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
+        Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train"),
         Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
-        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=9),
+        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=5),
         Command("predict_design_to_folder", f"{DESIGN} --all-pairs --batch-size 6 -o {{root}}/out", "train"),
         Command(
-            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=9
+            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=5
         ),
     )
 }

@@ -32,12 +32,12 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """Files and folders under temporary names."""
+    """Return files and folders under temporary names."""
     return [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if is_unfinished(path, folder)]
 
 
 def is_unfinished(path: Path, folder: Path) -> bool:
-    """Whether it has a temporary name, or a folder that it is in does."""
+    """Return whether it has a temporary name, or a folder that it is in does."""
     names = path.relative_to(folder).parts
     return any(
         (name[0] == "." and (".partial-" in name or "owner.json" in name)) or name.endswith((".partial", ".joined"))
@@ -55,7 +55,7 @@ def differences(expected: dict[str, Any], folder: Path) -> list[str]:
 
 
 def content(path: Path) -> Any:
-    """What is in one file, without times."""
+    """Return what is in one file, without times."""
     if path.name == "data.mdb":
         store = Store(path.parent)
         store.verify()

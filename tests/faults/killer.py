@@ -53,11 +53,11 @@ class Ended:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it, which it may have received."""
+        """Return whether a signal has ended it, which it may have received."""
         return self.status < 0 or self.status > 128
 
     def kills(self) -> list[Kill]:
-        """Every moment at which another process of this command can die with another state of the disk.
+        """Return every moment at which another process of this command can die with another state of the disk.
 
         After a change is before the next one.
         """

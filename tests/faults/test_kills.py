@@ -32,11 +32,11 @@ class Laboratory:
 
     @property
     def root(self) -> Path:
-        """The folder that commands write to."""
+        """Return the folder that commands write to."""
         return self.folder / "root"
 
     def kept(self, name: str) -> Path:
-        """What a command has left that nobody killed."""
+        """Return what a command has left that nobody killed."""
         return self.folder / "kept" / name
 
     def run(self, command: Command, kill: Kill | None = None) -> Ended:
@@ -54,7 +54,7 @@ class Laboratory:
             shutil.copytree(self.kept(command.after), self.root)
 
     def undisturbed(self, command: Command) -> Ended:
-        """How the command ends where nobody kills it."""
+        """Return how the command ends where nobody kills it."""
         if command.name not in self.outcomes:
             self.begin(command)
             ended = self.run(command)
@@ -104,7 +104,7 @@ class Laboratory:
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """One for all commands."""
+    """Provide one laboratory for all commands."""
     folder = tmp_path_factory.mktemp("faults")
     write_files(folder / "files", folder / "root")
     with killer(folder) as running:

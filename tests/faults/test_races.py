@@ -40,7 +40,7 @@ open_store(load_config(sys.argv[2], sys.argv[3:]), "tests").verify()
 
 @pytest.fixture
 def running(tiny: Tiny, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], RunDirectory]]:
-    """A process that trains, and has finished an epoch; it is ended with the test."""
+    """Provide a process that trains, and has finished an epoch; it is ended with the test."""
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     process = start(tiny, tmp_path, ENDLESS)
     try:

@@ -32,7 +32,7 @@ LONG = [
 
 
 def start(command: Command, folder: Path) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
+    """Start the command in a process of its own."""
     words = [sys.executable, "-m", "dglcell", *command.words(folder / "files", folder / "root")]
     environment = process_environment()
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -197,7 +197,7 @@ def test_json_is_written_whole(tmp_path: Path) -> None:
 
 
 def opens_text(call: ast.Call) -> bool:
-    """Whether a call reads or writes text by the locale's encoding."""
+    """Return whether a call reads or writes text by the locale's encoding."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if any(keyword.arg in ("encoding", None) for keyword in call.keywords):
         return False

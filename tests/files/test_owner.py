@@ -102,7 +102,7 @@ def lock(tmp_path: Path) -> Path:
 
 
 def lease_of(lock: Path) -> Lease:
-    """A lease, not yet taken."""
+    """Return a lease, not yet taken."""
     return Lease(lock, lock.parent)
 
 

@@ -11,7 +11,7 @@ STRAINS = [[], [3], [0, 59], [7, 7, 8], list(range(20, 30))]
 
 
 def make_cell() -> RandomCell:
-    """The same cell every time."""
+    """Return the same cell every time."""
     rng = np.random.default_rng(0)
     edges, weights = {}, {}
     for relation, (source, destination) in EDGES.items():

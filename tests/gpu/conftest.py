@@ -12,7 +12,7 @@ from tests.gpu.devices import as_on_a_gpu, needs_gpu
 
 @pytest.fixture(params=[pytest.param("cuda", marks=needs_gpu), "cpu"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A GPU, and a CPU that takes a GPU's paths: so mistakes show where there is no GPU."""
+    """Provide a GPU, and a CPU that takes a GPU's paths: so mistakes show where there is no GPU."""
     if request.param == "cpu":
         as_on_a_gpu(monkeypatch)
     before = torch.get_float32_matmul_precision()

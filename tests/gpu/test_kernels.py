@@ -20,7 +20,7 @@ N, M, EDGES, COLUMNS = 70, 50, 1000, 33
 
 
 def make_relation(weighted: bool, dtype: torch.dtype) -> tuple[ResidentRelation, Tensor]:
-    """A relation, and its dense adjacency [M, N] in float64; both on the CPU."""
+    """Return a relation, and its dense adjacency [M, N] in float64; both on the CPU."""
     generator = torch.Generator().manual_seed(0)
     src = torch.randint(0, N - 1, (EDGES,), generator=generator)
     dst = torch.randint(0, M - 1, (EDGES,), generator=generator)

@@ -30,13 +30,13 @@ from tests.perturbation.test_no_sync import make_dataset, make_task, step
 
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
-    """The E. coli core cell with metabolism and two gene-gene relations."""
+    """Return the E. coli core cell with metabolism and two gene-gene relations."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
     return ResidentCell.of(cell)
 
 
 def results(model: StrainModel, device: str) -> dict[str, Tensor]:
-    """Predictions and all gradients of a copy of the model, on the host."""
+    """Return predictions and all gradients of a copy of the model, on the host."""
     model, genotypes = copy.deepcopy(model).to(device), GenotypeBatch.from_lists(STRAINS).to(device)
     with ExplicitDevices():
         prediction = model(genotypes).phenotypes

@@ -28,7 +28,7 @@ def test_names_and_files_differ() -> None:
 
 
 def cell_of(folder: Path, name: str, **keys: object) -> CellGraph:
-    """A cell of one network alone; files whose hash is declared are named by path."""
+    """Return a cell of one network alone; files whose hash is declared are named by path."""
     source = NETWORKS[name]
     path = str(folder / source.file.path) if source.file.sha256 else ""
     network = NetworkConfig(source=name, path=path, **keys)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def kinds(cell: CellGraph, config: CellConfig, raw: str | None = None) -> dict[s
 
 
 def small_model() -> cobra.Model:
-    """Two reactions: one says its subsystem itself, the other is in a group."""
+    """Return two reactions: one says its subsystem itself, the other is in a group."""
     model = cobra.Model("small")
     a, b = (cobra.Metabolite(name, compartment="c") for name in ("a_c", "b_c"))
     first, second = cobra.Reaction("R1"), cobra.Reaction("R2")

@@ -105,7 +105,7 @@ SETS = NetworkConfig(path="sets.csv", columns=["gene", "set"], layout="groups")
 
 
 def cell_with(folder: Path, **source: object) -> CellGraph:
-    """A cell of five genes in a line with one more source of similarity."""
+    """Return a cell of five genes in a line with one more source of similarity."""
     (folder / "line.csv").write_text("a,b\nG0,G1\nG1,G2\nG2,G3\nG3,G4\n")
     networks = {"line": NetworkConfig(path="line.csv", columns=["a", "b"])}
     similarity = SimilarityConfig(2, 1.0, 0.5, {"own": SimilaritySource(**source)})  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def networks(draw: Any) -> list[Column]:
 
 
 def flowing(columns: list[Column], lost: set[int]) -> set[Column]:
-    """The kinds of reactions that pass the test of each metabolite, by trying one after the other."""
+    """Return the kinds of reactions that pass the test of each metabolite, by trying one after the other."""
     left = {column for i, column in enumerate(columns) if i not in lost}
     while True:
         column = next((column for column in left if not flows(column, left)), None)
@@ -55,7 +55,7 @@ def flowing(columns: list[Column], lost: set[int]) -> set[Column]:
 
 
 def flows(column: Column, left: set[Column]) -> bool:
-    """Whether other reactions use what a reaction makes and make what it uses; its reverse is no other."""
+    """Return whether other reactions use what a reaction makes and make what it uses; its reverse is no other."""
     others = left - {column, tuple((m, -n) for m, n in column)}
     sides = {(m, n > 0) for other in others for m, n in other}
     return all((m, n < 0) in sides for m, n in column)

@@ -37,7 +37,7 @@ class Input:
 
 
 def cases(inputs: Iterator[Input]) -> pytest.MarkDecorator:
-    """A test with each of the inputs."""
+    """Return a test with each of the inputs."""
     return pytest.mark.parametrize("hostile", [pytest.param(one, id=one.name) for one in inputs])
 
 
@@ -50,7 +50,7 @@ def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Everything below a folder: path → kind and content."""
+    """Return everything below a folder: path → kind and content."""
     return {
         str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
         for path in sorted(folder.rglob("*"))
@@ -58,7 +58,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def status_of(arguments: tuple[str, ...]) -> int:
-    """The exit status of a command line; argparse exits by itself."""
+    """Return the exit status of a command line; argparse exits by itself."""
     try:
         return main(arguments)
     except SystemExit as stop:

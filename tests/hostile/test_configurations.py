@@ -98,7 +98,7 @@ FILES: dict[str, tuple[str | bytes, str]] = {
 
 
 def files() -> Iterator[Input]:
-    """A configuration file each."""
+    """Yield configuration files."""
     for name, (content, says) in FILES.items():
         yield Input(name, VALIDATE, says, {EXPERIMENT: content})
 
@@ -341,7 +341,7 @@ OVERRIDES: list[tuple[str, str]] = [
 
 
 def overrides() -> Iterator[Input]:
-    """An override each of a valid file."""
+    """Yield overrides of a valid file."""
     for number, (override, says) in enumerate(OVERRIDES):
         yield Input(f"{number}-{override[:40]!a}", (*VALIDATE, override), says, {EXPERIMENT: MINIMAL})
 

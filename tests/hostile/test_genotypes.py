@@ -99,7 +99,7 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
 
 
 def tables() -> Iterator[Input]:
-    """A table of genotypes each."""
+    """Yield tables of genotypes."""
     for name, (content, says) in TABLES.items():
         yield Input(name, TABLE, says, {"in.csv": content})
     for name, (content, says) in LISTS.items():

@@ -17,7 +17,7 @@ INF = float("inf")
 
 
 def model(**changes: Any) -> dict[str, Any]:
-    """A model of one reaction as cobra writes it in JSON; ``changes`` are of the reaction."""
+    """Return a model of one reaction as cobra writes it in JSON; ``changes`` are of the reaction."""
     reaction = {
         "id": "R1",
         "name": "",
@@ -37,12 +37,12 @@ def model(**changes: Any) -> dict[str, Any]:
 
 
 def nested_rule(depth: int) -> str:
-    """A rule in which every other operator is nested in the one before."""
+    """Return a rule in which every other operator is nested in the one before."""
     return "".join(f"(g1 {'and' if n % 2 else 'or'} " for n in range(depth)) + "g2" + ")" * depth
 
 
 def sbml(reaction: str = "", before: str = "", bound: str = "1000", coefficient: str = "1") -> str:
-    """A model of one reaction in SBML; ``reaction`` is put into it."""
+    """Return a model of one reaction in SBML; ``reaction`` is put into it."""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 {before}<sbml xmlns="http://www.sbml.org/sbml/level3/version1/core" level="3" version="1"
  xmlns:fbc="http://www.sbml.org/sbml/level3/version1/fbc/version2" fbc:required="false">
@@ -168,7 +168,7 @@ OTHERS: dict[str, tuple[str, str | bytes, str]] = {
 
 
 def files() -> Iterator[Input]:
-    """A model file each."""
+    """Yield model files."""
     every = {name: ("model.json", content, says) for name, (content, says) in JSON.items()} | OTHERS
     for name, (file, content, says) in every.items():
         config = f"cell: {{model: ./{file}}}\n"

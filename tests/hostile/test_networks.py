@@ -90,13 +90,13 @@ KEYS: list[tuple[str, str, str | bytes, str]] = [
 
 
 def weighted() -> Iterator[Input]:
-    """An edge table with weights each."""
+    """Yield edge tables with weights."""
     for name, (content, says) in WEIGHTED.items():
         yield Input(name, DESCRIBE, says, {EXPERIMENT: PAIRS, EDGES: content})
 
 
 def keys() -> Iterator[Input]:
-    """A key and its file each."""
+    """Yield keys with their files."""
     for name, override, content, says in KEYS:
         aside = ("edges.tsv.gz", "genes.txt", "genome.gff", "genome.tab")
         files = {EDGES: GOOD if "genes" in override else content, **dict.fromkeys(aside, content)}

@@ -122,7 +122,7 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
 
 
 def places() -> Iterator[Input]:
-    """A verb and a place each."""
+    """Yield verbs with places."""
     for verb, words in VERBS.items():
         for kind, (place, says) in PLACES.items():
             arguments = tuple(place if word == "@" else word for word in words)
@@ -130,7 +130,7 @@ def places() -> Iterator[Input]:
 
 
 def commands() -> Iterator[Input]:
-    """A command line each."""
+    """Yield command lines."""
     for number, (arguments, says) in enumerate(COMMANDS):
         yield Input(f"{number}-{' '.join(arguments)[:50]!a}", arguments, says)
     for number, (environment, arguments, says) in enumerate(VARIABLES):

@@ -35,7 +35,7 @@ SHELL: list[Input] = [
 
 
 def run(folder: Path, *arguments: str | bytes, code: str | None = None, **environment: str) -> str:
-    """What a command that is refused says; it writes nothing."""
+    """Return what a command that is refused says; it writes nothing."""
     before = tree(folder)
     program = [sys.executable, *(["-m", "dglcell"] if code is None else ["-c", code])]
     done = subprocess.run(

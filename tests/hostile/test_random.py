@@ -21,7 +21,7 @@ EXAMPLES = 40
 
 
 def keys(section: type, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a section and of those below it, those of lists and mappings of sections included."""
+    """Yield the dotted keys of a section and of those below it, those of lists and mappings of sections included."""
     for name, hint in get_type_hints(section).items():
         yield prefix + name
         for kind in (hint, *get_args(hint)):
@@ -72,7 +72,7 @@ def nested(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def outcome(*arguments: str, files: dict[str, str | bytes]) -> int:
-    """The status of a command in a folder of its own; a refusal is one message, and writes nothing."""
+    """Return the status of a command in a folder of its own; a refusal is one message, and writes nothing."""
     with tempfile.TemporaryDirectory() as name, chdir(name), redirect_stderr(StringIO()) as said:
         write(Path(name), files)
         before = tree(Path(name))

@@ -34,7 +34,7 @@ def stub(folder: Path, name: str) -> None:
 
 
 def run_script(script: str, folder: Path) -> tuple[dict[str, list[str]], dict[str, bytes]]:
-    """What the script calls, and what it leaves in its working folder."""
+    """Return what the script calls, and what it leaves in its working folder."""
     for name in ("srun", "module"):
         stub(folder, name)
     log, cage = folder / "log", folder / "cage"
@@ -52,7 +52,7 @@ def run_script(script: str, folder: Path) -> tuple[dict[str, list[str]], dict[st
 
 
 def rendered(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """A script from the command line."""
+    """Return a script from the command line."""
     capsys.readouterr()
     assert main(["job", "render", *arguments]) == 0
     return capsys.readouterr().out

@@ -26,7 +26,7 @@ SAMPLE = 150
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of pairs."""
+    """Return a store of pairs."""
     folder = tmp_path_factory.mktemp("whole")
     rows = "".join(f"g{n % 700},h{n},0.{n}\n" for n in range(STRAINS))
     write(folder, {EXPERIMENT: CONFIG, "strains.csv": "a,b,score\n" + rows})
@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def change_meta(change: Callable[[dict], object]) -> Callable[[Path], None]:
-    """A description that says something else; its own hash is that of the old one."""
+    """Return a description that says something else; its own hash is that of the old one."""
 
     def damage(path: Path) -> None:
         with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
@@ -59,7 +59,7 @@ def put(key: bytes, value: bytes) -> Callable[[Path], None]:
 
 
 def drop(key: bytes) -> Callable[[Path], None]:
-    """One record less."""
+    """Return one record less."""
 
     def damage(path: Path) -> None:
         with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
@@ -69,7 +69,7 @@ def drop(key: bytes) -> Callable[[Path], None]:
 
 
 def cut(share: float) -> Callable[[Path], None]:
-    """A file that is cut off."""
+    """Return a file that is cut off."""
 
     def damage(path: Path) -> None:
         content = (path / "data.mdb").read_bytes()
@@ -114,7 +114,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def verified(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What `dglcell data verify` says of a damaged store; it changes nothing."""
+    """Return what `dglcell data verify` says of a damaged store; it changes nothing."""
     before = tree(path.parent)
     capsys.readouterr()
     assert status_of(("data", "verify", str(path))) == 2

@@ -77,7 +77,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
 
 
 def tables() -> Iterator[Input]:
-    """A table each."""
+    """Yield tables."""
     for name, (content, says) in TABLES.items():
         own = ("data.source.csv.genes=[gene_1]",) if name == "256 deletions" else ()
         yield Input(name, (*BUILD, *own), says, {EXPERIMENT: SOURCE, TABLE: content})
@@ -115,7 +115,7 @@ ASIDE = [
 
 
 def asides() -> Iterator[Input]:
-    """A valid table, with something beside it that is not."""
+    """Yield a valid table, with something beside it that is not."""
     for name, override, content, says in ASIDE:
         table = HEADER + ("b0001,b0002,1.5\n" if "none" in name else ROW)
         yield Input(name, (*BUILD, override), says, {EXPERIMENT: SOURCE, TABLE: table, "aside": content})

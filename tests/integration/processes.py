@@ -65,7 +65,7 @@ def wait_until(holds: Callable[[], object], process: subprocess.Popen[str]) -> N
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (caught,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)
@@ -84,7 +84,7 @@ def other_ranks(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process is there and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -93,7 +93,7 @@ def is_running(pid: int) -> bool:
 
 
 def ended(pid: int, seconds: float = 60.0) -> bool:
-    """Whether a process ends in time, counted in naps of this one: a machine that pauses both stops this clock too."""
+    """Return whether a process ends in time, counted in naps of this one: what pauses both stops this clock too."""
     for _ in range(int(seconds / 0.1)):
         if not is_running(pid):
             return True

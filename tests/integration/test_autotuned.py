@@ -53,7 +53,7 @@ print(task.model.autotuned, [task.model.cell[relation].preferred for relation in
 
 
 def start(rank: int, port: int, *arguments: object) -> subprocess.Popen[str]:
-    """One process of two, with what torchrun tells it."""
+    """Start one process of two, with what torchrun tells it."""
     variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     return subprocess.Popen(
         [sys.executable, "-c", RANK, *map(str, arguments)],
@@ -65,7 +65,7 @@ def start(rank: int, port: int, *arguments: object) -> subprocess.Popen[str]:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """A port that nobody listens on, nor is given while it lasts, but who asks for it by its number."""
+    """Provide a port that nobody listens on, nor is given while it lasts, but who asks for it by its number."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))

@@ -26,7 +26,7 @@ optimizer: {lr: 0.01}
 
 @pytest.fixture(scope="module")
 def dango(tiny: Tiny) -> Tiny:
-    """The tiny experiment with DANGO on two networks that follow from the metabolic model."""
+    """Return the tiny experiment with DANGO on two networks that follow from the metabolic model."""
     return Tiny(write(tiny.file.parent, "dango.yaml", DANGO), tiny.store)
 
 

@@ -122,7 +122,7 @@ def sum_of(counts: list[dict[str, int]]) -> dict[str, int]:
 
 
 def run_script(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A script in place of the command line."""
+    """Run a script in place of the command line."""
     return subprocess.run(
         [sys.executable, str(script), *arguments], cwd=cwd, env=process_environment(), capture_output=True, text=True
     )

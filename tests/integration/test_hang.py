@@ -35,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def start(tiny: Tiny, folder: Path, rank: int, port: int) -> subprocess.Popen[str]:
-    """One process of two, with what torchrun tells it."""
+    """Start one process of two, with what torchrun tells it."""
     variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     options = tiny.overrides(folder, *BARE, *DDP, "trainer.epochs=100000", "trainer.timeout=20")
     return subprocess.Popen(

@@ -38,13 +38,13 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(trained: Path, tmp_path: Path) -> Path:
-    """A copy of them."""
+    """Return a copy of them."""
     return Path(shutil.copytree(trained, tmp_path / "runs", symlinks=True))
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    """A server, and somebody who is logged in."""
+    """Provide a server, and somebody who is logged in."""
     for name in ("HOME", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_API_KEY", KEY)

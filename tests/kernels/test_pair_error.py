@@ -39,7 +39,7 @@ def make_factors(rng: np.random.Generator, sizes: tuple[int, int], width: int) -
 def dense_error(
     edges: ResidentRelation, left: Tensor, right: Tensor, bias: Tensor, weights: tuple[Tensor, Tensor], weighted: bool
 ) -> Tensor:
-    """The definition, pair by pair."""
+    """Return the definition, pair by pair."""
     target = torch.zeros(edges.num_src, edges.num_dst, dtype=left.dtype)
     values = edges.weight if weighted and edges.weight is not None else torch.ones(edges.num_edges)
     target[edges.src, edges.dst] = values.to(left.dtype)
@@ -87,7 +87,7 @@ def test_error_and_gradients_equal_those_of_dense_matrices(
 
 
 def nearly_perfect(dtype: torch.dtype) -> tuple[ResidentRelation, list[Tensor], tuple[Tensor, Tensor]]:
-    """Two cliques of 300 genes, guessed to 1 %: nearly all that the sum of squares over all pairs holds is edges."""
+    """Return two cliques of 300 genes, guessed to 1 %: nearly all of the sum of squares over all pairs is edges."""
     generator = torch.Generator().manual_seed(0)
     clique = torch.arange(600) // 300
     src, dst = (clique.unsqueeze(0) == clique.unsqueeze(1)).nonzero().unbind(1)

@@ -17,7 +17,7 @@ ON_CPUS = kernels_on("cpu")
 
 
 def random_relation(seed: int, weighted: bool) -> tuple[ResidentRelation, torch.Tensor]:
-    """A relation with multi-edges and isolated nodes, and its dense adjacency [M, N]."""
+    """Return a relation with multi-edges and isolated nodes, and its dense adjacency [M, N]."""
     rng = np.random.default_rng(seed)
     num_src, num_dst, edges = rng.integers(1, 9), rng.integers(1, 9), rng.integers(0, 40)
     src, dst = rng.integers(0, num_src, edges), rng.integers(0, num_dst, edges)

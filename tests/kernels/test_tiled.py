@@ -26,7 +26,7 @@ def same_threads_afterwards() -> Iterator[None]:
 
 
 def skewed_relation(num_src: int, num_dst: int, edges: int, weighted: bool) -> ResidentRelation:
-    """A relation in which one node receives half of the edges and the last one none."""
+    """Return a relation in which one node receives half of the edges and the last one none."""
     rng = np.random.default_rng(0)
     dst = np.where(rng.random(edges) < 0.5, 0, rng.integers(0, num_dst - 1, edges))
     weight = torch.as_tensor(rng.normal(size=edges)) if weighted else None

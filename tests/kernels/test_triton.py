@@ -67,7 +67,7 @@ def test_kernels_prove_themselves(errors: dict[tuple[str, str, str], float], ker
 
 
 def chosen(capability: int) -> list[kernel_resources.Variant]:
-    """One of each kernel, in bfloat16; the rest is in the committed table."""
+    """Return one of each kernel, in bfloat16; the rest is in the committed table."""
     kinds = {variant.kernel: variant for variant in variants(TILES[:1]) if variant.what.startswith("bfloat16")}
     return list(kinds.values())
 

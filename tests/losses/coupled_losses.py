@@ -17,14 +17,14 @@ COUPLED = ("mse_dist_supcr", "mle_dist_supcr", "mle_wass_supcr")
 
 
 def make(name: str, epochs: int = 20, **keys: Any) -> Loss:
-    """A loss by its configuration's keys; embeddings are compared where it is not said otherwise."""
+    """Return a loss by its configuration's keys; embeddings are compared where it is not said otherwise."""
     config = replace(LOSSES[name](), **{"name": name, "supcr": 0.3, **keys})
     config.validate()
     return make_loss(config, epochs).double()
 
 
 def batch(seed: int, strains: int, phenotypes: int = 2, missing: float = 0.3) -> tuple[Prediction, Tensor]:
-    """Predictions with gradient, and labels of which some are missing."""
+    """Return predictions with gradient, and labels of which some are missing."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:

@@ -21,7 +21,7 @@ from tests.config_files import refusal, write
 
 @pytest.fixture
 def minimal(tmp_path: Path) -> Path:
-    """A valid experiment."""
+    """Return a valid experiment."""
     return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
 
 

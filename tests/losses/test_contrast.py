@@ -16,7 +16,7 @@ from dglcell.losses.contrast import buffer_share, supcr, temperature_at
 
 
 def by_definition(embedding: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """One phenotype: for every i and j ≠ i, over all k ≠ i at least as far."""
+    """Return one phenotype: for every i and j ≠ i, over all k ≠ i at least as far."""
     there = [i for i in range(len(labels)) if not labels[i].isnan()]
     costs = []
     for i in there:

@@ -24,7 +24,7 @@ from tests.losses.coupled_losses import COUPLED, batch, make
 
 
 def make_rows(first: int, labels: list[list[float]], requires_grad: bool = False) -> Rows:
-    """Strains numbered from ``first``, told apart by their predictions."""
+    """Return strains numbered from ``first``, told apart by their predictions."""
     target = torch.tensor(labels).view(len(labels), -1)
     number = torch.arange(first, first + len(labels), dtype=torch.float32).unsqueeze(1)
     prediction = number.expand(-1, target.shape[1]).clone().requires_grad_(requires_grad)

@@ -40,7 +40,7 @@ def test_the_default_is_that_of_the_original() -> None:
 
 
 def make_prediction() -> tuple[Prediction, torch.Tensor, torch.Tensor, list[int]]:
-    """A prediction, its leaves, and a list that grows when the reconstruction is read."""
+    """Return a prediction, its leaves, and a list that grows when the reconstruction is read."""
     phenotypes = torch.tensor([[1.0], [3.0], [0.0]], requires_grad=True)
     error, reads = torch.tensor(2.0, requires_grad=True), []
 

@@ -74,7 +74,7 @@ def batch_of(rank: int, case: str, step: int) -> tuple[Tensor, Tensor]:
 
 
 def batch_of_all(case: str, step: int) -> tuple[Tensor, Tensor]:
-    """The same of both ranks, dealt in turn."""
+    """Return what both ranks see, dealt in turn."""
     features, target = zip(*(batch_of(rank, case, step) for rank in range(RANKS)), strict=True)
     turns = torch.cat([torch.arange(size) for size in SIZES[step]]).argsort(stable=True)
     return torch.cat(features)[turns], torch.cat(target)[turns]
@@ -118,7 +118,7 @@ def one_rank(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of the processes saw."""
+    """Return what each of the processes saw."""
     folder = tmp_path_factory.mktemp("ranks")
     mp.spawn(one_rank, (str(folder),), nprocs=RANKS)
     return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]

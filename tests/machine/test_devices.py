@@ -113,7 +113,7 @@ class Clock:
         return self.now
 
     def do(self, turns: ThreadTurns, works: int) -> list[int]:
-        """Numbers of threads that some works were done with."""
+        """Return numbers of threads that some works were done with."""
         used = []
         for _ in range(works):
             with turns.work():

@@ -33,7 +33,7 @@ class PlainDango:
         return x * torch.sigmoid(x) if self.config.activation == "silu" else x.clamp(min=0)
 
     def encode(self, number: int, edges: list[Edge]) -> Tensor:
-        """Two rounds of GraphSAGE, gene by gene."""
+        """Return two rounds of GraphSAGE, gene by gene."""
         x = self.parameters["embedding.weight"]
         for layer in range(2):
             prefix = f"encoders.{number}.rounds.{layer}"
@@ -60,7 +60,7 @@ class PlainDango:
         return matrix
 
     def reconstruct(self, number: int, name: str, x: Tensor) -> Tensor:
-        """The weighted error of one network, from dense matrices."""
+        """Return the weighted error of one network, from dense matrices."""
         for layer in range(self.config.reconstruction_layers - 1):
             x = self.activate(self.linear(f"heads.{number}.hidden.{2 * layer}", x))
         target = self.target(self.edges[name])
@@ -73,7 +73,7 @@ class PlainDango:
         return (of_edges + weight * of_zeros).mean()
 
     def attend(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, itself: bool) -> Tensor:
-        """One head: every gene looks at the others, or at all."""
+        """Return one head: every gene looks at the others, or at all."""
         rows = []
         for i in range(len(x)):
             seen = [j for j in range(len(x)) if itself or j != i]

@@ -52,7 +52,7 @@ def attend(p: Parameters, name: str, surviving: list, kept: dict, relation: tupl
 
 
 def combine(p: Parameters, how: str, name: str, h: list[np.ndarray]) -> np.ndarray:
-    """What relations say about the same nodes, node by node."""
+    """Return what relations say about the same nodes, node by node."""
     if how == "sum" or len(h) == 1:
         return sum(h)
     if how == "mean":

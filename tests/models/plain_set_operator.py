@@ -54,7 +54,7 @@ def factorisation_part(p: Parameters, x: np.ndarray, deleted: list[int]) -> np.n
 
 
 def plain_parts(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
-    """What the model gives for one strain: its two parts and z_p."""
+    """Return what the model gives for one strain: its two parts and z_p."""
     p, x = Parameters(model), encode(model, cell, [])["gene"]
     deleted = list(dict.fromkeys(strain))
     z, prediction = global_part(p, x, deleted, model.config.operator_heads)

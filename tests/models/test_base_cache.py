@@ -23,7 +23,7 @@ from tests.random_cells import RandomCell, random_cells
 
 
 def make_model(cell: RandomCell, **changes: object) -> HeteroCell:
-    """A small model that starts away from zero, in evaluation mode."""
+    """Return a small model that starts away from zero, in evaluation mode."""
     base = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "difference"}
     torch.manual_seed(0)
     model = HeteroCell(cell.resident, HeteroCellConfig(**{**base, **changes})).double().eval()
@@ -122,7 +122,7 @@ def test_it_is_given_up_when_weights_change(change: Callable[[HeteroCell], None]
 
 
 def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
-    """Where the tensors lie that are kept of each base."""
+    """Return where the tensors lie that are kept of each base."""
     return {genes: [x.data_ptr() for x in tree_leaves(kept)] for genes, kept in model._base_cache._lists.items()}
 
 

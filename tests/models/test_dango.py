@@ -29,7 +29,7 @@ STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]
 
 
 def make_cell(networks: dict[str, list[Edge]], num_genes: int, weighted: bool = False) -> ResidentCell:
-    """A cell of these networks."""
+    """Return a cell of these networks."""
     ends = {("gene", n, "gene"): np.array([e[:2] for e in edges], int).reshape(-1, 2) for n, edges in networks.items()}
     weights = {r: np.array([edge[2] for edge in networks[r[1]]]) for r in ends} if weighted else {}
     return resident_cell({r: (pairs[:, 0], pairs[:, 1]) for r, pairs in ends.items()}, {"gene": num_genes}, weights)

@@ -97,7 +97,7 @@ def randomise(model: HeteroCell) -> HeteroCell:
 
 
 def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **changes) -> dict[str, torch.Tensor]:
-    """Predictions and the gradient of every parameter."""
+    """Return predictions and the gradient of every parameter."""
     torch.manual_seed(0)
     config = small_config(**changes)
     config.validate()
@@ -243,7 +243,7 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
 
 
 def one_of_each(cross_relation: str, **changes) -> HeteroCell:
-    """A model of a cell in which metabolites have one relation, reactions two and genes three."""
+    """Return a model of a cell in which metabolites have one relation, reactions two and genes three."""
     names = [CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY, gene_relation("physical"), gene_relation("regulatory")]
     cell = resident_cell({r: ([0, 1], [1, 0]) for r in names}, {"gene": 4, "reaction": 3, "metabolite": 2})
     torch.manual_seed(0)

@@ -26,7 +26,7 @@ STRAINS = [[0, 1, 2], [], [3, 4], [5]]
 
 
 def make(cell, outputs: int = 2, **changes) -> SetOperator:
-    """A model in double precision with random weights."""
+    """Return a model in double precision with random weights."""
     base = {"hidden": 8, "layers": 2, "local_heads": 2, "operator_heads": 2, "operator": "both", "local_kind": "both"}
     config = SetOperatorConfig(**{**base, "local_deviations": True, **changes})
     config.validate()

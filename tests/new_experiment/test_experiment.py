@@ -195,7 +195,7 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
 
 
 def pairs_and_singles(pairs: int, singles: int) -> str:
-    """A table of so many pairs and single deletions of the core model, in two columns."""
+    """Return a table of so many pairs and single deletions of the core model, in two columns."""
     genes = load_cell("quickstart").genes.names
     both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
     alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]

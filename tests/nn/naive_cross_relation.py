@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def naive_pairwise(mix: PairwiseInteraction, h: Sequence[Tensor], activation: str) -> tuple[Tensor, Tensor]:
-    """The mixture and its weights, from a stack of all options."""
+    """Return the mixture and its weights, from a stack of all options."""
     act, options, pair = ACTIVATIONS[activation], [], 0
     for i in range(len(h)):
         for j in range(i, len(h)):
@@ -34,7 +34,7 @@ def naive_pairwise(mix: PairwiseInteraction, h: Sequence[Tensor], activation: st
 
 
 def naive_attention(mix: RelationAttention, h: Sequence[Tensor], activation: str) -> tuple[Tensor, Tensor]:
-    """The mixture and its weights, by torch's own attention."""
+    """Return the mixture and its weights, by torch's own attention."""
     stacked = torch.stack(list(h), dim=1) + mix.embedding
     parameters = mix.project.weight, mix.project.bias, None, None, False, 0.0, mix.out.weight, mix.out.bias
     out, share = nn.functional.multi_head_attention_forward(

@@ -23,7 +23,7 @@ def machine(genes: int | None, outputs: int = 2) -> FactorisationMachine:
 
 
 def score_one_set(model: FactorisationMachine, x_KH: torch.Tensor, genes: list[int]) -> torch.Tensor:
-    """The definition, pair by pair."""
+    """Return the definition, pair by pair."""
     effects = [model.effect.weight @ x + model.effect.bias for x in x_KH]
     vectors = [model.vector.weight @ x for x in x_KH]
     if model.own_effects is not None:

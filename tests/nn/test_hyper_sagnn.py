@@ -14,7 +14,7 @@ WIDTH, HEADS = 6, 2
 
 
 def attend_one_set(layer: SetAttention, x_KH: torch.Tensor) -> torch.Tensor:
-    """One round for one set without padding."""
+    """Return one round for one set without padding."""
     if len(x_KH) < 2:
         return x_KH
     query, key, value = layer.project(x_KH).split(WIDTH, dim=1)

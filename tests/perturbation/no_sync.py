@@ -78,7 +78,7 @@ class RefuseOperators(TorchDispatchMode):
 
 
 def _moves(args: Any, kwargs: Any) -> bool:
-    """Whether a copy is from one device to another."""
+    """Return whether a copy is from one device to another."""
     devices = {x.device for x in args if isinstance(x, torch.Tensor)}
     return len(devices | {kwargs.get("device") or args[0].device}) > 1
 

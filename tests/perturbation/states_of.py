@@ -67,7 +67,7 @@ class Values:
 
 
 def states_of(perturbed: PerturbedCell, values: Values) -> States:
-    """The values as the strategy of ``perturbed`` keeps them."""
+    """Return the values as the strategy of ``perturbed`` keeps them."""
     return values.under(perturbed.start(values.base_NH))
 
 
@@ -88,7 +88,7 @@ def values_of(draw: st.DrawFn, nodes: int, strains: int, width: int) -> Values:
 
 @st.composite
 def batches_of(draw: st.DrawFn, cell: RandomCell) -> tuple[list[list[int]], GenotypeBatch]:
-    """Strains as lists and as a batch, some of which delete genes in common, so that the base lacks them."""
+    """Return strains as lists and as a batch, some of which delete genes in common, so that the base lacks them."""
     strains = draw(genotypes_of(cell))
     shared = draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=2, unique=True))
     strains = [[*shared, *(gene for gene in strain if gene not in shared)] for strain in strains]

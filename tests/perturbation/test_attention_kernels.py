@@ -229,7 +229,7 @@ def test_listed_pairs_equal_dense_ones(
 
 
 def example(nodes: int = 200, edges: int = 4000, strains: int = 4, width: int = 32) -> tuple[Any, ...]:
-    """Strains that lose a gene each and differ a little from the base elsewhere, in float32 numbers."""
+    """Return strains that lose a gene each and differ a little from the base elsewhere, in float32 numbers."""
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(0, nodes, (2, edges), generator=generator)
     relation = ResidentRelation(("gene", "random", "gene"), *ends, nodes, nodes, None)

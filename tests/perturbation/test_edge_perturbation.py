@@ -28,7 +28,7 @@ PHYSICAL, CONVERTS = ("gene", "physical", "gene"), ("reaction", "converts", "met
 def as_perturbations(
     cell: RandomCell, strains: int, changes: dict[tuple[str, str, str], list[Changes]]
 ) -> tuple[EdgePerturbations, torch.Tensor]:
-    """The same through the public builder, and the tensor that holds all weights."""
+    """Return the same through the public builder, and the tensor that holds all weights."""
     entries = [
         (b, r, u, v, w) for r, many in changes.items() for b, one in enumerate(many) for (u, v), w in one.items()
     ]
@@ -82,14 +82,14 @@ def test_the_model_agrees_forward_and_in_every_gradient(data, cell: RandomCell, 
 
 
 def small_cell() -> RandomCell:
-    """Genes 0 → 1 twice, 2 → 1; reaction 0 → metabolite 0 of weight 2."""
+    """Return genes 0 → 1 twice, 2 → 1; reaction 0 → metabolite 0 of weight 2."""
     sizes = {"gene": 3, "reaction": 1, "metabolite": 1}
     edges = {PHYSICAL: (np.array([0, 2, 0]), np.array([1, 1, 1])), CONVERTS: (np.array([0]), np.array([0]))}
     return RandomCell(sizes, edges, {CONVERTS: np.array([2.0])})
 
 
 def received(edges: EdgePerturbations, relation: tuple[str, str, str], reduce: str = "sum") -> list[float]:
-    """What the last node of the relation receives in every strain, where every source sends 1."""
+    """Return what the last node of the relation receives in every strain, where every source sends 1."""
     cell, results = small_cell(), []
     for strategy in EDGE_STRATEGIES:
         perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]] * edges.num_strains), strategy, edges=edges)

@@ -53,13 +53,13 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
-    """The E. coli core cell with metabolism and two gene-gene relations."""
+    """Return the E. coli core cell with metabolism and two gene-gene relations."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
     return ResidentCell.of(cell)
 
 
 def make_dataset(strains: int) -> Strains:
-    """Strains of one to three deletions, two phenotypes, some labels missing."""
+    """Return strains of one to three deletions, two phenotypes, some labels missing."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.arange(strains) % 3 + 1
     labels = torch.randn(strains, 2, generator=generator)
@@ -71,13 +71,13 @@ def make_dataset(strains: int) -> Strains:
 
 
 def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: Any) -> StrainTask:
-    """A task on the cell."""
+    """Return a task on the cell."""
     model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config}), outputs=2)
     return task_of(model, loss)
 
 
 def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
-    """A task for a model; squared error where no loss is given."""
+    """Return a task for a model; squared error where no loss is given."""
     normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
@@ -104,7 +104,7 @@ def step(task: StrainTask, optimizer: torch.optim.Optimizer, batch: Strains) -> 
 
 
 def checked_step(task: StrainTask, strains: int) -> int:
-    """A step after a first one that fills caches; the number of operators.
+    """Return a step after a first one that fills caches; the number of operators.
 
     Raises:
         SyncError: it would wait for the device.

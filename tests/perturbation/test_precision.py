@@ -86,7 +86,7 @@ def rounded_products() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=[SMALL, pytest.param(1.0, marks=pytest.mark.slow)], ids=["small", "yeast_size"])
 def known(request: pytest.FixtureRequest) -> tuple[HeteroCell, Pooled]:
-    """A model, and what it makes of the strains in float64."""
+    """Return a model, and what it makes of the strains in float64."""
     model = make_model(request.param).double()
     exact = pooled(model, "node_mask")
     return model.float(), exact

@@ -145,7 +145,7 @@ class Rows:
         return function(*self.bases, *self.weights), function(*after, *self.weights) - function(*before, *self.weights)
 
     def to(self, dtype: torch.dtype) -> Rows:
-        """The very same numbers in another type."""
+        """Return the very same numbers in another type."""
         bases, weights = ([x.detach().to(dtype).requires_grad_() for x in xs] for xs in (self.bases, self.weights))
         deltas = [d if d is None else d.detach().to(dtype).requires_grad_() for d in self.deltas]
         return Rows(bases, deltas, self.rows, weights)
@@ -156,7 +156,7 @@ SIZES = st.sampled_from([0.0, 1e-12, 1e-6, 1e-2, 1.0, 30.0, 1e3])
 
 @st.composite
 def rows_of(draw: st.DrawFn, case: Case) -> Rows:
-    """All pairs of some rows and strains, or listed ones; changes of any size, some arguments without one."""
+    """Return all pairs of some rows and strains, or listed ones; changes of any size, some arguments without one."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
     n, strains = draw(st.integers(1, 5)), draw(st.integers(1, 3))
     rows: int | Tensor = strains

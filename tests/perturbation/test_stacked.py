@@ -33,7 +33,7 @@ PAIRS = gene_relation("shares_complex")
 
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
-    """The E. coli core cell: three relations among genes, and metabolism, of which relations stay alone."""
+    """Return the E. coli core cell: three relations among genes, and metabolism, of which relations stay alone."""
     derived = ["shares_complex", "metabolic_neighbour", "isoenzyme"]
     return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=derived)))
 
@@ -74,7 +74,7 @@ def model_of(resident: ResidentCell, **options: Any) -> HeteroCell:
 
 
 def results(model: HeteroCell) -> list[Tensor]:
-    """Predictions, and the gradient of every parameter."""
+    """Return predictions, and the gradient of every parameter."""
     prediction = model(STRAINS)
     assert prediction.embedding is not None
     model.zero_grad()
@@ -166,7 +166,7 @@ def test_predictions_and_weights_of_relations(resident: ResidentCell, route: Rou
 
 
 def stacked_convs(dropout: float) -> StackedConvs:
-    """Three convolutions with the same weights."""
+    """Return three convolutions with the same weights."""
     relations = [gene_relation(name) for name in "abc"]
     torch.manual_seed(0)
     gins = [GINConv(r, 8, GINOptions(hidden=8, layers=2, activation="gelu", dropout=dropout)) for r in relations]

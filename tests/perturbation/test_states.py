@@ -33,7 +33,7 @@ class Product(nn.Module):
 
 
 def start(values: Values, strains: int, execution: Execution | None = None, kind: str = "difference") -> States:
-    """The values as states of a kind."""
+    """Return the values as states of a kind."""
     if kind == "whole":
         return values.under(WholeStates(values.base_NH.unsqueeze(1), strains))
     return values.under(DifferenceStates(values.base_NH, None, None, strains, execution or Execution()))
@@ -43,7 +43,7 @@ Results = Callable[[States, States, States], list[Tensor]]
 
 
 def map_and_sums(one: Product, other: Product) -> Results:
-    """Everything that rows can go through, in several combinations."""
+    """Return everything that rows can go through, in several combinations."""
 
     def results(x: States, y: States, z: States) -> list[Tensor]:
         found = [
@@ -60,7 +60,7 @@ def map_and_sums(one: Product, other: Product) -> Results:
 
 
 def plain(one: Product, other: Product, values: list[Values], strains: int) -> list[Tensor]:
-    """The same of plain tensors."""
+    """Return the same of plain tensors."""
     found = []
     for x, y, z in ([v.base_NH for v in values], [v.whole(strains) for v in values]):
         found.append([x, x.tanh(), one(x, y), one(x, y) + other(z, y) + x, y + z, one(x, x) + z.sin()])

@@ -78,7 +78,7 @@ def test_aggregation_equals_the_reduced_graph(
 
 
 def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool) -> nn.ModuleList:
-    """Three layers over all relations, GIN (sums) or SAGE (means)."""
+    """Return three layers over all relations, GIN (sums) or SAGE (means)."""
 
     def make_conv(relation: Relation) -> nn.Module:
         if conv == "sage":

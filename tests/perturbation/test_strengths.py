@@ -32,7 +32,7 @@ Strain = dict[int, Tensor]
 
 
 def amount(draw: Any, special: bool) -> Tensor:
-    """A strength; 0 and 1 only where ``special``, as gradients there are of one side."""
+    """Return a strength; 0 and 1 only where ``special``, as gradients there are of one side."""
     values = st.floats(0.05, 2.0).filter(lambda x: x != 1)
     drawn = draw(st.one_of(st.sampled_from([0.0, 1.0]), values) if special else values)
     return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
@@ -50,7 +50,7 @@ def strains_of(draw: Any, cell: RandomCell, special: bool) -> tuple[list[Strain]
 
 
 def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
-    """The strains as a batch through which gradients flow."""
+    """Return the strains as a batch through which gradients flow."""
 
     def concatenated(strains: list[Strain]) -> tuple[Tensor, Tensor, Tensor]:
         nodes = torch.tensor([node for strain in strains for node in strain], dtype=torch.int64)
@@ -64,7 +64,7 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
 
 
 def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, list[Tensor]]:
-    """The definition: node type → what is left of every node of one strain."""
+    """Return the definition: node type → what is left of every node of one strain."""
     one = torch.ones((), dtype=torch.float64)
     left = {node_type: [one] * number for node_type, number in cell.sizes.items()}
     left["gene"] = [genes.get(gene, one) for gene in range(cell.sizes["gene"])]

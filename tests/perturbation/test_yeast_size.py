@@ -45,14 +45,14 @@ def cell(request: pytest.FixtureRequest) -> CellGraph:
 
 
 def strains_of(cell: CellGraph) -> GenotypeBatch:
-    """One of three genes with the hub of all networks, one of two, one of one, and the wild type."""
+    """Return one of three genes with the hub of all networks, one of two, one of one, and the wild type."""
     hub = int(np.sum([cell.degrees(relation)[0] for relation in cell.relations], axis=0).argmax())
     others = [gene for gene in range(6) if gene != hub]
     return GenotypeBatch.from_lists([[hub, *others[:2]], others[2:4], [others[4]], []])
 
 
 def outcome(resident: ResidentCell, strains: GenotypeBatch, relation: Relation, how: str, way: tuple) -> list[Tensor]:
-    """Two rounds along a relation, so that the second starts where strains differ; and all gradients."""
+    """Return two rounds along a relation, so that the second starts where strains differ; and all gradients."""
     strategy, kernel, dense_share = way
     generator = torch.Generator().manual_seed(0)
     number = resident.num_nodes[GENE]

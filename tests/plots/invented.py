@@ -24,7 +24,7 @@ def predictions(n: int, numbers: tuple[int, ...] = (2,), seed: int = 0, *, binar
 
 
 def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
-    """A record in which losses fall and correlations rise; ``more`` keys fall like losses."""
+    """Return a record in which losses fall and correlations rise; ``more`` keys fall like losses."""
     rows: list[dict[str, Any]] = []
     for epoch in range(epochs):
         row = {"epoch": epoch, "train/loss": 2.0 / (epoch + 1), "validation/loss": 3.0 / (epoch + 1), "seconds": 30.0}

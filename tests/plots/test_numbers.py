@@ -25,7 +25,7 @@ FINITE = st.floats(-1e3, 1e3, allow_subnormal=False)
 
 
 def of(measured: np.ndarray, predicted: np.ndarray) -> Predictions:
-    """Predictions of strains with two deletions."""
+    """Return predictions of strains with two deletions."""
     return Predictions(measured, predicted, np.full(len(measured), 2))
 
 

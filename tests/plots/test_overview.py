@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file."""
+    """Return rows of a CSV file."""
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
 

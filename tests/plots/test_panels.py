@@ -44,7 +44,7 @@ COMPARISON = comparison_panels(
 
 
 def texts_outside(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Texts of a drawn panel that reach out of the picture by more than a pixel."""
+    """Return texts of a drawn panel that reach out of the picture by more than a pixel."""
     drawn: list[Text] = []
     draw = Text.draw
 

@@ -24,7 +24,7 @@ NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
 
 
 def strains_of(batches: Iterable[GenotypeBatch], size: int) -> list[tuple[int, ...]]:
-    """The genes of every strain."""
+    """Return the genes of every strain."""
     return [tuple(strain) for batch in batches for strain in batch.genes.reshape(-1, size).tolist()]
 
 

@@ -30,7 +30,7 @@ DESIGN = Design.of(range(9), 2)
 
 @pytest.fixture(scope="module")
 def trained(tiny_run: RunDirectory) -> Trained:
-    """The tiny model."""
+    """Return the tiny model."""
     return load_trained(tiny_run)
 
 
@@ -41,7 +41,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def predict(trained: Trained, out: Path, design: Design = DESIGN, stop_after: int = sys.maxsize) -> list[str]:
-    """What is told of an output, at most so many lines of it: then the prediction is interrupted."""
+    """Return what is told of an output, at most so many lines of it: then the prediction is interrupted."""
     told: list[str] = []
 
     def report(line: str) -> None:
@@ -55,12 +55,12 @@ def predict(trained: Trained, out: Path, design: Design = DESIGN, stop_after: in
 
 
 def lines(*done: int) -> list[str]:
-    """What is told of parts."""
+    """Return what is told of parts."""
     return [f"{number} of 36 strains" for number in done]
 
 
 def parts_of(out: Path) -> Path:
-    """The folder of its parts."""
+    """Return the folder of its parts."""
     return out.with_name(f"{out.name}.parts") if out.suffix else out
 
 
@@ -104,7 +104,7 @@ class TestComplete:
 
     @pytest.fixture(params=["out.parquet", "out.csv"])
     def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
-        """An output whose parts have not been removed."""
+        """Return an output whose parts have not been removed."""
         out = tmp_path / str(request.param)
         predict(trained, out, stop_after=4)
         shutil.copytree(parts_of(out), tmp_path / "kept")
@@ -148,7 +148,7 @@ class TestRefusals:
 
     @pytest.fixture(params=["out.parquet", "out"])
     def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
-        """An output of which three parts of 10 rows are finished."""
+        """Return an output of which three parts of 10 rows are finished."""
         predict(trained, tmp_path / str(request.param), stop_after=3)
         return tmp_path / str(request.param)
 
@@ -198,7 +198,7 @@ class TestRefusals:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A folder with a table and a list of genes."""
+    """Return a folder with a table and a list of genes."""
     (tmp_path / "in.csv").write_text("\n".join(["genes", *map(";".join, STRAINS)]) + "\n")
     (tmp_path / "genes.txt").write_text("\n".join(sorted({gene for strain in STRAINS for gene in strain})))
     return tmp_path

@@ -46,27 +46,27 @@ from tests.tiny import Tiny, seeing_conditions
 
 @pytest.fixture(scope="module")
 def trained(tiny_run: RunDirectory) -> Trained:
-    """The tiny heterograph model."""
+    """Return the tiny heterograph model."""
     return load_trained(tiny_run)
 
 
 @pytest.fixture(scope="module")
 def set_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A set operator trained on the tiny experiment."""
+    """Return a set operator trained on the tiny experiment."""
     more = ("model={name: set_operator, hidden: 8, layers: 1}", "trainer.epochs=1")
     return tiny.train(tmp_path_factory.mktemp("set"), *more).directory
 
 
 @pytest.fixture
 def genes(trained: Trained, tmp_path: Path) -> list[str]:
-    """A list of nine genes, not in the order of the vocabulary, in the file ``genes.txt``."""
+    """Return a list of nine genes, not in the order of the vocabulary, in the file ``genes.txt``."""
     names = [trained.cell.genes.names[i] for i in (5, 3, 90, 11, 30, 2, 60, 7, 1)]
     (tmp_path / "genes.txt").write_text("\n".join(names))
     return names
 
 
 def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]]) -> np.ndarray:
-    """Predictions of the same strains from a CSV."""
+    """Return predictions of the same strains from a CSV."""
     (folder / "in.csv").write_text("\n".join(["genes", *map(";".join, strains)]) + "\n")
     assert main(["predict", str(run.path), str(folder / "in.csv"), "-o", str(folder / "table.parquet")]) == 0
     found = pq.read_table(folder / "table.parquet")
@@ -75,7 +75,7 @@ def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]]) ->
 
 
 def rows_of(path: Path) -> list[tuple[str, ...]]:
-    """The genes of every row."""
+    """Return the genes of every row."""
     table = pq.read_table(path)
     columns = [name for name in table.column_names if name.startswith("gene_")]
     return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
@@ -359,7 +359,7 @@ class TestStrengths:
 
 @pytest.fixture(scope="module", params=["seen", "learnt", "in media"])
 def doses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The model; one also learns from the medium what is left of genes, and of one the cell graph knows the media."""
+    """Return the model; one also learns from the medium what is left of genes, and one has a cell graph with media."""
     folder, learnt = tmp_path_factory.mktemp("conditions"), request.param == "learnt"
     rows = [
         f"{gene},{'' if learnt or not gene else 0.25},{medium},{30 + number},{number % 3 / 2}"

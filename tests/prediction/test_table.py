@@ -26,12 +26,12 @@ from tests.data.sources.sga_tables import write_xlsx
 
 @pytest.fixture(scope="module")
 def trained(tiny_run: RunDirectory) -> Trained:
-    """The tiny model."""
+    """Return the tiny model."""
     return load_trained(tiny_run)
 
 
 def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -> list[dict[str, str]]:
-    """Rows of the predictions of a CSV with this text."""
+    """Return rows of the predictions of a CSV with this text."""
     source, target = folder / "in.csv", folder / "out.csv"
     source.write_bytes(text.encode() if isinstance(text, str) else text)
     assert main(["predict", str(run.path), str(source), "-o", str(target), *options]) == 0
@@ -40,7 +40,7 @@ def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -
 
 
 def refusal(trained: Trained, folder: Path, text: str | bytes) -> str:
-    """The message with which a CSV with this text is refused."""
+    """Return the message with which a CSV with this text is refused."""
     path = folder / "in.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(GenotypeError) as error:
@@ -243,7 +243,7 @@ ROWS = [["first", "b0008", "b0114"], ["second", "b0115", ""]]
 
 
 def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
-    """The rows as a table, packed where the name says so."""
+    """Return the rows as a table, packed where the name says so."""
     text = "".join(separator.join(row) + "\n" for row in [header, *ROWS])
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
@@ -458,7 +458,7 @@ CONDITIONS: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "te
 
 
 def seeing(**keys: object) -> GenotypeColumns:
-    """How tables are read for a model that sees a medium and a temperature."""
+    """Return how tables are read for a model that sees a medium and a temperature."""
     return GenotypeColumns(seen=CONDITIONS, conditions={"medium": "agar"}, **keys)  # type: ignore[arg-type]
 
 

@@ -281,7 +281,7 @@ def test_what_has_no_address_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """The folder that a server has: a plain and a packed file, a zip and a tgz archive of it."""
+    """Return the folder that a server has: a plain and a packed file, a zip and a tgz archive of it."""
     folder = tmp_path / "published"
     put(folder, name="n.tab")
     put(folder, name="n.tab.gz")
@@ -344,7 +344,7 @@ def test_an_archive_without_the_file_and_a_torn_one(address: str, published: Pat
 
 
 def made(address: str, content: bytes = CONTENT) -> PublishedFile:
-    """The server's file, packed, with the hashes of ``content``."""
+    """Return the server's file, packed, with the hashes of ``content``."""
     original = PublishedFile("originals/n.tab", (f"{address}/n.tab",), SHA256, len(CONTENT))
     return PublishedFile("genes/n.gz", content=hashlib.sha256(content).hexdigest(), made=Recipe("copy", (original,)))
 

@@ -72,7 +72,7 @@ def test_screens_and_networks_in_a_form_of_their_own_are_made_by_recipes() -> No
 
 
 def collins2007(table: pd.DataFrame, folder: Path) -> list[str]:
-    """A matrix in which a gene of pairs that were scored more than once stands more than once."""
+    """Return a matrix in which a gene of pairs that were scored more than once stands more than once."""
     times = table.groupby(["gene_a", "gene_b"]).cumcount()
     copies = times.groupby(table["gene_b"]).max().add(1)
     genes = sorted({*table["gene_a"], *table["gene_b"]})
@@ -161,7 +161,7 @@ def yeastract(table: pd.DataFrame, folder: Path) -> list[str]:
 
 
 def _merged(lists: list[list[str]], names: list[str]) -> list[str]:
-    """An order of all names that agrees with that of every list."""
+    """Return an order of all names that agrees with that of every list."""
     from graphlib import TopologicalSorter
 
     before: dict[str, set[str]] = {name: set() for name in names}

@@ -33,7 +33,7 @@ def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture(scope="module")
 def page(tiny_run: RunDirectory) -> Page:
-    """What training wrote."""
+    """Return what training wrote."""
     return Page(tiny_run.page)
 
 

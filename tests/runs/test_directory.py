@@ -55,7 +55,7 @@ FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25
 
 @pytest.fixture
 def log(tmp_path: Path) -> EpochLog:
-    """An empty record."""
+    """Return an empty record."""
     return EpochLog(tmp_path / "metrics.jsonl", 10)
 
 

@@ -173,7 +173,7 @@ class LoopbackCluster:
         return self.show(job).get("JobState", "")
 
     def show(self, job: str) -> dict[str, str]:
-        """What SLURM knows of a job."""
+        """Return what SLURM knows of a job."""
         words = self._call("scontrol", "show", "job", "--oneliner", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
@@ -227,13 +227,13 @@ class LoopbackCluster:
 
 
 def _listens(port: int) -> bool:
-    """Whether a program takes connections at a port."""
+    """Return whether a program takes connections at a port."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_ports(count: int) -> int:
-    """The first of ``count`` successive ports that nobody listens on."""
+    """Return the first of ``count`` successive ports that nobody listens on."""
     for first in range(17_001, 60_000, count):
         sockets = [socket.socket() for _ in range(count)]
         try:

@@ -17,7 +17,7 @@ from tests.tiny import process_environment
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LoopbackCluster]:
-    """Two nodes on loopback, for all tests."""
+    """Provide two nodes on loopback, for all tests."""
     if missing():
         pytest.skip(f"not installed: {', '.join(missing())} (Debian packages slurm-wlm and munge)")
     with _running(accounts=False) as cluster:
@@ -26,7 +26,7 @@ def cluster() -> Iterator[LoopbackCluster]:
 
 @pytest.fixture(scope="session")
 def cluster_with_accounts() -> Iterator[LoopbackCluster]:
-    """Two more nodes, of a cluster that keeps accounts of finished jobs."""
+    """Provide two more nodes, of a cluster that keeps accounts of finished jobs."""
     lacking = missing(*ACCOUNTING)
     if lacking:
         packages = "slurm-wlm, munge, slurmdbd, slurm-wlm-mysql-plugin and mariadb-server"
@@ -53,7 +53,7 @@ def _running(*, accounts: bool) -> Iterator[LoopbackCluster]:
 
 
 def login_node(cluster: LoopbackCluster, folder: Path) -> dict[str, str]:
-    """A login node's environment, with `dglcell` on the path.
+    """Return a login node's environment, with `dglcell` on the path.
 
     Args:
         cluster: that SLURM's commands talk to.

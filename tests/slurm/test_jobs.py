@@ -157,5 +157,5 @@ def test_a_job_that_does_not_fit_ends_at_once(
 
 
 def log(folder: Path) -> str:
-    """What the jobs of a folder printed."""
+    """Return what the jobs of a folder printed."""
     return "\n".join(path.read_text() for path in sorted((folder / "slurm").glob("*.out")))

@@ -169,7 +169,7 @@ def no_step_is_too_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pat
 
 @pytest.fixture(scope="module")
 def model() -> HeteroCell:
-    """Two layers over the E. coli core cell."""
+    """Return two layers over the E. coli core cell."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex"]))
     torch.manual_seed(0)
     return HeteroCell(ResidentCell.of(cell), HeteroCellConfig(hidden=8, layers=2, local_heads=2))

@@ -97,7 +97,7 @@ HOOKED: list[bool] = []
 
 @pytest.fixture
 def opens() -> list[str]:
-    """Files that this process opens from now on."""
+    """Return files that this process opens from now on."""
 
     def note(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str | os.PathLike):
@@ -155,7 +155,7 @@ def test_a_checkpoint_is_handed_over_once(tmp_path: Path) -> None:
 
 
 def watched(*losses: float) -> LossWatch:
-    """A batch of three strains for each loss."""
+    """Return a batch of three strains for each loss."""
     watch = LossWatch()
     for i, loss in enumerate(losses):
         strains = torch.arange(3) + 10 * i

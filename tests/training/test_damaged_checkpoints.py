@@ -48,7 +48,7 @@ class Good:
     genotypes: Path
 
     def run(self, verb: str, path: Path, out: Path) -> int:
-        """Status of a command that reads the checkpoint at ``path``, writing below ``out``."""
+        """Return the status of a command that reads the checkpoint at ``path``, writing below ``out``."""
         if verb == "resume":
             more = (*BARE, *RICH, "trainer.epochs=2", "experiment.name=other", f"resume={path}")
             return main(["train", str(self.tiny.file), *self.tiny.overrides(out, *more)])
@@ -84,7 +84,7 @@ class Damage:
 
 
 def reach(content: Any, path: tuple[Any, ...]) -> Any:
-    """The container that holds the last key of a path."""
+    """Return the container that holds the last key of a path."""
     for key in path[:-1]:
         content = content[key]
     return content
@@ -154,7 +154,7 @@ def nested(content: Any) -> Any:
 
 
 def circle(content: Any) -> Any:
-    """A list that holds itself."""
+    """Return a list that holds itself."""
     content["callbacks"] = endless = []
     endless.append(endless)
     return content
@@ -310,7 +310,7 @@ CONTENT = {
 
 
 def refused(good: Good, verb: str, path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """The message of a command that refuses a checkpoint, after which nothing has been written."""
+    """Return the message of a command that refuses a checkpoint, after which nothing has been written."""
     before = sorted(good.directory.path.rglob("*"))
     out.mkdir()
     assert good.run(verb, path, out) == 2
@@ -327,7 +327,7 @@ SAME = {"evaluate": "predict", "compare": "report", "resume": "predict"}
 
 
 def cases(verbs: Mapping[str, Sequence[str]], same: Mapping[str, str] = SAME) -> list[Any]:
-    """Each damage with each of its commands; those that read as another one does are for `make test-slow`."""
+    """Return each damage with each of its commands; those that read as another one does are for `make test-slow`."""
     return [
         pytest.param(name, verb, id=f"{name}: {verb}", marks=[pytest.mark.slow] if same.get(verb) in several else [])
         for name, several in verbs.items()

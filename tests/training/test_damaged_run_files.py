@@ -185,7 +185,7 @@ class Runs:
     genotypes: Path
 
     def arguments(self, verb: str, folder: Path) -> list[str]:
-        """A command that reads the copy below ``folder``."""
+        """Return a command that reads the copy below ``folder``."""
         run, output = folder / "tiny" / "seed-0", str(folder / "out.csv")
         if verb == "train":
             more = (*BARE, "split.subset=null", "trainer.epochs=3")

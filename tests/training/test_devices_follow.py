@@ -31,7 +31,7 @@ MODELS = {
 
 
 def tensors(thing: object, where: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors that can be reached from an object, registered or not, with how."""
+    """Yield all tensors that can be reached from an object, registered or not, with how."""
     if id(thing) in seen:
         return
     seen.add(id(thing))
@@ -49,7 +49,7 @@ def tensors(thing: object, where: str, seen: set[int]) -> Iterator[tuple[str, Te
 
 
 def left_behind(thing: object) -> list[str]:
-    """Names of the tensors that are not on the `meta` device."""
+    """Return names of the tensors that are not on the `meta` device."""
     return [name for name, tensor in tensors(thing, "", set()) if tensor.device.type != "meta"]
 
 

@@ -44,13 +44,13 @@ from tests.tiny import TINY, Tiny
 
 @pytest.fixture(scope="module")
 def trained(tiny_run: RunDirectory) -> Trained:
-    """The tiny model."""
+    """Return the tiny model."""
     return load_trained(tiny_run)
 
 
 @pytest.fixture(scope="module")
 def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
-    """What it was trained on."""
+    """Return what it was trained on."""
     return prepare_run(trained.config, tiny_run, "tests", continued=True)
 
 

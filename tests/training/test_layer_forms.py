@@ -41,7 +41,6 @@ def test_forms_that_a_configuration_leaves_open(
 def test_forms_of_a_machine_without_compiler_or_products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_forms, "compiler_works", lambda device_type: False)
     monkeypatch.setattr(layer_forms, "multiplies_bfloat16", lambda: True)
-    assert forms_of("auto", "auto") == [PLAIN]
     assert forms_of("auto", "true") == [PLAIN]
     monkeypatch.setattr(layer_forms, "compiler_works", lambda device_type: True)
     monkeypatch.setattr(layer_forms, "multiplies_bfloat16", lambda: False)
@@ -86,13 +85,23 @@ def test_the_form_with_the_fastest_steps_is_taken(
 
 def test_nothing_is_compiled_for_a_short_run_or_for_little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine({PLAIN: 1.0, COMPILED: 0.98, HALF: 0.97}, monkeypatch, tmp_path)
+    asked = list[str]()
+    monkeypatch.setattr(layer_forms, "compiler_works", lambda device_type: not asked.append(device_type))
     assert choose_form(FORMS, Autotuned("difference"), machine.steps(100))[0] == PLAIN
     assert machine.done[COMPILED] == machine.done[HALF] == 0
+    assert asked == [], "finding out whether a compiler works takes longer than a short run"
     assert choose_form(FORMS, Autotuned("difference"), machine.steps(10_000))[0] == PLAIN
     assert machine.done[HALF]
     machine.seconds[HALF] = 0.1
     # What was kept says that the plain form takes a second: too little to gain in a short run.
     assert choose_form(FORMS, Autotuned("difference"), machine.steps(100))[0] == PLAIN
+
+
+def test_a_long_run_without_a_compiler_is_plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = Machine({PLAIN: 1.0, COMPILED: 0.5, HALF: 0.5}, monkeypatch, tmp_path)
+    monkeypatch.setattr(layer_forms, "compiler_works", lambda device_type: False)
+    assert choose_form(FORMS, Autotuned("difference"), machine.steps(10_000))[0] == PLAIN
+    assert machine.done[COMPILED] == machine.done[HALF] == 0
 
 
 def test_a_damaged_record_of_times_is_replaced(

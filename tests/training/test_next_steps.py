@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dglcell.cli import main
 from dglcell.metrics import ResultRow, average_precision
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 from dglcell.training.next_steps import example, how_sure, interval, to_try, what_next
-from tests.tiny import BARE, Tiny, dglcell
+from tests.tiny import BARE, Tiny
 
 
 def row(model: str, part: str, metrics: dict[str, float], kind: str = "regression") -> ResultRow:
@@ -40,21 +41,27 @@ def run(tiny_run: RunDirectory) -> RunFiles:
     return read_run(tiny_run.path, parts=())
 
 
-def test_the_lines_can_be_pasted(run: RunFiles, tmp_path: Path) -> None:
+def test_the_lines_can_be_pasted(
+    run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = what_next(run)
     lines = [line[12:] for line in said.splitlines()[1:3]]
     assert lines[0].startswith("printf")
     subprocess.run(["sh", "-c", lines[0]], cwd=tmp_path, check=True)
     words = lines[1].split()
     assert words[:2] == ["dglcell", "predict"]
-    found = dglcell(*words[1:], cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines()[0] == "genes,predicted_fitness"
-    assert len(found.stdout.splitlines()) == 3
+    monkeypatch.chdir(tmp_path)
+    assert main(words[1:]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "genes,predicted_fitness"
+    assert len(printed) == 3
     assert all(len(line) <= 80 for line in said.splitlines() if not line[12:].startswith(("printf", "dglcell")))
 
 
-def test_strains_have_the_names_of_the_users_table(tiny: Tiny, tmp_path: Path) -> None:
+def test_strains_have_the_names_of_the_users_table(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     genes = {"b0008": "TalB", "b0114": "ACE E", "b0115": "aceF", "b0116": "odd;name", "b0118": "b0118", "b0351": "mhpF"}
     (tmp_path / "names.csv").write_text("systematic,mine\n" + "".join(f"{a},{b}\n" for a, b in genes.items()))
     pairs = list(itertools.combinations(genes.values(), 2))
@@ -64,8 +71,8 @@ def test_strains_have_the_names_of_the_users_table(tiny: Tiny, tmp_path: Path) -
     source = ["name=csv", "csv.path=mine.csv", "csv.genes=[gene_1,gene_2]", "csv.phenotypes={fitness: fitness}"]
     source.append("csv.aliases=names.csv")
     overrides = [f"data.source.{key}" for key in source] + ["split.subset=null", *BARE]
-    done = dglcell("train", "tiny.yaml", *overrides, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "tiny.yaml", *overrides]) == 0
+    said = capsys.readouterr().out
     directory = RunDirectory(tmp_path / "runs/tiny/seed-0")
     with open(directory.predictions("test"), newline="") as file:
         lines = list(csv.DictReader(file))
@@ -75,10 +82,9 @@ def test_strains_have_the_names_of_the_users_table(tiny: Tiny, tmp_path: Path) -
     assert read_run(directory.path).predictions["test"]["fitness"].measured.tolist() == pytest.approx(
         [float(line["measured_fitness"]) for line in lines]
     )
-    assert f"printf 'genes\\n{lines[0]['names']}\\n" in done.stdout
+    assert f"printf 'genes\\n{lines[0]['names']}\\n" in said
     (tmp_path / "new.csv").write_text("genes\n" + "\n".join(line["names"] for line in lines) + "\n")
-    found = dglcell("predict", directory.path, "new.csv", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
+    assert main(["predict", str(directory.path), "new.csv"]) == 0
 
 
 def test_the_lines_overwrite_no_table(run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

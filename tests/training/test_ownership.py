@@ -24,7 +24,7 @@ ELSEWHERE = replace(Process.this(), host="node1", boot="another", pid=7, job="12
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    """One that a process of another machine has, as far as is known."""
+    """Return one that a process of another machine has, as far as is known."""
     directory = RunDirectory(tmp_path / "run")
     directory.path.mkdir()
     write(directory, ELSEWHERE)

@@ -179,7 +179,7 @@ def test_slurm_is_asked_for_the_job_again(
 
 
 def fake_scontrol(folder: Path, state: str = "RUNNING") -> Path:
-    """A program in place of SLURM's; returns the file that it writes the requeued jobs to."""
+    """Write a program in place of SLURM's, and return the file that it writes the requeued jobs to."""
     asked = folder / "requeued"
     program = folder / "scontrol"
     program.write_text(f'#!/bin/sh\n[ "$1" = show ] && echo JobState={state}\n[ "$1" = show ] || echo $2 >> {asked}\n')

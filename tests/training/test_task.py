@@ -39,7 +39,7 @@ from tests.tiny import Tiny, history
 
 
 def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:
-    """The same figures by their definitions."""
+    """Return the same figures by their definitions."""
     norms = np.linalg.norm(z_SD, axis=1)
     n, squares = len(z_SD), (norms**2).sum()
     energy = sum(((a - b) ** 2).sum() for a in z_SD for b in z_SD) / (2 * n)
@@ -94,7 +94,7 @@ def weights(directory: RunDirectory) -> dict[str, torch.Tensor]:
 
 
 def with_labels(tiny: Tiny, folder: Path, **phenotypes: np.ndarray) -> Tiny:
-    """The tiny experiment with other labels."""
+    """Return the tiny experiment with other labels."""
     table = Store(tiny.store).read()
     columns = {name: values.astype(np.float32) for name, values in phenotypes.items()}
     build_store(changed(table, **columns), folder / "store", command="tests")
@@ -103,7 +103,7 @@ def with_labels(tiny: Tiny, folder: Path, **phenotypes: np.ndarray) -> Tiny:
 
 @pytest.fixture(scope="module")
 def two(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    """Two phenotypes: fitness, and its negative square with a third of the labels missing."""
+    """Return two phenotypes: fitness, and its negative square with a third of the labels missing."""
     fitness = Store(tiny.store).read().phenotypes["fitness"]
     other = -np.square(fitness)
     other[np.random.default_rng(0).random(len(other)) < 1 / 3] = np.nan
@@ -281,7 +281,7 @@ def test_weights_that_do_not_fit_the_phenotypes_are_refused_before_training(tiny
 
 @pytest.fixture(scope="module")
 def binary(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    """Whether a strain grows as well as the median, and something that is no probability."""
+    """Return whether a strain grows as well as the median, and something that is no probability."""
     fitness = Store(tiny.store).read().phenotypes["fitness"]
     grows = (fitness >= np.nanmedian(fitness)).astype(np.float32)
     return with_labels(tiny, tmp_path_factory.mktemp("binary"), grows=grows, other=3 * fitness)
@@ -423,10 +423,10 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A model of sickness, with null models and picture; for reading only."""
+    """Return a model of sickness, with null models; for reading only."""
     from dglcell.training.run import train
 
-    return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS)).directory
+    return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS, "plot=false")).directory
 
 
 def measured_and_predicted(run: RunDirectory, part: str) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,7 @@ SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4,
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    """A file with two keys."""
+    """Return a file with two keys."""
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     return path
@@ -48,13 +48,13 @@ def search(tiny: Tiny, space: Path, runs: Path, *more: str) -> Search:
 
 
 def table(folder: Path) -> list[dict[str, str]]:
-    """The finished trials."""
+    """Return the finished trials."""
     with open(folder / "trials.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def trials(folder: Path) -> list[dict[str, Any]]:
-    """All trials, as they are recorded."""
+    """Return all trials, as they are recorded."""
     found: list[dict[str, Any]] = json.loads((folder / "trials.json").read_text())["trials"]
     return found
 

@@ -12,7 +12,7 @@ from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.uncertainty.calibration import Calibrated, Calibration
+from dglcell.uncertainty.calibration import ROUNDING, Calibrated, Calibration
 from dglcell.uncertainty.difficulty import (
     CONSTANT,
     FEWEST,
@@ -104,15 +104,16 @@ def test_few_strains_calibrate_intervals_of_one_width(strains_there: int, is_lea
     assert len(found.scores) == (strains_there / 2 if is_learned else strains_there)
 
 
-def test_exact_predictions_have_intervals_without_width() -> None:
+def test_exact_predictions_have_intervals_as_wide_as_rounding() -> None:
     known = features(np.random.default_rng(4), 400)
     found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0], with_spread=False)
+    width = pytest.approx(2 * ROUNDING * known[:, 0].max())
     assert found.difficulty.kind == CONSTANT
     assert found.measure(known, known[:, 0], known[:, 0]) == {
         "covered": 1.0,
-        "width": 0.0,
+        "width": width,
         "constant_covered": 1.0,
-        "constant_width": 0.0,
+        "constant_width": width,
     }
 
 

@@ -237,6 +237,8 @@ class InSilicoConfig:
             and every gene of a pair or triple at one that is drawn from them; empty: deletions only.
         media: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of
             exchange reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
+        fluxes: keep the fluxes of every strain beside its fitness, those of the least total flux at its fastest growth,
+            under the name ``flux`` for `data.nodes`.
     """
 
     model: str = "textbook"
@@ -252,6 +254,7 @@ class InSilicoConfig:
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
     strengths: Annotated[list[float], check_screened] = field(default_factory=list)
     media: MediaChanges = field(default_factory=dict)
+    fluxes: bool = False
 
     def validate(self) -> None:
         """Check the keys against each other.

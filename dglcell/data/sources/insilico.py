@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
+from dglcell.data.columns import MEDIUM, NODE_ROW, Column, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
+from dglcell.data.sources.fluxes import FLUX, FluxTable
 from dglcell.data.sources.growth import (
     Fitness,
     Growth,
@@ -222,6 +223,7 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     parts: list[dict[str, NDArray[np.float32]]] = []
     with progress_bars() as begin:
         own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
+        fluxes = FluxTable(model, problem) if config.fluxes else None
         design = None
         for growth in _in_media(config, model, own, begin):
             screen = Screen(growth, own.wild_type, begin)
@@ -232,6 +234,9 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
                 if _is_plain(config)
                 else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
             )
+            if fluxes is not None:
+                sets = [growth.root.sets] * bool(config.media) + [*design.lists]
+                fluxes.add(growth.rules, growth.problem, sets, processes=config.processes, begin=begin)
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
@@ -255,12 +260,16 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
     if config.media:
         provenance.parameters["growth_in_media"] = growth_in
-    return replace(
+    made = replace(
         strains,
         columns={**columns_of(phenotype=columns), **strains.columns},
         units=dict.fromkeys(columns, ""),
         provenance=provenance,
     )
+    if fluxes is None:
+        return made
+    values, rows = fluxes.finish()
+    return replace(made, columns={**made.columns, Column(NODE_ROW, FLUX): rows}, nodes={FLUX: values})
 
 
 def _is_plain(config: InSilicoConfig) -> bool:

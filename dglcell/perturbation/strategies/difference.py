@@ -56,7 +56,7 @@ class _Lists(NodeMask):
             most_edges: an upper bound of the edges out of all sources, where sizes are not read from the device.
         """
         sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
-        sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets, most_edges)
+        sums_KH = listed_sums(sent_DH, self.cell[relation], sources, targets, most_edges)
         base_KH = take_rows(base_MH, targets.nodes)
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
@@ -173,9 +173,26 @@ class BoundedDifference(_Lists):
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets, most_edges)
 
 
-class _ListedSums(torch.autograd.Function):
-    """Sum what listed sources send, for listed targets, in single precision at least."""
+def listed_sums(
+    sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex, most_edges: int | None = None
+) -> Tensor:
+    """Sum what listed sources send, for listed targets, in single precision at least.
 
+    Args:
+        sent_DH: rows of the sources.
+        edges: edges from N to M nodes.
+        sources: D pairs of sources and strains.
+        targets: K pairs of targets and strains.
+        most_edges: an upper bound of the edges out of all sources, where sizes are not read from the device.
+
+    Returns:
+        [K, H].
+    """
+    out: Tensor = _ListedSums.apply(sent_DH, edges, sources, targets, most_edges)
+    return out
+
+
+class _ListedSums(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

@@ -51,22 +51,22 @@ COSTANZO2016 = [
 def kuzmin(
     query: str, alleles: str, array: str, allele: str, kind: str, score: Cell, p: Cell, fitness: Cell, sd: Cell
 ) -> list[Cell]:
-    """A row of a Kuzmin table."""
+    """Return a row of a Kuzmin table."""
     return [query, alleles, array, allele, kind, score, score, p, 0.9, 0.95, fitness, sd]
 
 
 def costanzo(query: str, array: str, condition: str, score: Cell, p: Cell, fitness: Cell, sd: Cell) -> list[Cell]:
-    """A row of a Costanzo table."""
+    """Return a row of a Costanzo table."""
     return [query, query[:7].lower(), array, array[:7].lower(), condition, score, p, 1.0252, 0.6861, fitness, sd]
 
 
 def text(header: Sequence[str], rows: Sequence[Row]) -> str:
-    """The table as tab-separated text."""
+    """Return the table as tab-separated text."""
     return "".join("\t".join(str(cell) for cell in row) + "\n" for row in [header, *rows])
 
 
 def write_zip(path: Path, members: dict[str, str | bytes]) -> Path:
-    """An archive."""
+    """Write an archive."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -75,7 +75,7 @@ def write_zip(path: Path, members: dict[str, str | bytes]) -> Path:
 
 
 def write_xlsx(path: Path, rows: Sequence[Row]) -> Path:
-    """A spreadsheet of one sheet; an empty text is an empty cell."""
+    """Write a spreadsheet of one sheet; an empty text is an empty cell."""
     sheet = []
     for number, row in enumerate(rows, start=1):
         cells = []

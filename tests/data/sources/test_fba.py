@@ -187,7 +187,7 @@ def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDA
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A build of a large screen, a process group of its own: it, two that solve, and two resource trackers."""
+    """Provide a build of a large screen, a process group of its own: it, two that solve, and two resource trackers."""
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "screen.yaml").write_text(SCREEN)
     command = [sys.executable, "script.py", "train", "screen.yaml", "data.store=data/store"]
@@ -235,7 +235,7 @@ def children(pid: int) -> list[int]:
 
 
 def keeps_back(pid: int, number: signal.Signals) -> bool:
-    """Whether a signal does not reach a process."""
+    """Return whether a signal does not reach a process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

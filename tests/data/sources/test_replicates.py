@@ -25,7 +25,7 @@ P_VALUES = (0.01, 0.04, 0.06, 0.9, math.nan)
 
 @st.composite
 def row(draw: st.DrawFn) -> tuple[tuple[int, ...], float, float, float, int]:
-    """Genes, score, its p-value, fitness, cross."""
+    """Return genes, score, its p-value, fitness, cross."""
     genes = tuple(draw(st.permutations(range(len(NAMES))))[: draw(st.integers(1, 3))])
     # Crosses name strains, so that one of them never belongs to two sets of genes.
     cross = sum(2**gene for gene in genes) * 10 + draw(st.integers(0, 1))
@@ -61,7 +61,7 @@ def same(a: float, b: float) -> bool:
 
 
 def expected_groups(rows: Rows) -> dict[frozenset[int], Rows]:
-    """Rows of each strain without copies, in order of appearance."""
+    """Return rows of each strain without copies, in order of appearance."""
     groups: dict[frozenset[int], Rows] = defaultdict(list)
     for r in rows:
         group = groups[frozenset(r[0])]

@@ -43,7 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def kuzmin2018(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The screen as a small file of this machine's server."""
+    """Return the screen as a small file of this machine's server."""
     screen = laboratory.LABORATORIES["kuzmin2018"]
     table = screen.tables["S1"]
     file = replace(table.file, urls=(server.url("good"),), sha256=None, size=len(CONTENT), copies=())

@@ -22,7 +22,7 @@ PHYSICAL = ("gene", "physical", "gene")
 
 @pytest.fixture
 def cell() -> ResidentCell:
-    """Two relations."""
+    """Return two relations."""
     return small_cell()
 
 

@@ -59,7 +59,7 @@ def too_large(edges: ResidentRelation, x: Tensor, weighted: bool) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own."""
+    """Return a cache of the test's own."""
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path))
     return tmp_path
 

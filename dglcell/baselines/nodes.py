@@ -1,0 +1,190 @@
+"""Fit null models of values of nodes: the training mean, the nearest training strains, and kernel ridge for all nodes.
+
+They know which genes a strain lacks and, where the cell graph has reactions, which reactions. They pass no messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.baselines.fit import OWN_SHARES, REACTION_PENALTIES
+from dglcell.baselines.reactions import LostSetKernel, Reactions, blocks, fit_landmarks
+from dglcell.data.strains import Strains
+
+MOST_VALUES = 2**28
+"""Training values beyond this number are not held in memory, which would be a gigabyte."""
+
+NEAREST = 1e-9
+"""Strains whose similarity differs by less than this are equally near."""
+
+Features = Callable[[Strains], sparse.csr_array]
+
+
+@dataclass(frozen=True)
+class NodeProblem:
+    """Hold values of nodes of the strains of a split.
+
+    Attributes:
+        train: training strains.
+        validation: validation strains.
+        y_train: [S, M] differences from the wild type in units of their spread, NaN where not measured.
+        y_validation: likewise for the validation strains.
+        reactions: tells which reactions a strain loses; None where the cell graph has none.
+    """
+
+    train: Strains
+    validation: Strains
+    y_train: NDArray[np.float32]
+    y_validation: NDArray[np.float32]
+    reactions: Reactions | None = None
+
+    def error(self, model: NodeNull) -> float:
+        """Return the mean squared error on the validation part."""
+        squared = np.square(model.predict(self.validation) - self.y_validation)
+        return float(np.nanmean(squared)) if np.isfinite(squared).any() else float("nan")
+
+    def features(self, own: float) -> Features:
+        """Return vectors of strains whose inner products say how alike they are.
+
+        They are of lost reactions, as `LostSetKernel` has them; of what is lost of genes where strains have strengths
+        or the cell graph has no reactions.
+        """
+        if self.reactions is None or self.train.strengths is not None:
+            return lambda strains: sparse.csr_array(strains.design)
+        return LostSetKernel(own, self.reactions).features
+
+
+class NodeNull(Protocol):
+    """Predict values of nodes from the deleted genes."""
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return differences from the wild type in units of their spread, [S, M]."""
+
+
+@dataclass(frozen=True)
+class MeanStrain:
+    """Predict for every strain the mean of each node's values over the training strains, [M]."""
+
+    mean: NDArray[np.float64]
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return the mean for every strain, [S, M]."""
+        return np.tile(self.mean, (len(strains), 1))
+
+
+@dataclass(frozen=True)
+class NearestStrain:
+    """Predict the values of the training strain that is most alike; of several equally near ones, their mean.
+
+    Attributes:
+        features: vectors of strains.
+        vectors: [S, F] those of the training strains.
+        values: [S, M] their values, the mean where not measured.
+    """
+
+    features: Features = field(repr=False)
+    vectors: sparse.csr_array = field(repr=False)
+    values: NDArray[np.float32] = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return the values of the nearest training strains, [S, M]."""
+        vectors = self.features(strains)
+        found = np.empty((len(strains), self.values.shape[1]))
+        for rows in blocks(len(strains), len(self.values)):
+            alike = LostSetKernel.between(vectors[rows], self.vectors)
+            nearest = sparse.csr_array(alike >= alike.max(axis=1, keepdims=True) - NEAREST, dtype=np.float64)
+            found[rows] = (nearest @ self.values) / nearest.sum(axis=1)[:, None]
+        return found
+
+
+@dataclass(frozen=True)
+class NodeKernelRidge:
+    """Predict all nodes by one ridge regression with the kernel of lost reactions (`LostSetKernel`).
+
+    Attributes:
+        features: vectors of strains.
+        penalty: variance of the noise.
+        landmarks: [L, F] vectors of the strains that span the regression.
+        coefficients: [L, M] coefficients of these strains.
+        mean: [M] means of the training values.
+    """
+
+    features: Features = field(repr=False)
+    penalty: float
+    landmarks: sparse.csr_array = field(repr=False)
+    coefficients: NDArray[np.float64] = field(repr=False)
+    mean: NDArray[np.float64] = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions, [S, M]."""
+        vectors = self.features(strains)
+        found = np.empty((len(strains), len(self.mean)))
+        for rows in blocks(len(strains), len(self.coefficients)):
+            found[rows] = self.mean + LostSetKernel.between(vectors[rows], self.landmarks) @ self.coefficients
+        return found
+
+
+def _mean(problem: NodeProblem) -> Iterator[NodeNull]:
+    yield MeanStrain(np.nan_to_num(_means(problem.y_train)))
+
+
+def _nearest(problem: NodeProblem) -> Iterator[NodeNull]:
+    features = problem.features(1.0)
+    yield NearestStrain(features, features(problem.train), _filled(problem.y_train))
+
+
+def _ridges(problem: NodeProblem) -> Iterator[NodeNull]:
+    mean = np.nan_to_num(_means(problem.y_train))
+    values = _filled(problem.y_train).astype(np.float64) - mean
+    shares = OWN_SHARES if problem.reactions is not None and problem.train.strengths is None else OWN_SHARES[:1]
+    for own in shares:
+        features = problem.features(own)
+        for penalty, landmarks, coefficients in fit_landmarks(features(problem.train), values, REACTION_PENALTIES):
+            yield NodeKernelRidge(features, penalty, landmarks, coefficients, mean)
+
+
+NODE_NULLS: dict[str, Callable[[NodeProblem], Iterator[NodeNull]]] = {
+    "mean of training strains": _mean,
+    "nearest training strain": _nearest,
+    "kernel ridge on lost reactions": _ridges,
+}
+"""Name → null models of one form, of which the validation part chooses one."""
+
+
+def fit_node_nulls(problem: NodeProblem) -> tuple[dict[str, NodeNull], dict[str, str]]:
+    """Return the null models that apply, by name, and for each other one why it does not.
+
+    A strain counts for all nodes or for none: values that were not measured in a strain of which others were are
+    taken to be the training mean.
+    """
+    measured = np.isfinite(problem.y_train).any(axis=1)
+    rows = np.flatnonzero(measured)
+    problem = NodeProblem(
+        problem.train.take(rows), problem.validation, problem.y_train[rows], problem.y_validation, problem.reactions
+    )
+    found, left_out = {}, {}
+    for name, fitted in NODE_NULLS.items():
+        if fitted is not _mean and problem.train.conditions:
+            left_out[name] = "knows no conditions of strains"
+            continue
+        models = list(fitted(problem))
+        found[name] = models[0] if len(models) == 1 else min(models, key=problem.error)
+    return found, left_out
+
+
+def _means(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the means of columns, NaN where nothing was measured."""
+    number = np.isfinite(values).sum(axis=0)
+    total = np.where(np.isfinite(values), values, 0).sum(axis=0, dtype=np.float64)
+    return np.divide(total, number, out=np.full(values.shape[1], np.nan), where=number > 0)
+
+
+def _filled(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return values with the mean of each column where nothing was measured."""
+    return np.where(np.isfinite(values), values, np.nan_to_num(_means(values))).astype(np.float32)

@@ -1,0 +1,161 @@
+"""Write explanations to files: tables, a network that Cytoscape reads, and values of reactions for a map of Escher."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell.errors import ConfigError
+from dglcell.explanations.network import Network, network_of
+from dglcell.explanations.tables import Explanations
+from dglcell.files.atomic import atomic_file, no_formula
+from dglcell.files.parquet import LONGEST_OUTPUT, import_pyarrow
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.schema import REACTION
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".html", ".csv", ".parquet", ".json")
+"""A page with drawings, one long table as text or Parquet, and networks for Cytoscape."""
+
+TEXTS = ("genes", "phenotype", "table", "part", "relation", "node_type", "node", "name")
+"""These columns of the long table hold text."""
+
+FORMAT = "dglcell explanations"
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse the name of an output whose format is not known.
+
+    Raises:
+        ConfigError: its suffix is none of ``SUFFIXES``, or the name is too long.
+        MissingDependencyError: the format is Parquet, and pyarrow is not installed.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"'{path}': the suffix does not say which format is wanted",
+            got=path.suffix or "no suffix",
+            expected=" or ".join(SUFFIXES),
+            do="name the output accordingly",
+        )
+    if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
+        raise ConfigError(f"'{path}': the name is too long", expected=f"at most {LONGEST_OUTPUT} bytes")
+    if path.suffix == ".parquet":
+        import_pyarrow()
+
+
+def write(found: Explanations, path: Path) -> None:
+    """Write explanations in the format that the suffix says; the file appears whole or not at all."""
+    if path.suffix == ".html":
+        from dglcell.explanations.page import write_explanations
+
+        return write_explanations(found, path)
+    with atomic_file(path) as partial:
+        if path.suffix == ".json":
+            partial.write_text(json.dumps(as_json(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        elif path.suffix == ".parquet":
+            long_table(found).to_parquet(partial, index=False)
+        else:
+            table = long_table(found)
+            for name in TEXTS:
+                table[name] = table[name].map(no_formula)
+            table.to_csv(partial, index=False, lineterminator="\n")
+
+
+def long_table(found: Explanations) -> pd.DataFrame:
+    """Return all tables below each other: ``table`` names the one that a row is from, and other cells stay empty.
+
+    Columns are strain, genes, phenotype, table, layer, part, relation, node_type, node, name and share. Rows of
+    ``strains`` have the predictions as parts: predicted, wild_type, change and rest.
+    """
+    import pandas as pd
+
+    values = ["predicted", "wild_type", "change", "rest"]
+    of_strains = found.strains.melt(["strain", "genes", "phenotype"], values, "part", "share")
+    genes = found.strains.drop_duplicates("strain").set_index("strain")["genes"]
+    pieces = [of_strains.assign(table="strains")]
+    for name in ("parts", "layers", "removed", "nodes"):
+        table = found.tables[name]
+        pieces.append(table.assign(table=name, genes=table["strain"].map(genes)))
+    whole = pd.concat([piece for piece in pieces if len(piece)], ignore_index=True)
+    columns = ["strain", "genes", "phenotype", "table", "layer", "part", "relation", "node_type", "node", "name"]
+    whole = whole.reindex(columns=[*columns, "share"])
+    whole["layer"] = whole["layer"].astype("Int64")
+    for name in TEXTS:
+        whole[name] = whole[name].fillna("")
+    return whole.sort_values(["strain", "phenotype"], kind="stable", ignore_index=True)
+
+
+def as_json(found: Explanations) -> dict[str, Any]:
+    """Return explanations as plain containers, with a network of Cytoscape for each strain and phenotype."""
+    strains = []
+    for row in found.strains.to_dict("records"):
+        network = network_of(found, row["strain"], row["phenotype"])
+        parts = found.of("parts", row["strain"], row["phenotype"])
+        shares = dict(zip(parts["part"], parts["share"], strict=True))
+        strains.append({**row, "parts": shares, "elements": cytoscape(network)})
+    return {"format": FORMAT, "strains": strains}
+
+
+def cytoscape(network: Network) -> dict[str, Any]:
+    """Return a network as ``elements`` of Cytoscape's JSON."""
+    nodes = [
+        {
+            "data": {
+                "id": node.key,
+                "label": node.label,
+                "node_type": node.node_type,
+                "share": node.share,
+                "missing": node.missing,
+            }
+        }
+        for node in network.nodes
+    ]
+    edges = [
+        {"data": {"id": f"e{number}", "source": source, "target": target, "relation": relation}}
+        for number, (source, target, relation) in enumerate(network.edges)
+    ]
+    return {"nodes": nodes, "edges": edges}
+
+
+def reaction_shares(found: Explanations, strain: int, phenotype: str) -> dict[str, float]:
+    """Return reaction of the metabolic model → its share, which a map of Escher reads as reaction data.
+
+    A reaction has the sum of the shares of its nodes, in the last layer in which reactions have any.
+    """
+    nodes = found.of("nodes", strain, phenotype)
+    nodes = nodes[nodes["node_type"] == REACTION]
+    if not len(nodes):
+        return {}
+    last = nodes[nodes["layer"] == nodes["layer"].max()]
+    return {
+        str(name): float(share) for name, share in last.groupby(last["node"].map(model_reaction))["share"].sum().items()
+    }
+
+
+def write_escher(found: Explanations, path: Path) -> None:
+    """Write the shares of reactions of one strain and phenotype, as reaction data for a map of Escher.
+
+    Raises:
+        ConfigError: there are several strains or phenotypes, or no reaction has a share.
+    """
+    if len(found.strains) != 1:
+        raise ConfigError(
+            "a map of Escher shows one strain",
+            got=f"{len(found.strains)} strains and phenotypes",
+            expected="one strain, and --phenotype where the model predicts several",
+        )
+    row = found.strains.iloc[0]
+    shares = reaction_shares(found, int(row["strain"]), str(row["phenotype"]))
+    if not shares:
+        raise ConfigError(
+            "no reaction has a share in this change",
+            got=f"strain {row['genes'] or 'without genes'}",
+            expected="a model that reads reactions, and a strain that differs from the wild type",
+            do="leave --escher out",
+        )
+    with atomic_file(path) as partial:
+        partial.write_text(json.dumps(shares, indent=1) + "\n", encoding="utf-8")

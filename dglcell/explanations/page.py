@@ -1,0 +1,104 @@
+"""Make a page of explanations: each strain with its parts, a drawing, and the nodes with the largest shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell import __version__
+from dglcell.errors import count
+from dglcell.explanations.drawing import draw
+from dglcell.explanations.network import network_of
+from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.text import called, strain_name
+from dglcell.report.page import Grid, number, write_page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_DRAWN = 50
+"""A page shows so many strains and phenotypes; a table has all of them."""
+
+ROWS = 12
+"""So many nodes are in a table for each strain."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Hold what a page shows of one strain and phenotype.
+
+    Attributes:
+        id: unique on the page.
+        title: the strain.
+        line: its prediction in a sentence.
+        parts: what the output depends on directly.
+        layers: what the layers compute with; None for a model without layers.
+        nodes: the nodes with the largest shares.
+        drawing: an SVG element; empty where no node has a share.
+        caption: says how much of the change the drawing carries.
+    """
+
+    id: str
+    title: str
+    line: str
+    parts: Grid
+    layers: Grid | None
+    nodes: Grid
+    drawing: str
+    caption: str
+
+
+def write_explanations(found: Explanations, path: Path) -> None:
+    """Write the page, whole or not at all."""
+    rows = found.strains.head(MOST_DRAWN).to_dict("records")
+    several = found.strains["phenotype"].nunique() > 1
+    write_page(
+        "explanations.html",
+        path,
+        title=f"Explanations of {count(len(found.strains), 'predicted change')}",
+        strains=[_shown(found, row, several) for row in rows],
+        left_out=len(found.strains) - len(rows),
+        version=__version__,
+    )
+
+
+def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
+    strain, phenotype = row["strain"], row["phenotype"]
+    parts, layers, nodes = (found.of(table, strain, phenotype) for table in ("parts", "layers", "nodes"))
+    name = strain_name(row["genes"], found)
+    network = network_of(found, strain, phenotype)
+    named = nodes[nodes["node_type"] != OTHERS]
+    lines = [
+        [_where(one["layer"]), one["node_type"], called(one["name"], one["node"]), number(one["share"], 3)]
+        for layer in sorted({0, nodes["layer"].max()} if len(nodes) else ())
+        for one in named[named["layer"] == layer].head(ROWS).to_dict("records")
+    ]
+    title = f"{name}, {phenotype}" if several else name
+    return Shown(
+        f"strain-{strain}-{phenotype}",
+        title,
+        f"The model predicts {phenotype} {number(row['predicted'])}, and {number(row['wild_type'])} for the wild type: "
+        f"a change of {number(row['change'])}.",
+        Grid(["part", "share"], [[p, number(s, 3)] for p, s in zip(parts["part"], parts["share"], strict=True)]),
+        _layers(layers),
+        Grid(["where", "type", "node", "share"], lines, texts=3),
+        draw(network, f"The nodes through which the change of {title} passes") if network.nodes else "",
+        f"The drawing carries {100 * network.carried:.0f} % of the absolute shares of each layer.",
+    )
+
+
+def _where(layer: int) -> str:
+    return "missing" if layer == 0 else f"after layer {layer}"
+
+
+def _layers(layers: pd.DataFrame) -> Grid | None:
+    if not len(layers):
+        return None
+    rows = layers.sort_values("layer", kind="stable").to_dict("records")
+    return Grid(
+        ["layer", "relation", "share"],
+        [[str(one["layer"]), one["relation"], number(one["share"], 3)] for one in rows],
+        texts=2,
+    )

@@ -1,0 +1,174 @@
+"""Evaluate predictions of values of nodes, such as fluxes, beside null models."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dglcell.baselines.nodes import MOST_VALUES, NodeProblem, fit_node_nulls
+from dglcell.baselines.reactions import Reactions
+from dglcell.data.node_values import CellValues
+from dglcell.data.strains import Strains
+from dglcell.errors import count
+from dglcell.graph.schema import CATALYSES, GENE, REACTION
+from dglcell.metrics import CONSTANT, NODES, ResultRow
+from dglcell.models.model import Prediction
+from dglcell.nn.node_head import NodeHead
+from dglcell.training.null_problems import strains_by_part
+from dglcell.training.prepare import Prepared
+
+log = logging.getLogger("dglcell")
+
+TOGETHER = 2048
+"""Null models predict so many strains at a time."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class NodeScores:
+    """Add up errors of predictions batch by batch, so that no table of all strains and nodes is held.
+
+    Attributes:
+        scale: [M] standard deviations of the training strains, in original units.
+        sums: [8, M] of measured values: their number, Σt, Σt², Σp, Σp², Σtp, Σ|p − t| and Σ(p − t)², where t and p are
+            differences from the wild type in units of ``scale``.
+        strains: number of strains with a measured value.
+    """
+
+    scale: Floats
+    sums: Floats = field(init=False)
+    strains: int = 0
+
+    def __post_init__(self) -> None:
+        self.sums = np.zeros((8, len(self.scale)))
+
+    def add(self, predicted_BM: NDArray[np.floating], target_BM: NDArray[np.floating]) -> None:
+        """Take in some strains; targets are NaN where not measured, and where values never change in training."""
+        measured = ~np.isnan(target_BM)
+        t, p = (np.where(measured, x, 0).astype(np.float64) for x in (target_BM, predicted_BM))
+        error = p - t
+        self.sums += [x.sum(axis=0) for x in (measured, t, t * t, p, p * p, t * p, np.abs(error), error * error)]
+        self.strains += int(measured.any(axis=1).sum())
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics over all nodes.
+
+        ``pearson`` is the mean correlation over the nodes whose value varies among these strains; a node with a
+        constant prediction counts as 0. ``r2`` is 1 − ΣSSE/ΣSST over these nodes in original units.
+        ``mae`` is the mean absolute error over all measured values, in original units. ``n`` is the number of strains,
+        and ``nodes`` that of nodes that vary. What is undefined is NaN.
+        """
+        n, t, tt, p, pp, tp, absolute, squared = self.sums
+        number, square = np.maximum(n, 1), np.square(self.scale)
+        of_t, of_p, of_both = tt - t * t / number, pp - p * p / number, tp - t * p / number
+        varies = of_t > CONSTANT * np.maximum(tt, np.finfo(float).tiny)
+        varies &= n > 1
+        moves = of_p > CONSTANT * np.maximum(pp, np.finfo(float).tiny)
+        r = np.divide(of_both, np.sqrt(np.maximum(of_t * of_p, 0)), out=np.zeros_like(t), where=varies & moves)
+        total, some = n.sum(), bool(varies.any())
+        return {
+            "mae": float((absolute * self.scale).sum() / total) if total else math.nan,
+            "pearson": float(np.clip(r[varies], -1, 1).mean()) if some else math.nan,
+            "r2": 1 - float((squared * square)[varies].sum() / (of_t * square)[varies].sum()) if some else math.nan,
+            "n": self.strains,
+            "nodes": int(varies.sum()),
+        }
+
+
+def scaled_values(head: NodeHead, values: CellValues, strains: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return differences from the wild type in units of their spread, [n, M], NaN where not measured or not changing.
+
+    Args:
+        head: head of these values.
+        values: values of the data set.
+        strains: numbers of strains of the data set.
+    """
+    device = head.scale.device
+    scaled: Tensor = head.scaled(torch.from_numpy(values.of_strains(strains)).to(device))
+    return scaled.float().cpu().numpy()
+
+
+class PartScores:
+    """Take in predictions of the strains of a part, batch by batch and in their order.
+
+    Args:
+        heads: heads of the model, name → head.
+        prepared: data that the model was trained on.
+        part: part of the split.
+    """
+
+    def __init__(self, heads: Mapping[str, NodeHead], prepared: Prepared, part: str) -> None:
+        self._heads, self._prepared, self._part = heads, prepared, part
+        self._done = 0
+        self._scores = {name: NodeScores(_scale(head)) for name, head in heads.items()}
+
+    def add(self, prediction: Prediction) -> None:
+        """Take in the predictions of the next strains."""
+        start, self._done = self._done, self._done + len(prediction.phenotypes)
+        strains = self._prepared.parts[self._part][start : self._done].numpy()
+        for name, scores in self._scores.items():
+            target = scaled_values(self._heads[name], self._prepared.nodes[name], strains)
+            scores.add(prediction.nodes[name].float().cpu().numpy(), target)
+
+    def rows(self, model: str) -> list[ResultRow]:
+        """Return a row of metrics for each name of values, with the name of the model."""
+        return [
+            ResultRow(model, self._part, name, scores.metrics(), kind=NODES) for name, scores in self._scores.items()
+        ]
+
+
+def _scale(head: NodeHead) -> Floats:
+    return head.scale.double().cpu().numpy()
+
+
+def null_node_rows(heads: Mapping[str, NodeHead], prepared: Prepared) -> list[ResultRow]:
+    """Return metrics of null models of values of nodes, fitted to the training part."""
+    return [row for name, head in heads.items() for row in _null_rows(name, head, prepared)]
+
+
+def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]:
+    """Return metrics of null models of the values of one name, fitted to the training part."""
+    values, parts = prepared.nodes[name], strains_by_part(prepared)
+    numbers = {part: strains.numpy() for part, strains in prepared.parts.items()}
+    held = len(numbers["train"]) * len(values)
+    if held > MOST_VALUES:
+        log.info("%s: null models would hold %.0e values, and are limited to %.0e", name, held, MOST_VALUES)
+        return []
+    log.info("fitting null models of %s to %s", name, count(len(parts["train"]), "strain"))
+    y_train, y_validation = (scaled_values(head, values, numbers[part]) for part in ("train", "validation"))
+    reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
+    problem = NodeProblem(parts["train"], parts["validation"], y_train, y_validation, reactions)
+    models, left_out = fit_node_nulls(problem)
+    for null, why in left_out.items():
+        log.info("%s: %s is left out: it %s", name, null, why)
+    changes, of_zero, rows = head.changes.cpu().numpy(), head.of_zero.cpu().numpy(), []
+    for part in prepared.evaluated:
+        for null, model in models.items():
+            scores = NodeScores(_scale(head))
+            for start in range(0, len(numbers[part]), TOGETHER):
+                some = slice(start, start + TOGETHER)
+                chosen = parts[part].take(np.arange(len(parts[part]))[some])
+                target = scaled_values(head, values, numbers[part][some])
+                found = np.where(_lost(head, values, chosen, reactions), of_zero, model.predict(chosen))
+                scores.add(np.where(changes, found, 0), target)
+            rows.append(ResultRow(null, part, name, scores.metrics(), is_null=True, kind=NODES))
+    return rows
+
+
+def _lost(
+    head: NodeHead, values: CellValues, strains: Strains, reactions: Reactions | None
+) -> NDArray[np.bool_] | bool:
+    """Return which values are 0 because the strains have lost their nodes, [B, M]; null models know this, too."""
+    if not head.zero_if_lost or strains.strengths is not None:
+        return False
+    if values.values.type == REACTION and reactions is not None:
+        return reactions.lost(strains).toarray().astype(bool)
+    return strains.design.toarray().astype(bool) if values.values.type == GENE else False

@@ -1,0 +1,80 @@
+"""Give heads of nodes what they start from: values of the wild type, and their spread over the training strains."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dglcell.data.node_values import CellValues, measured_names
+from dglcell.errors import DataError
+from dglcell.nn.node_head import NodeHead
+from dglcell.training.prepare import Prepared
+
+log = logging.getLogger("dglcell")
+
+READ_TOGETHER = 4096
+"""Vectors of so many strains are read at a time."""
+
+SMALLEST = 1e-6
+"""A value changes if its standard deviation is a larger share of its mean, and of the largest one of any node."""
+
+
+def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lost: Mapping[str, bool]) -> None:
+    """Store in each head the values of the wild type, and the spread of the values of the training strains.
+
+    Values that never change in training are left out of loss and metrics.
+
+    Args:
+        heads: name → head.
+        prepared: data that the model is trained on.
+        zero_if_lost: name → whether what a strain loses has the value 0.
+
+    Raises:
+        DataError: no training strain has a value, or none changes.
+    """
+    for name, head in heads.items():
+        values, train = prepared.nodes[name], prepared.parts["train"].numpy()
+        mean, sd, number = spread(values, train)
+        changes = sd > SMALLEST * np.maximum(np.abs(mean), sd.max(initial=0))
+        kind = values.values.type
+        if not changes.any():
+            raise DataError(
+                f"`data.nodes.{name}`: no value changes among the training strains",
+                got=f"{int((number > 0).sum()):,} of {len(values):,} values are measured in training strains",
+                expected="values that differ between strains",
+                do="choose another split, or leave these values out",
+            )
+        log.info(
+            "%s: %s of %s values of the type %s change among training strains; the others are left out",
+            *(name, f"{int(changes.sum()):,}", f"{len(values):,}", kind),
+        )
+        known = values.columns >= 0
+        head.zero_if_lost.fill_(zero_if_lost[name])
+        head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
+
+
+def spread(
+    values: CellValues, strains: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return mean, standard deviation and number of the measured values of some strains, [M] each."""
+    wild_type = values.wild_type.astype(np.float64)
+    number, total, squares = np.zeros((3, len(values)))
+    for start in range(0, len(strains), READ_TOGETHER):
+        # Differences from the wild type keep their digits where they are small.
+        changes = values.of_strains(strains[start : start + READ_TOGETHER]).astype(np.float64) - wild_type
+        measured = ~np.isnan(changes)
+        number += measured.sum(axis=0)
+        total += np.where(measured, changes, 0).sum(axis=0)
+        squares += np.where(measured, np.square(changes), 0).sum(axis=0)
+    mean = total / np.maximum(number, 1)
+    variance = squares / np.maximum(number, 1) - np.square(mean)
+    return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64)
+
+
+def names_of(prepared: Prepared, name: str) -> tuple[str, ...]:
+    """Return the names that values of nodes have in the cell graph, M."""
+    return measured_names(prepared.cell, prepared.nodes[name].values.type)[0]

@@ -1,0 +1,92 @@
+"""Subsets of strains keep the proportions of the whole, or take numbers of deletions evenly."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.data.config import UNUSED
+from dglcell.data.partition import Bins, random_parts
+from dglcell.data.split import subset_parts
+from dglcell.errors import DataError
+from tests.data.strain_tables import random_table, table_of
+
+SUBSET_TABLE = random_table(3000, 200, (1, 4), seed=3)
+PARTS = random_parts(SUBSET_TABLE, Bins.of_fractions((0.8, 0.1, 0.1)), 101, False)  # a seed that no test draws
+
+
+@settings(max_examples=50)
+@given(size=st.integers(3, 3000), seed=st.integers(0, 100))
+def test_a_subset_has_its_size_and_the_proportions_of_the_whole(size: int, seed: int) -> None:
+    kept = subset_parts(PARTS, SUBSET_TABLE, size, seed)
+    used = kept != UNUSED
+    assert used.sum() == size
+    np.testing.assert_array_equal(kept[used], PARTS[used])
+    whole = np.bincount(PARTS, minlength=3) / len(PARTS)
+    assert abs(np.bincount(kept[used], minlength=3) - whole * size).max() < 1
+
+
+def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
+    strains = [[f"A{i:03d}"] for i in range(50)]
+    strains += [[f"A{i:03d}", f"B{j}"] for i in range(50) for j in range(8)]
+    strains += [[f"A{i:03d}", "C", "D"] for i in range(30)]
+    strains += [[f"A{i:03d}", "C", "D", f"B{j}"] for i in range(50) for j in range(8)]
+    table = table_of(strains)
+    parts = np.zeros(len(strains), np.uint8)
+
+    def taken(size: int) -> dict[int, int]:
+        kept = subset_parts(parts, table, size, 0)
+        return dict(sorted(Counter(table.num_deletions[kept != UNUSED].tolist()).items()))
+
+    assert taken(20) == {1: 20}
+    assert taken(110) == {1: 50, 2: 20, 3: 20, 4: 20}
+    assert taken(280) == {1: 50, 2: 100, 3: 30, 4: 100}
+    assert taken(880) == {1: 50, 2: 400, 3: 30, 4: 400}
+
+
+@settings(max_examples=50)
+@given(size=st.integers(3, 3000), seed=st.integers(0, 100))
+def test_a_proportional_subset_takes_numbers_of_deletions_as_they_come(size: int, seed: int) -> None:
+    # No gene set occurs twice, so that strains are drawn one by one.
+    table = random_table(3000, 200, (2, 4), seed=3)
+    kept = subset_parts(PARTS, table, size, seed, take="proportional") != UNUSED
+    assert kept.sum() == size
+    for number in range(2, 5):
+        share = (table.num_deletions == number).mean()
+        # Five standard deviations of a draw without replacement, and one for its end.
+        spread = np.sqrt(size * share * (1 - share) * (1 - size / len(table)))
+        assert abs((table.num_deletions[kept] == number).sum() - share * size) <= 5 * spread + 1
+
+
+def test_the_seed_chooses() -> None:
+    first, again, other = (subset_parts(PARTS, SUBSET_TABLE, 1500, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_a_gene_list_restricts_the_strains() -> None:
+    listed = set(SUBSET_TABLE.names[:20])
+    genes = np.array([name in listed for name in SUBSET_TABLE.names])
+    kept = subset_parts(PARTS, SUBSET_TABLE, 300, 0, genes)
+    assert (kept != UNUSED).sum() == 300
+    assert all(
+        listed & set(strain) for strain, part in zip(SUBSET_TABLE.genotypes, kept, strict=True) if part != UNUSED
+    )
+
+
+def test_unused_strains_stay_unused() -> None:
+    parts = PARTS.copy()
+    parts[::2] = UNUSED
+    assert (subset_parts(parts, SUBSET_TABLE, 1000, 0)[::2] == UNUSED).all()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_subset_larger_than_the_whole(listed: bool) -> None:
+    genes = np.arange(200) == 0
+    expected = r"at most [\d,]+ strains with a listed gene" if listed else r"at most 3,000 strains\n"
+    with pytest.raises(DataError, match=rf"larger than what it is taken from\n.*size 3,001\n.*{expected}"):
+        subset_parts(PARTS, SUBSET_TABLE, 3001, 0, genes if listed else None)

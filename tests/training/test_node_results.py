@@ -1,0 +1,156 @@
+"""Values of nodes from a screen to training, evaluation, and prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dglcell
+from dglcell.cli import main
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.data.columns import NODE_ROW, Column
+from dglcell.data.sources.fluxes import FLUX
+from dglcell.errors import CheckpointError, ConfigError, DataError
+from dglcell.metrics import NODES
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.evaluate import evaluate_run
+from dglcell.training.node_results import NodeScores
+from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.run import train
+from tests.tiny import TINY, Tiny
+
+KEYS = ("data.source.insilico.fluxes=true", "data.source.insilico.pairs='600'", "data.nodes={flux: {type: reaction}}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an experiment, its store and its run."""
+    folder = tmp_path_factory.mktemp("nodes")
+    (folder / "nodes.yaml").write_text(TINY)
+    return folder
+
+
+def config_of(folder: Path, *more: str) -> Config:
+    paths = (f"paths.data={folder / 'data'}", f"paths.runs={folder / 'runs'}")
+    return load_config(folder / "nodes.yaml", [*KEYS, "plot=false", *paths, *more])
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> RunDirectory:
+    """A run that learns fluxes beside fitness."""
+    return train(config_of(folder)).directory
+
+
+@pytest.fixture(scope="module")
+def prepared(run: RunDirectory) -> Prepared:
+    """What it was trained on."""
+    return prepare_run(load_trained(run).config, run, "tests", continued=True)
+
+
+def test_metrics_are_those_of_the_whole_table() -> None:
+    rng = np.random.default_rng(0)
+    target, scale = rng.normal(size=(40, 5)), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    predicted = target + rng.normal(size=target.shape)
+    target[rng.random(target.shape) < 0.2] = np.nan
+    target[:, 4], predicted[:, 3] = 0.5, 0.0  # a node that does not vary here, and a constant prediction
+    target[7] = np.nan
+    scores = NodeScores(scale)
+    for rows in np.array_split(np.arange(40), 3):
+        scores.add(predicted[rows], target[rows])
+    found = scores.metrics()
+    measured = ~np.isnan(target)
+    r = [np.corrcoef(predicted[m, i], target[m, i])[0, 1] for i, m in enumerate(measured.T[:3])]
+    assert found["pearson"] == pytest.approx(np.mean([*r, 0.0]))
+    error = np.where(measured, predicted - target, 0)
+    spread = [np.square(target[m, i] - target[m, i].mean()).sum() for i, m in enumerate(measured.T[:4])]
+    square = np.square(scale[:4])
+    assert found["r2"] == pytest.approx(1 - (np.square(error[:, :4]) * square).sum() / (spread * square).sum())
+    assert found["mae"] == pytest.approx((np.abs(error) * scale).sum() / measured.sum())
+    assert (found["n"], found["nodes"]) == (39, 4)
+    assert np.isnan(NodeScores(scale).metrics()["pearson"])
+
+
+def test_a_run_learns_fluxes_and_compares_null_models(run: RunDirectory, prepared: Prepared) -> None:
+    results = json.loads(run.results.read_text())
+    assert {row["phenotype"] for row in results["rows"]} == {"fitness"}
+    test = {row["model"]: row["metrics"] for row in results[NODES] if row["part"] == "test"}
+    assert list(test) == [
+        *("hetero_cell", "mean of training strains", "nearest training strain", "kernel ridge on lost reactions")
+    ]
+    assert test["mean of training strains"]["pearson"] == 0
+    assert all(metrics["n"] == test["hetero_cell"]["n"] > 20 for metrics in test.values())
+    epochs = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert epochs[-1]["train/loss/flux"] < epochs[0]["train/loss/flux"]
+    assert "validation/loss/flux" in epochs[0]
+    again = {(row.model, row.part): row.metrics for row in evaluate_run(run.path) if row.kind == NODES}
+    assert again["hetero_cell", "test"]["pearson"] == pytest.approx(test["hetero_cell"]["pearson"], abs=1e-5)
+
+
+def test_a_batch_has_the_values_of_its_strains(prepared: Prepared) -> None:
+    store = prepared.store.read()
+    rows = store.columns[Column(NODE_ROW, FLUX)]
+    assert (rows == -1).any()
+    values = prepared.nodes[FLUX]
+    numbers = prepared.parts["train"].numpy()[:20]
+    of_store = prepared.dataset.rows.numpy()[numbers]
+    order = [store.nodes[FLUX].names.index(name) for name in sorted(store.nodes[FLUX].names)]
+    expected = np.where(rows[of_store, None] >= 0, store.nodes[FLUX].values[rows[of_store]][:, order], np.nan)
+    np.testing.assert_array_equal(values.of_strains(numbers), expected)
+
+
+def test_fluxes_are_predicted_from_the_command_line_and_in_python(run: RunDirectory, tmp_path: Path) -> None:
+    strains = tmp_path / "strains.csv"
+    strains.write_text("genes,note\nb0008;b2464,a\nb0727,b\n")
+    output, nodes = tmp_path / "out.csv", tmp_path / "fluxes.csv"
+    assert main(["predict", str(run.path), str(strains), "-o", str(output), "--nodes", str(nodes)]) == 0
+    found = pd.read_csv(nodes)
+    assert found.columns[:3].tolist() == ["genes", "note", "flux:ACALD"]
+    assert len(found.columns) == 2 + 95
+    assert len(pd.read_csv(output)) == len(found) == 2
+    in_python = dglcell.load(run.path).predict_nodes([["b0008", "b2464"], ["b0727"]])
+    np.testing.assert_allclose(found[in_python.columns], in_python, atol=1e-4)
+    head = load_trained(run).model.node_heads[FLUX]
+    assert in_python["flux:Biomass_Ecoli_core"].between(-5, 5).all()
+    assert int(head.known.sum()) == 95
+
+
+def test_a_model_without_heads_predicts_no_nodes(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"(?s)predicts no values of nodes.*an experiment with `data.nodes`"):
+        dglcell.load(tiny_run.path).predict_nodes([["b0008"]])
+
+
+def test_what_does_not_fit_is_refused_before_training(folder: Path, tiny: Tiny, tmp_path: Path) -> None:
+    runs = f"paths.runs={tmp_path}"
+    with pytest.raises(DataError, match=r"(?s)no values of nodes called 'price'.*flux.*fluxes: true"):
+        train(config_of(folder, runs, "data.nodes={price: {type: metabolite}}"))
+    with pytest.raises(DataError, match=r"(?s)no values of nodes called 'flux'.*a store without values"):
+        train(tiny.config(tmp_path, "data.nodes={flux: {type: reaction}}"))
+    with pytest.raises(DataError, match=r"(?s)`data.nodes.flux.type` is not that of the values.*gene.*reaction"):
+        train(config_of(folder, runs, "data.nodes={flux: {type: gene}}"))
+    for keys, said in (
+        (["model.name=set_operator"], r"(?s)`data.nodes` needs a model.*set_operator.*hetero_cell"),
+        (["loss.nodes={price: 1.0}"], r"(?s)`loss.nodes` weighs values.*price.*among flux"),
+        (["loss.phenotypes=0", "loss.nodes={flux: 0.0}"], "leaves the predictions without any term"),
+        (["data.nodes={a/b: {}}"], "a name that no file can have|unknown|letters"),
+        (["data.nodes={flux: {type: organelle}}"], "data.nodes.flux.type"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            config_of(folder, *keys).validate()
+
+
+def test_a_table_of_ones_own_is_learned_without_phenotypes(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "expression.csv"
+    table.write_text("genes,b0008,b0114\n,1,2\nb0008,0,2.5\nb0114,1.5,0\nb0726,0.5,3\nb0727,0.7,1\nb1602,2,1\n")
+    nodes = f"data.nodes={{expression: {{type: gene, path: {table}}}}}"
+    keys = ("split.kind=none", "split.subset=null", "loss.phenotypes=0", "trainer.checkpoint=last")
+    few = ("data.source.insilico.pairs=none", f"paths.runs={tmp_path}")
+    run = train(config_of(folder, nodes, *keys, *few)).directory
+    found = dglcell.load(run.path).predict_nodes([["b0008"]])
+    assert found.columns.tolist()[-2:] == ["expression:b0008", "expression:b0114"]
+    assert len(found.columns) == 95 + 2  # and the fluxes, which the experiment has in any case
