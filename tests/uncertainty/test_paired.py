@@ -88,7 +88,7 @@ def test_what_cannot_be_compared() -> None:
     [
         ((0.03, 0.01, 0.05, 0.001, 0.06), "The model is better."),
         ((-0.03, -0.05, -0.01, -0.06, -0.001), "The null model is better."),
-        ((0.03, 0.01, 0.05, -0.01, 0.06), "Which of them is better on such strains cannot be told."),
+        ((0.03, 0.01, 0.05, -0.01, 0.06), "This does not tell which of them is better."),
     ],
 )
 def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdict: str) -> None:
@@ -97,11 +97,11 @@ def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdic
     rows = [
         ResultRow("set_operator", "test", "fitness", {"pearson": 0.5}),
         ResultRow("weak", "test", "fitness", {"pearson": 0.1, **dict.fromkeys(names, 0.4)}, is_null=True),
-        ResultRow("ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_null=True),
+        ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_null=True),
         ResultRow("undefined", "test", "fitness", {}, is_null=True),
     ]
     (sentence,) = ahead_lines(rows)
-    shown = f"{lead[0]:+.3f} in Pearson, compared with 'ridge'".replace("-", "\N{MINUS SIGN}")
-    assert shown in sentence
+    assert f"is 0.030 {'higher' if lead[0] > 0 else 'lower'} for set_operator than for 'low-rank ridge'" in sentence
+    assert f"{lead[3]:+.3f} to {lead[4]:+.3f} if genes".replace("-", "\N{MINUS SIGN}") in sentence
     assert sentence.endswith(verdict)
     assert ahead_lines(rows[:1]) == []
