@@ -386,6 +386,40 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
     return best, f"{theirs} against {own_text}"
 
 
+def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on how far the model is ahead of the best null model of the test part.
+
+    Args:
+        rows: rows of the table.
+    """
+    sentences = []
+    for own in (row for row in rows if row.part == "test" and not row.is_null):
+        nulls = [row for row in rows if row.part == "test" and row.is_null and row.phenotype == own.phenotype]
+        compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
+        if not compared:
+            continue
+        best = min(compared, key=lambda row: row.metrics["ahead"])
+        ends = {
+            what: (best.metrics[f"{key}_low"], best.metrics[f"{key}_high"])
+            for what, key in {"strains": "ahead", "genes": "ahead_genes"}.items()
+            if f"{key}_low" in best.metrics
+        }
+        verdict = "This does not tell which of them is better."
+        if all(low > 0 for low, _ in ends.values()):
+            verdict = "The model is better."
+        elif all(high < 0 for _, high in ends.values()):
+            verdict = "The null model is better."
+        drawn = ", ".join(f"{low:+.3f} to {high:+.3f} if {what} are drawn again" for what, (low, high) in ends.items())
+        drawn = drawn.replace("-", "\N{MINUS SIGN}")
+        measure = COLUMNS[own.kind]["average_precision" if own.kind == CLASSIFICATION else "pearson"]
+        lead = best.metrics["ahead"]
+        sentences.append(
+            f"On the test part {measure} of {own.phenotype} is {abs(lead):.3f} {'higher' if lead > 0 else 'lower'} for "
+            f"{own.model} than for '{best.model}' (95 % intervals: {drawn}). {verdict}"
+        )
+    return sentences
+
+
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return sentences on intervals and calibrated probabilities of the model on the test part, for each phenotype.
 

@@ -170,7 +170,7 @@ def train(options: argparse.Namespace) -> None:
             _check_control(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.metrics import coverage_lines, format_expected, format_results_table
+        from dglcell.metrics import ahead_lines, coverage_lines, format_expected, format_results_table
         from dglcell.report.run_files import read_run
         from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
@@ -184,7 +184,7 @@ def train(options: argparse.Namespace) -> None:
     if not is_rank_zero():
         return
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
-    for sentence in coverage_lines(rows, config.split.kind):
+    for sentence in [*ahead_lines(rows), *coverage_lines(rows, config.split.kind)]:
         print(f"{printable(sentence)}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
@@ -272,7 +272,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.metrics import coverage_lines, format_results_table
+    from dglcell.metrics import ahead_lines, coverage_lines, format_results_table
 
     if options.on is None:
         if options.phenotype:
@@ -289,7 +289,7 @@ def evaluate(options: argparse.Namespace) -> None:
         from dglcell.runs.directory import RunDirectory
 
         split = read_run_config(RunDirectory(find_run(options.run_directory))).split.kind
-        for sentence in coverage_lines(rows, split):
+        for sentence in [*ahead_lines(rows), *coverage_lines(rows, split)]:
             print(f"\n{printable(sentence)}")
 
 

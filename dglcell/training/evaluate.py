@@ -51,6 +51,7 @@ from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
 
@@ -219,25 +220,35 @@ class NullResults:
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def null_results(prepared: Prepared) -> NullResults:
+def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None) -> NullResults:
     """Return the metrics of null models, fitted on the training part, for every phenotype and evaluated part.
 
     Args:
         prepared: the data to fit and evaluate them on.
+        of_model: [n, T] predictions of the model for the test part, whose lead over each null model is among the
+            metrics then (`dglcell.uncertainty.paired.ahead`).
     """
     dataset, found = prepared.dataset, NullResults()
     if not prepared.evaluated:
         return found
     strains = strains_by_part(prepared)
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
-    for phenotype, kind, problem in of_phenotypes:
+    for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
+        rows, tested = [], {}
         found.left_out[phenotype] = left_out_null_models(problem)
         _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, in_words(name, model))
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
-            found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
+            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True)
+            if "test" in predicted:
+                tested[name] = predicted["test"]
+        leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
+        found.rows.extend(
+            dataclasses.replace(row, metrics={**row.metrics, **leads.get(row.model, {})}) if row.part == "test" else row
+            for row in rows
+        )
     return found
 
 
@@ -475,7 +486,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     calibration = calibrate_intervals(prepared, predictions, trained)
     if calibration is not None:
         rows = with_coverage(rows, calibration, prepared, predictions)
-    nulls = null_results(prepared) if config.null_models else NullResults()
+    nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
     of_nodes += null_node_rows(heads, prepared) if config.null_models else []

@@ -1,0 +1,107 @@
+"""Leads of a model over other predictors, against drawing strains and genes one by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
+from dglcell.data.strains import Strains
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.metrics import ResultRow, ahead_lines, pearson
+from dglcell.uncertainty.paired import FEWEST_GENES, ahead, average_precisions, gene_weights, pearsons, strain_weights
+
+GENES = tuple(f"g{i}" for i in range(30))
+
+
+def pairs(number: int, genes: int = 30) -> Strains:
+    rng = np.random.default_rng(1)
+    return Strains.from_indices(GENES, [sorted(rng.choice(genes, 2, replace=False).tolist()) for _ in range(number)])
+
+
+def test_scores_are_those_of_strains_that_are_drawn() -> None:
+    rng = np.random.default_rng(0)
+    measured, predicted = rng.normal(size=50), rng.normal(size=(3, 50)).round(1)
+    predicted[2] = 1.0
+    weights = next(strain_weights(50))[:20]
+    assert (weights.sum(1) == 50).all()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = pearsons(predicted, measured, weights)
+        classes = average_precisions(predicted, (measured > 0.5).astype(float), weights)
+    for r, times in enumerate(weights.astype(int)):
+        drawn = np.repeat(np.arange(50), times)
+        for p in range(3):
+            assert found[r, p] == pytest.approx(pearson(predicted[p, drawn], measured[drawn]), abs=1e-12, nan_ok=True)
+            expected = average_precision_score(measured[drawn] > 0.5, predicted[p, drawn])
+            assert classes[r, p] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_strain_counts_as_often_as_its_genes_are_drawn() -> None:
+    strains = Strains.from_indices(GENES, [[0, 1], [2], [0, 2], []])
+    weights = next(gene_weights(strains))
+    rng = np.random.default_rng(0)
+    for row in weights[:20]:
+        times = np.bincount(rng.integers(3, size=3), minlength=3)
+        assert row.tolist() == [times[0] * times[1], times[2], times[0] * times[2], 1]
+
+
+def test_leads_and_their_intervals() -> None:
+    rng, strains = np.random.default_rng(2), pairs(400)
+    measured = rng.normal(size=400)
+    model, null = measured + rng.normal(size=400), measured + 2 * rng.normal(size=400)
+    measured[::7] = math.nan
+    others = {"null": null, "same": model, "constant": np.ones(400)}
+    found = ahead(REGRESSION, model, others, measured, strains)
+    known = ~np.isnan(measured)
+    plain = pearson(model[known], measured[known]) - pearson(null[known], measured[known])
+    assert found["null"]["ahead"] == pytest.approx(plain, abs=1e-12)
+    assert 0 < found["null"]["ahead_low"] < plain < found["null"]["ahead_high"]
+    assert found["null"]["ahead_genes_low"] < found["null"]["ahead_low"]
+    assert set(found["same"].values()) == {0.0}
+    assert "constant" not in found
+    assert found == ahead(REGRESSION, model, others, measured, strains)
+
+
+def test_classes_are_compared_by_average_precision() -> None:
+    rng, strains = np.random.default_rng(3), pairs(300)
+    measured = (rng.random(300) < 0.2).astype(float)
+    model, null = measured + rng.normal(size=300), rng.normal(size=300)
+    found = ahead(CLASSIFICATION, model, {"null": null}, measured, strains)["null"]
+    expected = average_precision_score(measured, model) - average_precision_score(measured, null)
+    assert found["ahead"] == pytest.approx(expected, abs=1e-12)
+    assert found["ahead_low"] < expected < found["ahead_high"]
+
+
+def test_what_cannot_be_compared() -> None:
+    strains, values = pairs(20, FEWEST_GENES - 1), np.arange(20.0)
+    other = np.sin(values)
+    assert "ahead_genes_low" not in ahead(REGRESSION, values, {"null": other}, values, strains)["null"]
+    assert ahead(REGRESSION, np.ones(20), {"null": other}, values, strains) == {}
+    assert ahead(REGRESSION, values, {"null": other}, np.full(20, math.nan), strains) == {}
+    assert ahead(REGRESSION, values, {}, values, strains) == {}
+
+
+@pytest.mark.parametrize(
+    ("lead", "verdict"),
+    [
+        ((0.03, 0.01, 0.05, 0.001, 0.06), "The model is better."),
+        ((-0.03, -0.05, -0.01, -0.06, -0.001), "The null model is better."),
+        ((0.03, 0.01, 0.05, -0.01, 0.06), "This does not tell which of them is better."),
+    ],
+)
+def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdict: str) -> None:
+    names = "ahead", "ahead_low", "ahead_high", "ahead_genes_low", "ahead_genes_high"
+    metrics = dict(zip(names, lead, strict=True))
+    rows = [
+        ResultRow("set_operator", "test", "fitness", {"pearson": 0.5}),
+        ResultRow("weak", "test", "fitness", {"pearson": 0.1, **dict.fromkeys(names, 0.4)}, is_null=True),
+        ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_null=True),
+        ResultRow("undefined", "test", "fitness", {}, is_null=True),
+    ]
+    (sentence,) = ahead_lines(rows)
+    assert f"is 0.030 {'higher' if lead[0] > 0 else 'lower'} for set_operator than for 'low-rank ridge'" in sentence
+    assert f"{lead[3]:+.3f} to {lead[4]:+.3f} if genes".replace("-", "\N{MINUS SIGN}") in sentence
+    assert sentence.endswith(verdict)
+    assert ahead_lines(rows[:1]) == []
