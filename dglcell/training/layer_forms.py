@@ -105,7 +105,7 @@ class Steps:
 
 
 def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tuple[Form, dict[str, float]]:
-    """Return the form with the fastest steps, as far as timing is worth it, and the seconds of a step in each form.
+    """Return the form with the fastest steps, and the seconds of a step in each form where forms were compared.
 
     Args:
         forms: forms that are open; the first is taken if nothing is timed.
@@ -120,7 +120,7 @@ def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tu
     expected = plain * steps.planned
     if expected < WORTH_COMPILING or not compiler_works("cpu"):
         log.info("layers in %s: all steps take %s", forms[0], count(round(expected) or 1, "second"))
-        return forms[0], known
+        return forms[0], {}
     if len(known) < len(forms):
         log.info("%s of layers are timed, which compiles them: up to a minute", count(len(forms), "form"))
         known = _time(forms, autotuned, steps)

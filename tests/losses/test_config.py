@@ -32,11 +32,14 @@ def minimal(tmp_path: Path) -> Path:
             "{name: rmse}",
             "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, gaussian, mse_dist_",
         ),
-        ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
+        (
+            "{name: mse, supcr: 0.1}",
+            "unknown key `loss.supcr`\n  expected: among name, phenotypes, nodes, phenotype_weights",
+        ),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
         (
             "{name: mle_dist_supcr, wasserstein: 1}",
-            "unknown key `loss.wasserstein`\n  expected: among name, phenotype_weights, mse, supcr, temperature",
+            "unknown key `loss.wasserstein`\n  expected: among name, phenotypes, nodes, phenotype_weights, mse, supcr",
         ),
         (
             "{name: huber, phenotype_weights: [1, -1]}",

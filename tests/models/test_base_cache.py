@@ -123,7 +123,12 @@ def test_it_is_given_up_when_weights_change(change: Callable[[HeteroCell], None]
 
 def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
     """Return where the tensors lie that are kept of each base."""
-    return {genes: [x.data_ptr() for x in tree_leaves(kept)] for genes, kept in model._base_cache._lists.items()}
+
+    def places(kept: object) -> list[int]:
+        parts = [part if isinstance(part, Tensor) else vars(part) for part in tree_leaves(kept)]
+        return [tensor.data_ptr() for tensor in tree_leaves(parts)]
+
+    return {genes: places(kept) for genes, kept in model._base_cache._lists.items()}
 
 
 @pytest.mark.parametrize("strategy", ["difference", "node_mask"])

@@ -508,7 +508,7 @@ class TestRanking:
         assert (np.diff(surprise) <= 1e-6).all()
 
     def test_what_cannot_be_ranked_is_refused(self, trained: Trained, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds\n  got: +one run"):
+        with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds or intervals\n  got: +one run"):
             Ranking.of("certain", 1, None, [trained], tmp_path)
         with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
             Ranking.of("lowest", 1, "growth", [trained], tmp_path)
