@@ -13,7 +13,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 
 RESAMPLES = 1000
-LARGEST = 100_000_000
+LARGEST = 20_000_000
 """Larger test parts are drawn again fewer times, so that strains × draws is no more than this; at least 100 times."""
 
 CHUNK = 4_000_000
@@ -136,12 +136,18 @@ def _scaled(values_S: Values) -> Values:
 
 def average_precisions(predicted_PS: Values, measured_S: Values, weights_RS: Values) -> Values:
     """Return the average precision of each predictor in each draw, [R, P]; NaN without a strain of class 1."""
-    found = np.empty((len(weights_RS), len(predicted_PS)))
+    found = np.full((len(weights_RS), len(predicted_PS)), math.nan)
     for p, predicted in enumerate(predicted_PS):
         order = np.argsort(-predicted, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(predicted[order])), len(order) - 1)  # strains that rank alike are one
-        weights = weights_RS[:, order]
-        right = np.cumsum(weights * measured_S[order], axis=1)[:, ends]
-        precision = right / np.maximum(np.cumsum(weights, axis=1)[:, ends], np.finfo(float).tiny)
-        found[:, p] = (precision * np.diff(right, axis=1, prepend=0)).sum(1) / right[:, -1]
+        hits = np.flatnonzero(measured_S[order])
+        if not len(hits):
+            continue
+        # Strains that rank alike count at the last of them.
+        ends = np.append(np.flatnonzero(np.diff(predicted[order])), len(order) - 1)
+        last, first = np.unique(ends[np.searchsorted(ends, hits)], return_index=True)
+        weights = weights_RS[:, order[: last[-1] + 1]]
+        right = np.add.reduceat(weights[:, hits], first, axis=1)
+        total = np.cumsum(np.add.reduceat(weights, np.append(0, last[:-1] + 1), axis=1), axis=1)
+        precision = np.cumsum(right, axis=1) / np.maximum(total, np.finfo(float).tiny)
+        found[:, p] = (precision * right).sum(1) / right.sum(1)
     return found
