@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dglcell.cli.arguments import positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.cli.predict import add_candidates, check_candidates, design_of, table_of
-from dglcell.errors import CheckpointError, ConfigError, did_you_mean
+from dglcell.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -84,6 +84,7 @@ def choose(options: argparse.Namespace) -> None:
     from dglcell.prediction.intervals import Intervals
     from dglcell.prediction.next_strains import Candidates, choose_next
     from dglcell.prediction.predict import fitting_batch_of
+    from dglcell.prediction.ranking import phenotype_of
     from dglcell.prediction.table import write_table
 
     if options.output is not None:
@@ -92,7 +93,7 @@ def choose(options: argparse.Namespace) -> None:
     with threads(None):
         predictor = load(options.run_directory, checkpoint=options.checkpoint, device=options.device)
         members = predictor.members
-        phenotype = _phenotype(predictor, options.phenotype)
+        phenotype = phenotype_of(predictor.phenotypes, options.phenotype, "strains are chosen by one phenotype")
         intervals = Intervals.of(members, predictor.directories, options.interval)
         rows = design_of(options, members) if options.designs else table_of(options, members, intervals)
         intervals.warn_of_new_genes(rows)
@@ -114,19 +115,6 @@ def choose(options: argparse.Namespace) -> None:
     where = f", written to {options.output}" if options.output else ""
     said = f"{len(chosen):,} of {available:,} candidates by `{options.strategy}`{where}"
     print(said, file=sys.stdout if options.output else sys.stderr)
-
-
-def _phenotype(predictor: Predictor, asked: str | None) -> str:
-    """Return the phenotype that counts."""
-    known = predictor.phenotypes
-    if (asked not in known) if asked else len(known) > 1:
-        raise ConfigError(
-            "strains are chosen by one phenotype",
-            got=asked or f"a model of {len(known)}",
-            expected=" or ".join(known),
-            do=did_you_mean(asked or "", known, "name one with `--phenotype`"),
-        )
-    return asked or known[0]
 
 
 def _measured(predictor: Predictor) -> set[Hashable]:

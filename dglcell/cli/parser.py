@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import explain, inputs, job, next, predict, verbs
+from dglcell.cli import explain, inputs, job, predict, verbs
+from dglcell.cli import next as next_verb
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
 
@@ -274,9 +275,9 @@ def _add_explain(group: Group) -> None:
 
 
 def _add_next(group: Group) -> None:
-    parser = _verb(group, "next", next.choose, next.HELP, next.EPILOG)
+    parser = _verb(group, "next", next_verb.choose, next_verb.HELP, next_verb.EPILOG)
     _add_run(parser)
-    next.add_options(parser)
+    next_verb.add_options(parser)
 
 
 def _add_models(group: Group) -> None:

@@ -95,14 +95,7 @@ class Ranking:
             ConfigError: the models do not predict the phenotype, or the ranking requires several seeds or
                 intervals, or a training part that is in memory.
         """
-        known = members[0].phenotypes
-        if (phenotype not in known) if phenotype else len(known) > 1:
-            raise ConfigError(
-                "strains are ranked by one phenotype",
-                got=phenotype or f"a model of {len(known)}",
-                expected=" or ".join(known),
-                do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
-            )
+        chosen = phenotype_of(members[0].phenotypes, phenotype, "strains are ranked by one phenotype")
         requires = RANKINGS[by].requires
         if requires == SEEDS and len(members) == 1 and not with_intervals:
             raise ConfigError(
@@ -110,7 +103,6 @@ class Ranking:
                 got="one run",
                 do="give the folder of an experiment with several, or add `--interval 0.9`",
             )
-        chosen = phenotype or known[0]
         return cls(by, top, chosen, _fit_additive(members[0], run, chosen) if requires == ADDITIVE else None)
 
     def describe(self) -> dict[str, Any]:
@@ -150,6 +142,27 @@ class Ranking:
             names = pa.array([genes.standard(gene) for gene in merged[column].to_pylist()], pa.string())
             merged = merged.add_column(len(columns) + k, column.replace("gene_", "name_"), names)
         yield merged
+
+
+def phenotype_of(known: Sequence[str], asked: str | None, why: str) -> str:
+    """Return the phenotype that counts: the one that is asked for, or the only one.
+
+    Args:
+        known: phenotypes that the models predict.
+        asked: name of one of them; None if none is asked for.
+        why: the sentence that says for what one is needed.
+
+    Raises:
+        ConfigError: there is no such phenotype, or there are several and none is asked for.
+    """
+    if (asked not in known) if asked else len(known) > 1:
+        raise ConfigError(
+            why,
+            got=asked or f"a model of {len(known)}",
+            expected=" or ".join(known),
+            do=did_you_mean(asked or "", known, "name one with `--phenotype`"),
+        )
+    return asked or known[0]
 
 
 def _fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
