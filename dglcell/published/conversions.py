@@ -168,7 +168,7 @@ ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "t
 """Arrays and queries of deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
 
 STRENGTH_AT_FIRST = 0.2
-"""What is left of a gene with an allele that is no deletion: a beginning for what is learned, and no measurement."""
+"""So much of a gene is left with an allele that is no deletion. Learning begins there; it is not measured."""
 
 
 def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:

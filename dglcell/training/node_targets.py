@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dglcell.data.node_values import CellValues, measured_names
+from dglcell.data.node_values import CellValues
 from dglcell.errors import DataError
 from dglcell.nn.node_head import NodeHead
 from dglcell.training.prepare import Prepared
@@ -73,8 +73,3 @@ def spread(
     mean = total / np.maximum(number, 1)
     variance = squares / np.maximum(number, 1) - np.square(mean)
     return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64)
-
-
-def names_of(prepared: Prepared, name: str) -> tuple[str, ...]:
-    """Return the names that values of nodes have in the cell graph, M."""
-    return measured_names(prepared.cell, prepared.nodes[name].values.type)[0]
