@@ -3,8 +3,5 @@
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """Ways to express the strains' graphs; ``auto`` takes one of them. See ``dglcell.perturbation.perturb``."""
 
-EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
-"""These strategies can express perturbations of single edges."""
-
 DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 """These strategies leave products to DGL, whose build must support the device."""

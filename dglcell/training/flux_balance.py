@@ -68,7 +68,7 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     rounds.take(wild_types, *limits)
     log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
     for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER):
-        rounds(model.cell, model.in_media(prepared.dataset.take(some).perturbations))
+        rounds(model.cell, model.in_conditions(prepared.dataset.take(some).perturbations))
 
 
 def _capacities(metabolism: Model, cell: CellGraph, media: Media | None) -> Tensor:

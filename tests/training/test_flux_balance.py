@@ -55,7 +55,7 @@ def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
     _, prepared, model = run
     rounds, strains = model.find(FluxRounds), prepared.dataset
     assert rounds is not None
-    growth, certain = rounds(model.cell, model.in_media(strains.perturbations))
+    growth, certain = rounds(model.cell, model.in_conditions(strains.perturbations))
     found, expected = growth[:, -1].numpy(), strains.labels[:, 0].numpy()
     assert np.abs(found - expected).mean() < 0.005
     assert np.corrcoef(found, expected)[0, 1] > 0.995
@@ -74,7 +74,7 @@ def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainM
     rounds = model.find(FluxRounds)
     assert rounds is not None
     batch = strains.perturbations
-    _, certain = rounds(model.cell, model.in_media(batch))
+    _, certain = rounds(model.cell, model.in_conditions(batch))
     link = model.link  # type: ignore[attr-defined]
     link.choose(["bounded"], torch.zeros(1), torch.ones(1))
     with torch.no_grad():
@@ -90,14 +90,17 @@ def test_strengths_0_and_1_are_the_deletion_and_the_wild_type(run: tuple[Config,
     assert strains.strengths is not None
     some = torch.arange(0, len(strains), 7)
     batch = strains.take(some)
-    whole = rounds(model.cell, model.in_media(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
+    whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
     order = torch.tensor([model.cell.media.index(name) for name in strains.conditions["medium"]])
     media = order[batch.of_kind("condition")["medium"].long()]
     torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
     gone = batch.with_(strengths=torch.zeros(len(batch.targets))).perturbations
     deleted = batch.with_(strengths=None).perturbations
     torch.testing.assert_close(
-        rounds(model.cell, model.in_media(gone))[0], rounds(model.cell, model.in_media(deleted))[0], atol=1e-6, rtol=0
+        rounds(model.cell, model.in_conditions(gone))[0],
+        rounds(model.cell, model.in_conditions(deleted))[0],
+        atol=1e-6,
+        rtol=0,
     )
 
 
