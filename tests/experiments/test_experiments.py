@@ -160,6 +160,8 @@ def test_deletions_in_media_train(tmp_path: Path) -> None:
     own = [f"paths.raw={tmp_path}", "cell.model=textbook", "model.flux_rounds=32", "model.null_share=0"]
     config = load_config(CONF / "111-baba2006-keio/new_genes.yaml", [*overrides, *steps, *own])
     config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
+    config.cell.networks["neighbours"].path = str(tmp_path / "networks/ecoli_k12_neighbours.csv.gz")
+    config.cell.networks["family"].path = str(tmp_path / "genes/ecoli_k12_families.csv.gz")
     result = train(config)
     assert {row.part for row in result.rows} == {"validation", "test"}
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)

@@ -30,7 +30,7 @@ def test_names_and_files_differ() -> None:
 def cell_of(folder: Path, name: str, **keys: object) -> CellGraph:
     """Return a cell of one network alone; files whose hash is declared are named by path."""
     source = NETWORKS[name]
-    path = str(folder / source.file.path) if source.file.sha256 else ""
+    path = str(folder / source.file.path) if source.file.sha256 or source.file.content else ""
     network = NetworkConfig(source=name, path=path, **keys)  # type: ignore[arg-type]
     return build_cell(
         CellConfig(networks={"net": network}, genes="sgd_features", aliases="sgd_features", unknown="drop"), str(folder)
