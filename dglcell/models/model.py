@@ -203,12 +203,12 @@ class StrainModel(nn.Module):
 
     def in_conditions(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with what their conditions do to their graphs: reactions of media, and changed edges."""
-        seen = list(self.config.conditions or ())
+        seen, of_media = list(self.config.conditions or ()), self.media_strengths
         if genotypes.conditions is None:
             return genotypes
-        if self.media_strengths is not None:
+        if of_media is not None:
             codes_B = genotypes.conditions[:, seen.index(MEDIUM)].long()
-            strengths_BK = self.media_strengths[codes_B]
+            strengths_BK = of_media[codes_B]
             B, K = strengths_BK.shape
             reactions = ReactionStrengths(
                 self.cell.media_nodes.repeat(B),
