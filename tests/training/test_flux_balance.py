@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.model import StrainModel, make_model
 from dglcell.nn.flux_rounds import FluxRounds
@@ -66,6 +67,17 @@ def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
     assert wild.sum() == 3
     np.testing.assert_allclose(found[wild], expected[wild], atol=1e-3)
     assert len(set(expected[wild].round(2))) == 3
+
+
+def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:
+    config, prepared, model = run
+    media = {**config.cell.media, "no oxygen": {"EX_glc__D_e": 0}}
+    starved = replace(config, cell=replace(config.cell, media=media))
+    with pytest.raises(
+        GraphError,
+        match=r"grow in the medium 'no oxygen'.*\n  got:      no balanced flux\n.*per hour\n.*`cell.media.no oxygen`",
+    ):
+        start_flux_rounds(model, starved, prepared)
 
 
 def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainModel]) -> None:
