@@ -51,6 +51,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(perturb, "UNBOUNDED_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(rules, "LERP_DEVICES", ())
+    patch.setitem(rules.LEAST_ROWS, "cpu", 2)
     patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
 
 
