@@ -382,9 +382,15 @@ class _CurveDifference(torch.autograd.Function):
         return grad_a.to(a.dtype), _flat(grad_d.to(delta.dtype), rows), None, None, None
 
 
-# Within ``torch.vmap``, torch's compiler would differentiate the forward pass instead of calling ``backward``, and the
-# step would move half as many bytes again. So it does not look into this function, whose arguments have to be simple.
-@torch.compiler.allow_in_graph
+def allow_compilation() -> None:
+    """Keep torch's compiler from looking into curves; to be called before functions of rows are compiled.
+
+    Within ``torch.vmap`` it would differentiate the forward pass instead of calling ``backward``, and the step would
+    move half as many bytes again. This is no decorator because it imports the compiler, which takes two seconds.
+    """
+    torch.compiler.allow_in_graph(_apply)
+
+
 def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
     out: Tensor = _CurveDifference.apply(a, delta, rows, CURVES[curve], parameters)
     return out
