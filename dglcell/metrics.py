@@ -296,7 +296,7 @@ def row_of(
 
 
 NODES = "nodes"
-"""Kind of values of nodes, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
@@ -310,17 +310,18 @@ COLUMNS = {
     },
     NODES: {"n": "n", "nodes": "nodes", "pearson": "Pearson", "r2": "R²", "mae": "MAE"},
 }
-"""Kind of labels → metric → title of its column."""
+"""This maps the kind of labels and a metric to the title of its column."""
 
 HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
-"""Kind of labels → the metric that comes first where models are compared."""
+"""This maps the kind of labels to the metric that comes first where models are compared."""
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
     CLASSIFICATION: ("average_precision", "auroc"),
     NODES: ("pearson", "r2", "mae"),
 }
-"""Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
+"""This maps the kind of labels to the metrics by which a null model may be better than a model; a sentence names the
+metric."""
 
 UNRANKED = frozenset({"n", "nodes", "prevalence"})
 COUNTED = frozenset({"n", "nodes"})

@@ -195,7 +195,7 @@ LINEAR = frozenset([
     "narrow", "select", "index_select", "__getitem__", "contiguous", "neg", "stack", "cat", "concat",
 ])
 # fmt: on
-"""Names of linear functions, none of which may mix rows or move the first dimension."""
+"""These functions are linear, and none of them may mix rows or move the first dimension."""
 
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -672,7 +672,7 @@ RULES: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }
-"""Name of a torch function that is not in LINEAR → its rule."""
+"""This maps the name of a torch function that is not in LINEAR to its rule."""
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]

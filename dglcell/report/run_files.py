@@ -108,7 +108,7 @@ RESULTS = {
 OF_NODES = list_of(record(ROW))
 
 ROWS, NODES = "rows", "nodes"
-"""Fields of ``results.json`` with metrics of phenotypes, and of values of nodes; earlier versions lack the second."""
+"""These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
