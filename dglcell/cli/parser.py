@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import explain, inputs, job, predict, verbs
+from dglcell.cli import benchmark, explain, inputs, job, predict, verbs
 from dglcell.cli import next as next_verb
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next", "profile")
+COMPUTING = ("train", "tune", "benchmark", "evaluate", "baselines", "predict", "explain", "next", "profile")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -98,6 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_init(group)
     _add_train(group)
     _add_tune(group)
+    benchmark.add_options(_verb(group, "benchmark", benchmark.benchmark, benchmark.HELP, benchmark.EPILOG))
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)
