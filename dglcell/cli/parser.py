@@ -34,6 +34,7 @@ first steps:
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
+  dglcell benchmark in-silico              train many experiments, one table
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """

@@ -92,7 +92,7 @@ def _rows_of(entry: Entry, seeds: Sequence[int], results: Results) -> list[Table
     own = [[row for row in rows if not row.is_null and row.model != WITHOUT_MESSAGES] for rows in of_seeds]
     phenotypes = dict.fromkeys(row.phenotype for rows in own for row in rows)
     if not phenotypes:
-        why = "no test part" if there else "not trained yet"
+        why = "no test part" if there else "no results"
         return [TableRow(entry.experiment, config.split.kind, about, "", "", (), (), "", (), math.nan, math.nan, why)]
     return [
         _row(entry, about, phenotype, there, [[r for r in rows if r.phenotype == phenotype] for rows in of_seeds])

@@ -34,6 +34,7 @@ VERBS = [
     ["report"],
     ["init"],
     ["tune"],
+    ["benchmark"],
     ["models"],
     ["export"],
     ["runs"],

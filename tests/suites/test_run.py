@@ -70,7 +70,7 @@ def test_a_model_of_ones_own_gets_a_row_and_a_broken_one_stops_nothing(
     assert trained["model"] == "additive (suite_model:Additive)"
     assert trained["seeds"] == [3]
     assert trained["null"]
-    assert missing["why"] == "not trained yet"
+    assert missing["why"] == "no results"
     # What is finished is not trained again, and the table is the same.
     assert main([*command, "--only", "additive"]) == 0
     assert "runs/tiny/additive/seed-3 is finished" in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_a_model_of_ones_own_gets_a_row_and_a_broken_one_stops_nothing(
     # A run with other settings does not count.
     assert main([*command, "--table", "optimizer.lr=0.1", "--only", "additive"]) == 0
     assert "has another configuration" in capsys.readouterr().err
-    assert "not trained yet" in (tmp_path / "runs/suites/mine.md").read_text()
+    assert "no results" in (tmp_path / "runs/suites/mine.md").read_text()
 
 
 def test_a_pipeline_has_builds_arrays_and_a_table(

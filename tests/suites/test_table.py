@@ -59,8 +59,8 @@ def test_one_seed_takes_the_widest_interval_of_its_run(suite: Suite, entries: li
     ends = {"ahead_low": 0.01, "ahead_high": 0.05, "ahead_genes_low": -0.02, "ahead_genes_high": 0.04}
     row, missing = table_rows(entries, suite.seeds, {("quickstart", 1): rows_of(0.73, null=0.7, **ends)})
     assert (row.low, row.high, row.seeds, row.verdict) == (-0.02, 0.05, (1,), "not told apart")
-    assert missing.why == "not trained yet"
-    assert "not trained yet |" in as_markdown(suite, [row, missing])
+    assert missing.why == "no results"
+    assert "no results |" in as_markdown(suite, [row, missing])
 
 
 def test_what_is_undefined_is_a_dash_and_null(suite: Suite, entries: list[Entry]) -> None:

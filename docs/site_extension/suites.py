@@ -1,0 +1,26 @@
+"""The tables of suites, from the results that are committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dglcell.report.run_files import result_rows
+from dglcell.suites.suite import read_suite
+from dglcell.suites.table import as_markdown, table_rows
+from site_extension.results import committed
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A table for each suite of the package, as `dglcell benchmark` writes it, without its title."""
+    made = {}
+    for file in sorted((root / "conf" / "suites").glob("*.yaml")):
+        suite = read_suite(file)
+        entries = suite.entries()
+        results = {
+            (entry.config.experiment.name, seed): result_rows(record["rows"])
+            for entry in entries
+            for seed, record in committed(root, entry.config).items()
+        }
+        rows = table_rows(entries, sorted({seed for _, seed in results}), results)
+        made[f"parts/suite-{suite.name}.md"] = as_markdown(suite, rows).partition("\n\n")[2]
+    return made
