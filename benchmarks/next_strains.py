@@ -72,9 +72,10 @@ class Start:
     def read(cls, keys: Sequence[str]) -> Start:
         """Return what keys ``start.NAME=NUMBER`` say."""
         given = dict(key.removeprefix("start.").split("=") for key in keys)
-        return cls(
-            **{name: float(value) if name in ("hits", "viable") else int(value) for name, value in given.items()}
-        )
+        read: dict[str, Any] = {
+            name: float(value) if name in ("hits", "viable") else int(value) for name, value in given.items()
+        }
+        return cls(**read)
 
     def drawn(
         self, strains: Strains, labels: NDArray[np.float64], rng: np.random.Generator
@@ -213,8 +214,8 @@ def build_once(cell: CellGraph, genes: NDArray[np.integer]) -> None:
     prepare_module.build_cell = lambda config, raw=None: cell
     similar = functools.cache(lambda: gene_similarity(cell, genes))
 
-    def of_some(_: CellGraph, some: NDArray[np.integer]) -> GeneSimilarity:
-        columns = np.unique(some)
+    def of_some(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilarity:
+        columns = np.unique(genes)
         return GeneSimilarity(columns, similar().matrix[:, np.searchsorted(similar().genes, columns)])
 
     null_problems_module.gene_similarity = of_some

@@ -195,7 +195,7 @@ def _flat(keys: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _list_of(content: Mapping[str, Any], key: str, kind: type, what: str, where: str) -> list[Any]:
-    found = content.get(key)
+    found: Any = content.get(key)
     good = isinstance(found, list) and found and all(type(one) is kind for one in found)
     if not good or len(set(found)) < len(found):
         raise _wrong(where, key, found, f"{what}, each once")

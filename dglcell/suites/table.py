@@ -174,8 +174,8 @@ def as_markdown(suite: Suite, rows: Sequence[TableRow]) -> str:
     about = f"{suite.description.rstrip('.')}. " if suite.description else ""
     own = ", each with a split of its own" if suite.split_seeds else ""
     seeds = f"Scores are of the test part: mean ± standard deviation over seeds{own}."
-    told = f"Of {count(len(rows), 'row')}: {verdicts}."
-    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, told, "", *lines, ""])
+    summary = f"Of {count(len(rows), 'row')}: {verdicts}."
+    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, summary, "", *lines, ""])
 
 
 def _cells(row: TableRow) -> list[str]:

@@ -11,7 +11,7 @@ from site_extension.results import committed
 
 
 def pages(root: Path) -> dict[str, str]:
-    """A table for each suite of the package, as `dglcell benchmark` writes it, without its title."""
+    """A table for each suite of the package, as `dglcell benchmark` writes it, without what stands above it."""
     made = {}
     for file in sorted((root / "conf" / "suites").glob("*.yaml")):
         suite = read_suite(file)
@@ -22,5 +22,6 @@ def pages(root: Path) -> dict[str, str]:
             for seed, record in committed(root, entry.config).items()
         }
         rows = table_rows(entries, sorted({seed for _, seed in results}), results)
-        made[f"parts/suite-{suite.name}.md"] = as_markdown(suite, rows).partition("\n\n")[2]
+        text = as_markdown(suite, rows)
+        made[f"parts/suite-{suite.name}.md"] = text[text.index("\nOf ") + 1 :]
     return made

@@ -51,7 +51,11 @@ seeds: [3]
 
 
 def test_a_model_of_ones_own_gets_a_row_and_a_broken_one_stops_nothing(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -78,7 +82,7 @@ def test_a_model_of_ones_own_gets_a_row_and_a_broken_one_stops_nothing(
     assert (tmp_path / "runs/suites/mine.md").read_text() == table
     # A run with other settings does not count.
     assert main([*command, "--table", "optimizer.lr=0.1", "--only", "additive"]) == 0
-    assert "has another configuration" in capsys.readouterr().err
+    assert "has another configuration" in caplog.text
     assert "no results" in (tmp_path / "runs/suites/mine.md").read_text()
 
 
