@@ -152,7 +152,7 @@ def _job(suite: Suite, entry: Entry) -> Job | None:
     """Return the job array of an experiment and model with the seeds that are not finished; None if all are."""
     from dglcell.cli.job import job_of
     from dglcell.cluster.scripts import Sweep, render_build
-    from dglcell.suites.run import is_finished
+    from dglcell.training.run import is_finished
 
     left = tuple(seed for seed in suite.seeds if not is_finished(entry.member(seed)))
     if not left:

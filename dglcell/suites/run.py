@@ -7,33 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dglcell.config.experiment import Config
 from dglcell.errors import DglcellError, OwnerError
 from dglcell.files.atomic import atomic_file
 from dglcell.report.run_files import read_run
-from dglcell.runs.directory import RunDirectory
-from dglcell.runs.usage import read_usage
 from dglcell.suites.suite import Entry, Suite
 from dglcell.suites.table import TableRow, as_json, as_markdown, table_rows
-from dglcell.training.checkpoint import read_config, refuse_changes
-from dglcell.training.run import train
+from dglcell.training.run import is_finished, train
 from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
-
-
-def is_finished(config: Config) -> bool:
-    """Return whether a run has its results, with these settings and this number of epochs.
-
-    Raises:
-        ConfigError: the directory has a run with other settings.
-    """
-    directory = RunDirectory(config.run_directory)
-    if not directory.results.exists() or read_usage(directory) is None:
-        return False
-    before = read_config(directory)
-    refuse_changes(before, config, where=f"the run in '{directory.path}'")
-    return before.trainer.epochs == config.trainer.epochs
 
 
 def train_suite(

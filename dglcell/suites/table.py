@@ -15,7 +15,7 @@ from scipy import stats
 from dglcell.errors import count
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow
 from dglcell.suites.suite import SHIPPED, Entry, Suite
-from dglcell.training.evaluate import WITHOUT_MESSAGES
+from dglcell.training.control_rows import CONTROLS
 
 BETTER, WORSE, UNKNOWN, MISSING = "better", "worse", "not told apart", "not measured"
 EN_DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -89,7 +89,7 @@ def _rows_of(entry: Entry, seeds: Sequence[int], results: Results) -> list[Table
     about = kind if entry.model == SHIPPED else entry.model if kind == entry.model else f"{entry.model} ({kind})"
     there = [seed for seed in seeds if (name, seed) in results]
     of_seeds = [[row for row in results[name, seed] if row.part == "test"] for seed in there]
-    own = [[row for row in rows if not row.is_null and row.model != WITHOUT_MESSAGES] for rows in of_seeds]
+    own = [[row for row in rows if not row.is_null] for rows in of_seeds]
     phenotypes = dict.fromkeys(row.phenotype for rows in own for row in rows)
     if not phenotypes:
         why = "no test part" if there else "no results"
@@ -118,7 +118,7 @@ def _row(
         (row.model, row.is_null): [_score(rows, row.model, metric) for rows in of_seeds]
         for rows in of_seeds
         for row in rows
-        if row.model != WITHOUT_MESSAGES
+        if row.model not in CONTROLS
     }
     own = next(values for (_, is_null), values in scores.items() if not is_null)
     nulls = {name: values for (name, is_null), values in scores.items() if is_null and np.isfinite(values).all()}

@@ -41,12 +41,13 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS, read_run, result_rows
+from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
+from dglcell.training.control_rows import control_rows
 from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
@@ -63,12 +64,6 @@ WRITTEN_STRAINS = 2**16
 
 SEPARATORS = frozenset(';,"')
 """No name of a gene may contain this in the column ``names``."""
-
-WITHOUT_MESSAGES = "without messages"
-"""Tables give this name to the same model with no round of messages (``dglcell.training.control``)."""
-
-CONTROL = "-without-messages"
-"""The name of the control's experiment ends in this text."""
 
 
 @torch.inference_mode()
@@ -250,28 +245,6 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
             for row in rows
         )
     return found
-
-
-def control_rows(run: Path, split_sha256: str, kind: str = ROWS) -> list[ResultRow]:
-    """Return the metrics of the same model without messages, if it was trained with this seed and on this split.
-
-    Args:
-        run: run directory of the experiment; the control's run directory is looked for beside the experiment.
-        split_sha256: SHA-256 of the split of the run.
-        kind: ``rows`` of phenotypes, or of ``nodes``.
-    """
-    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
-    if not RunDirectory(path).results.exists():
-        return []
-    control = read_run(path, parts=())
-    if control.environment["hashes"]["split"] != split_sha256:
-        log.info("%s was trained on another split, and is not compared with", path)
-        return []
-    return [
-        dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True)
-        for row in result_rows(control.results.get(kind, []))
-        if not row.is_null
-    ]
 
 
 def _say_fitted(phenotype: str, problem: Problem) -> None:
