@@ -423,6 +423,16 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     return sentences
 
 
+def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
+    """Return the sentences below a table: leads, what is reached by chance, what can be reached, and intervals.
+
+    Args:
+        rows: rows of the table.
+        split: kind of the split, as for `coverage_lines`.
+    """
+    return [*ahead_lines(rows), *permuted_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+
+
 def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Return a sentence for each phenotype on what the model reaches on the test part by chance.
 
@@ -444,6 +454,21 @@ def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
             + ("" if reached > chance else " So it has not learned anything that is true of the test part.")
         )
     return sentences
+
+
+def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on what a model without error would reach, where replicates say it.
+
+    Args:
+        rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
+    """
+    own = [row for row in rows if row.part == "test" and not row.is_null]
+    return [
+        f"Because of errors of measurement, a model without error would have Pearson of {row.phenotype} of about "
+        f"{row.metrics['ceiling']:.3f} on the test part; {row.model} has {row.metrics.get('pearson', math.nan):.3f}."
+        for row in own
+        if math.isfinite(row.metrics.get("ceiling", math.nan))
+    ]
 
 
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:

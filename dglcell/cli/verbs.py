@@ -176,7 +176,7 @@ def train(options: argparse.Namespace) -> None:
             _check_controls(config, options)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.metrics import ahead_lines, coverage_lines, format_expected, format_results_table, permuted_lines
+        from dglcell.metrics import format_expected, format_results_table, lines_below
         from dglcell.report.run_files import read_run
         from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
@@ -195,7 +195,7 @@ def train(options: argparse.Namespace) -> None:
     if not is_rank_zero():
         return
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
-    for sentence in [*ahead_lines(rows), *permuted_lines(rows), *coverage_lines(rows, config.split.kind)]:
+    for sentence in lines_below(rows, config.split.kind):
         print(f"{printable(sentence)}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
@@ -287,7 +287,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.metrics import ahead_lines, coverage_lines, format_results_table, permuted_lines
+    from dglcell.metrics import format_results_table, lines_below
 
     if options.on is None:
         if options.phenotype:
@@ -304,7 +304,7 @@ def evaluate(options: argparse.Namespace) -> None:
         from dglcell.runs.directory import RunDirectory
 
         split = read_run_config(RunDirectory(find_run(options.run_directory))).split.kind
-        for sentence in [*ahead_lines(rows), *permuted_lines(rows), *coverage_lines(rows, split)]:
+        for sentence in lines_below(rows, split):
             print(f"\n{printable(sentence)}")
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import CONDITION, REPLICATES, SD, Column
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import Strains
-from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
+from dglcell.data.table import LEARNED_STRENGTHS, REGRESSION, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -52,6 +52,7 @@ from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.ceiling import ceiling, replicate_correlation
 from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
@@ -459,6 +460,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     calibration = calibrate_intervals(prepared, predictions, trained)
     if calibration is not None:
         rows = with_coverage(rows, calibration, prepared, predictions)
+    rows = with_ceilings(rows, prepared)
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
@@ -494,6 +496,27 @@ def with_coverage(
         dataclasses.replace(row, metrics={**row.metrics, **measured[row.phenotype]}) if row.part == "test" else row
         for row in rows
     ]
+
+
+def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
+    """Return the rows of a model, those of the test part with what a model without error would have.
+
+    The metric is ``ceiling`` (`dglcell.uncertainty.ceiling`). It needs strains of the store that were measured several
+    times.
+    """
+    if "test" not in prepared.evaluated or not prepared.store.meta.of_kind(REPLICATES):
+        return list(rows)
+    table, test = prepared.store.read(), prepared.dataset.rows[prepared.parts["test"]].numpy()
+    found = []
+    for row in rows:
+        spread, times = Column(SD, row.phenotype), Column(REPLICATES, row.phenotype)
+        if row.part == "test" and row.kind == REGRESSION and {spread, times} <= table.columns.keys():
+            replicates = table.columns[times]
+            correlation = replicate_correlation(table.phenotypes[row.phenotype], table.columns[spread], replicates)
+            reached = ceiling(replicates[test], correlation)
+            row = dataclasses.replace(row, metrics={**row.metrics, "ceiling": reached})
+        found.append(row)
+    return found
 
 
 def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:
