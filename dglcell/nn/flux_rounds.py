@@ -295,11 +295,12 @@ class _Problem:
         price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
         noted, since = [], 0
         marks = [max(1, rounds // part) for part in PARTS]
+        kernel = "csr" if flux.device.type == "cpu" else "auto"
         for number in range(1, rounds + 1):
-            earned = self.gain - spmm(self.used, price, kernel="csr")
+            earned = self.gain - spmm(self.used, price, kernel=kernel)
             new_flux = torch.addcmul(flux, self.flux_step, earned).clamp(least, largest)
             reflected = 2 * new_flux - flux
-            change = self.price_step * spmm(self.made, reflected, kernel="csr")
+            change = self.price_step * spmm(self.made, reflected, kernel=kernel)
             since += 1
             if number in marks:
                 noted += [(self.gain * new_flux).sum(0)] * marks.count(number)
@@ -311,7 +312,7 @@ class _Problem:
                 flux = torch.lerp(anchor_flux, reflected, share)
                 price = torch.lerp(anchor_price, price + 2 * change, share)
         growth_BP = torch.stack(noted, 1)
-        balanced_B = spmm(self.made, new_flux, kernel="csr").abs().amax(0) < TOLERANCE
+        balanced_B = spmm(self.made, new_flux, kernel=kernel).abs().amax(0) < TOLERANCE
         solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
         growth_BP = growth_BP.clamp(0, 1)
         growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
