@@ -41,7 +41,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS, read_run, result_rows
+from dglcell.report.run_files import NODES, ROWS, read_run, read_started, result_rows
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
@@ -425,6 +425,9 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "left_out": found.left_out,
         NODES: rows_as_json(of_nodes),
     }
+    started = read_started(directory)
+    if started is not None:
+        results["started_from"] = started
     write_json(directory.results, results)
     if config.plot:
         write_report(directory.path)
