@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dglcell.baselines.nodes import NodeProblem, fit_node_nulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.config.experiment import Config
-from dglcell.config.read import load_config
+from dglcell.config.read import experiment_file, load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
 from dglcell.metrics import json_safe, regression_metrics
@@ -30,7 +30,7 @@ from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 
-EXPERIMENT = "conf/quickstart.yaml"
+EXPERIMENT = experiment_file("quickstart")
 SHARES = {0.01: (8, 20), 0.05: (32, 16), 0.2: (64, 8)}
 """Share of the training strains whose growth is known → strains of a batch, and epochs: about 240 steps."""
 
@@ -48,6 +48,7 @@ COMMON = (
     "optimizer.lr=2.0e-3",
     "scheduler.warmup=20",
     "trainer.precision=32-true",
+    "trainer.accelerator=cpu",
     "trainer.threads=1",
     "trainer.checkpoint=last",
     "plot=false",
@@ -55,7 +56,7 @@ COMMON = (
 TEACHER = (
     "data.nodes={flux: {type: reaction, zero_if_lost: true}}",
     "loss.phenotypes=0",
-    "trainer.epochs=4",
+    "trainer.epochs=3",
     "data.batch_size=64",
     "null_models=false",
 )
@@ -175,7 +176,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="rounds of messages")
     parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
     parser.add_argument("--data", default="data", help="folder of stores")
-    parser.add_argument("overrides", nargs="*", default=[], help="key=value")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     measure(parser.parse_args())
 
 

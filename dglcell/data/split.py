@@ -402,8 +402,8 @@ def make_split(
         split = dataclasses.replace(split, part=parts, seed=config.seed, parameters=parameters)
     if config.train_share < 1:
         parts = fewer_training_strains(split.part, table, config.train_share, config.seed)
-        of = {"train_share": config.train_share, "train_share_of": split.sha256}
-        split = dataclasses.replace(split, part=parts, seed=config.seed, parameters={**split.parameters, **of})
+        record = {"train_share": config.train_share, "train_share_of": split.sha256}
+        split = dataclasses.replace(split, part=parts, seed=config.seed, parameters={**split.parameters, **record})
     refuse_empty_parts(split)
     return split
 

@@ -209,8 +209,8 @@ class HeteroCell(PerturbedModel):
             score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
         nodes = {}
         for name, head in self.node_heads.items():
-            corrected = self.flux_rounds is not None and name in self.config.flux_values
-            computed = self.flux_rounds.changes(self.cell, genotypes) if corrected else None
+            rounds = self.flux_rounds if name in self.config.flux_values else None
+            computed = None if rounds is None else rounds.changes(self.cell, genotypes)
             nodes[name] = head(encoded.nodes[name], embedding, encoded.lost[name], computed)
         return Prediction(score, embedding, parts, gates, nodes=nodes)
 
