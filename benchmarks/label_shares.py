@@ -1,4 +1,4 @@
-"""Measure what fluxes teach of growth where few growths are measured: ``python -m benchmarks.label_shares RUNS OUT.json``.
+"""Measure what fluxes teach of growth where few growths are known: ``python -m benchmarks.label_shares RUNS OUT.json``.
 
 In an in-silico screen of the E. coli core model every training strain has its fluxes, and a share of them its growth. A
 model learns the fluxes of all training strains first (``loss.phenotypes: 0``) and begins with these weights
@@ -24,8 +24,6 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
 from dglcell.metrics import json_safe, regression_metrics
-from dglcell.runs.directory import RunDirectory
-from dglcell.training.evaluate import report
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
@@ -85,27 +83,29 @@ def configure(args: argparse.Namespace, name: str, *more: str) -> Config:
     )
 
 
-def known_fluxes(prepared: Prepared, train: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return scaled fluxes of the strains [S, M] as far as they are known: measured in training, else predicted.
+def known_fluxes(prepared: Prepared, train: NDArray[np.int64]) -> NDArray[Any]:
+    """Return scaled fluxes of the strains [S, M]: those of training strains, and predicted ones of all others.
 
     Args:
         prepared: data of a run that has fluxes.
-        train: numbers of all strains with known fluxes.
-
-    Returns:
-        the fluxes, and which strains have them.
+        train: numbers of all training strains.
     """
     values = prepared.nodes["flux"].of_strains(np.arange(len(prepared.dataset)))
     centre, scale = np.nanmean(values[train], 0), np.nanstd(values[train], 0)
     scaled = ((values - centre) / np.where(scale > 1e-6, scale, np.inf)).astype(np.float32)
     parts = strains_by_part(prepared)
     validation = prepared.parts["validation"].numpy()
-    problem = NodeProblem(parts["train"], parts["validation"], scaled[train], scaled[validation], Reactions(prepared.cell))
+    problem = NodeProblem(
+        parts["train"], parts["validation"], scaled[train], scaled[validation], Reactions(prepared.cell)
+    )
     ridge = fit_node_nulls(problem)[0]["kernel ridge on lost reactions"]
-    found = scaled.copy()
-    for part in ("validation", "test"):
-        found[prepared.parts[part].numpy()] = ridge.predict(parts[part])
-    return np.nan_to_num(found), np.isfinite(scaled).all(1)
+    found = np.zeros_like(scaled)
+    for part, strains in parts.items():
+        rows = prepared.parts[part].numpy()
+        found[rows] = ridge.predict(strains)
+    measured = train[np.isfinite(scaled[train]).all(1)]
+    found[measured] = scaled[measured]
+    return found
 
 
 def ridge_through_fluxes(prepared: Prepared, train: NDArray[np.int64], fluxes: NDArray[Any]) -> dict[str, float]:
@@ -139,17 +139,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     teacher = train(teacher_config)
     prepared = prepare(teacher_config, command="benchmark")
     everything = prepared.parts["train"].numpy()
-    fluxes, _ = known_fluxes(prepared, everything)
+    fluxes = known_fluxes(prepared, everything)
     found: dict[str, Any] = {}
     for share, (batch, epochs) in SHARES.items():
         if share not in args.shares:
             continue
         scores: dict[str, dict[str, float]] = {}
         for taught, start in (("taught by fluxes", str(teacher.directory.path)), ("untaught", "null")):
+            name = f"{taught.partition(' ')[0]}-{share}"
             keys = (f"data.batch_size={batch}", f"trainer.epochs={epochs}", f"split.train_share={share}")
-            config = configure(
-                args, f"{taught.partition(' ')[0]}-{share}", *keys, f"start_from={start}", f"null_models={start == 'null'}"
-            )
+            config = configure(args, name, *keys, f"start_from={start}", f"null_models={start == 'null'}")
             run = train(config)
             scores |= rows_of(run.rows, taught)
         few = prepare(config, command="benchmark")

@@ -325,11 +325,14 @@ class _Problem:
         return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
 
     def changes(self, lost_GB: Tensor, rounds: int, cell: ResidentCell, reactions: int) -> Tensor:
-        """Return by how much fluxes of reactions differ from those of the wild type, [B, M], where flux has a cost."""
+        """Return by how much fluxes of reactions differ from those of the wild type, [B, M], where flux has a cost.
+
+        It is exactly zero for strains that lose nothing.
+        """
         cost = self.scale[:, None] / (self.flux * self.scale[:, None]).sum()
         flux, _ = self._rounds(self.gain - PARSIMONY * cost, lost_GB, rounds)
         nodes_G1 = torch.bincount(self.belongs, minlength=len(self.nodes) + 1)[:-1, None]
-        change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1
+        change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1 * lost_GB.any(0)
         change_NB = torch.cat([change_GB, torch.zeros_like(change_GB[:1])])[self.belongs]
         signed_NB = change_NB * cell.reaction_signs[:, None]
         return signed_NB.new_zeros(reactions, signed_NB.shape[1]).index_add_(0, cell.reaction_of, signed_NB).T
