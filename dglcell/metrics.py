@@ -308,7 +308,14 @@ COLUMNS = {
         "f1": "F1",
         "brier": "Brier",
     },
-    NODES: {"n": "n", "nodes": "nodes", "pearson": "Pearson", "r2": "R²", "mae": "MAE"},
+    NODES: {
+        "n": "n",
+        "nodes": "nodes",
+        "pearson": "Pearson",
+        "r2": "R²",
+        "mae": "MAE",
+        "unbalanced": "unbalanced",
+    },
 }
 """Kind of labels → metric → title of its column."""
 
@@ -322,7 +329,7 @@ COMPARED = {
 }
 """Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
 
-UNRANKED = frozenset({"n", "nodes", "prevalence"})
+UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
