@@ -291,6 +291,7 @@ class ResidentRelation(nn.Module):
             values = torch.ones(len(columns), dtype=dtype, device=columns.device)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
     def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:

@@ -315,7 +315,7 @@ class _Problem:
         Growth is relative to that of the wild type in the same medium.
         """
         new_flux, growth_BP = self._rounds(self.gain, lost_GB, rounds, limits_GB)
-        balanced_B = spmm(self.made, new_flux, kernel="csr").abs().amax(0) < TOLERANCE
+        balanced_B = spmm(self.made, new_flux, kernel=self.kernel).abs().amax(0) < TOLERANCE
         solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
         growth_BP = growth_BP.clamp(0, 1)
         growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
@@ -323,6 +323,11 @@ class _Problem:
         least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
         certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
         return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
+
+    @property
+    def kernel(self) -> str:
+        """Return the kernel that computes the messages."""
+        return "csr" if self.flux.device.type == "cpu" else "auto"
 
     def changes(self, lost_GB: Tensor, rounds: int, cell: ResidentCell, reactions: int) -> Tensor:
         """Return by how much fluxes of reactions differ from those of the wild type, [B, M], where flux has a cost.
@@ -357,11 +362,12 @@ class _Problem:
         price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
         noted, since = [], 0
         marks = [max(1, rounds // part) for part in PARTS]
+        kernel = self.kernel
         for number in range(1, rounds + 1):
-            earned = gain - spmm(self.used, price, kernel="csr")
+            earned = gain - spmm(self.used, price, kernel=kernel)
             new_flux = torch.addcmul(flux, self.flux_step, earned).clamp(least, largest)
             reflected = 2 * new_flux - flux
-            change = self.price_step * spmm(self.made, reflected, kernel="csr")
+            change = self.price_step * spmm(self.made, reflected, kernel=kernel)
             since += 1
             if number in marks:
                 noted += [(self.gain * new_flux).sum(0)] * marks.count(number)

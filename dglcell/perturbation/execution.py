@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.files.atomic import user_cache
-from dglcell.perturbation.rules import PerturbedTensor
+from dglcell.perturbation.rules import PerturbedTensor, allow_compilation
 
 # ``torch.compile`` around functions of rows, where a compiler works on this machine.
 
@@ -69,6 +69,7 @@ def _run(
 def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
     # Compiled code is kept for later processes beside the user's other caches, not in a folder that is emptied.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache("compiled")))
+    allow_compilation()
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     return torch.compile(_run)
 

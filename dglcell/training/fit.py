@@ -324,7 +324,12 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
             batch = _batches(config, prepared, 1)[0].perturbations
-            found = autotuned_for(model.to(device), batch.to(device), torch.bfloat16 if half else None)
+            found = autotuned_for(
+                model.to(device),
+                batch.to(device),
+                torch.bfloat16 if half else None,
+                deterministic=config.trainer.deterministic,
+            )
             model.to("cpu")
             settled = found.autotuned.for_layers(compiled=planned.compile, half=half)
             found = replace(found, autotuned=settled)

@@ -108,6 +108,12 @@ def test_help_and_configurations_import_nothing_heavy(arguments: str, tiny: Tiny
     assert imported(heavy, [command], tmp_path) == []
 
 
+def test_predictions_import_no_compiler_and_no_statistics(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "strains.csv").write_text("genes\nb0008\n")
+    command = ["predict", str(tiny_run.path), "strains.csv", "--output", "out.csv"]
+    assert imported("torch._dynamo scipy.stats pytorch_lightning dgl", [command], tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
