@@ -308,7 +308,14 @@ COLUMNS = {
         "f1": "F1",
         "brier": "Brier",
     },
-    NODES: {"n": "n", "nodes": "nodes", "pearson": "Pearson", "r2": "R²", "mae": "MAE"},
+    NODES: {
+        "n": "n",
+        "nodes": "nodes",
+        "pearson": "Pearson",
+        "r2": "R²",
+        "mae": "MAE",
+        "unbalanced": "unbalanced",
+    },
 }
 """This maps the kind of labels and a metric to the title of its column."""
 
@@ -326,7 +333,7 @@ metric."""
 PERMUTED = "permuted labels"
 """Tables give this name to the same model, trained on permuted labels (``dglcell.training.control``)."""
 
-UNRANKED = frozenset({"n", "nodes", "prevalence"})
+UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
