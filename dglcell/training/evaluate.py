@@ -41,7 +41,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS
+from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
