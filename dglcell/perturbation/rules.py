@@ -300,7 +300,7 @@ PARTS = 64
 
 LEAST_ROWS = {"cuda": 1 << 13}
 """From so many rows on, by device, products are computed in parts. Without them, half of a step in float32 on an H100
-went into gradients of weights over 185,000 rows: such a product has a few blocks of results, each a sum over all rows."""
+went into gradients of weights over 185,000 rows: such a product has few blocks of results, each a sum over all rows."""
 
 
 def _by_parts(x: Tensor, weight: Tensor) -> Tensor:
