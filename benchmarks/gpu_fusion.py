@@ -27,6 +27,8 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from dglcell.perturbation.rules import allow_compilation
+
 H200 = DeviceProperties(
     type="cuda",
     index=0,
@@ -62,6 +64,7 @@ def compiled(function: Callable[..., Any], seen: list[Fused]) -> Callable[..., A
 
     partition = functools.partial(min_cut_rematerialization_partition, compiler="inductor")
     decompositions = select_decomp_table()
+    allow_compilation()
     return torch.compile(
         function, backend=aot_autograd(fw_compiler=noted, partition_fn=partition, decompositions=decompositions)
     )

@@ -17,17 +17,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.bench import bench
+from benchmarks.bench import bench, positive_float
 from benchmarks.timing import GEMM_SIZE, Ceilings, clock, describe_machine
 from benchmarks.timing import conditions as conditions_of
 from benchmarks.workload import BenchOptions, random_subject
 from dglcell.cli import run
+from dglcell.cli.arguments import positive
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell, ResidentRelation
@@ -71,7 +73,7 @@ class Scope:
     batches: tuple[int, ...] = (8, 28, 64, 256)
     hidden: int = 64
     layers: int = 3
-    seconds: float = 2.0
+    seconds: float = 0.5
 
     @classmethod
     def small(cls, device: str) -> Scope:
@@ -98,8 +100,9 @@ class Scope:
 
 def run_tests(paths: str) -> dict[str, Any]:
     """Run the tests for a GPU and return what pytest reports."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", paths]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    workers = ["-n", str(min(8, os.cpu_count() or 1))] if find_spec("xdist") else []
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, paths]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|skipped|errors?)", lines[-1])}
@@ -213,6 +216,7 @@ def report(scope: Scope, folder: Path, command: str) -> dict[str, Any]:
     }
     columns = 28 * scope.hidden
     content["padded_products"] = padded_products(len(subject.cell.genes), columns, scope)
+    write_json(folder / "report.json", content)
     content["products"] = _products(subject.cell, columns, scope, {"float32": given.ceilings, "bfloat16": wide})
     write_json(folder / "report.json", content)
     content["steps"] = step_rows(scope, command, folder)
@@ -305,12 +309,17 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of report.json and report.md")
     parser.add_argument("--device", default="cuda", help="cuda or cpu (default: cuda)")
     parser.add_argument("--small", action="store_true", help="a tiny cell graph, to see that every part works")
+    parser.add_argument("--tests", metavar="PATH", help="what pytest runs (default: tests/gpu)")
+    parser.add_argument("--batch", nargs="+", type=positive, metavar="B", help="of strains (default: 8 28 64 256)")
+    parser.add_argument("--seconds", type=positive_float, metavar="S", help="budget of each figure (default: 0.5)")
     parser.set_defaults(run=_command)
     return parser
 
 
 def _command(options: argparse.Namespace) -> None:
     scope = Scope.small(options.device) if options.small else Scope(options.device)
+    given = {"batches": options.batch and tuple(options.batch), "seconds": options.seconds, "tests": options.tests}
+    scope = dataclasses.replace(scope, **{key: value for key, value in given.items() if value})
     report(scope, options.out, options.command)
     print(f"written to {options.out / 'report.json'} and {options.out / 'report.md'}")
 

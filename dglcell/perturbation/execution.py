@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.files.atomic import user_cache
-from dglcell.perturbation.rules import PerturbedTensor
+from dglcell.perturbation.rules import PerturbedTensor, allow_compilation
 
 # ``torch.compile`` around functions of rows, where a compiler works on this machine.
 
@@ -22,16 +22,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
-"""Owners of the rows, bases and differences of the arguments → those of the result; see ``PerturbedTensor``."""
+"""A rule maps owners of the rows, bases and differences of the arguments to those of the result; see
+``PerturbedTensor``."""
 
 COMPILED_ROWS = 1 << 13
-"""Rows of the smallest block that is compiled: half of a block on a CPU."""
+"""The smallest block that is compiled has so many rows: half of a block on a CPU."""
 
 UNCOMPILED_EVALUATION = ("cpu",)
 """On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
 
 VARIANTS = 64
-"""Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
+"""A function may have so many compiled forms: by device, precision, arguments that differ, and structure of a layer."""
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:
@@ -69,6 +70,7 @@ def _run(
 def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
     # Compiled code is kept for later processes beside the user's other caches, not in a folder that is emptied.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache("compiled")))
+    allow_compilation()
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     return torch.compile(_run)
 

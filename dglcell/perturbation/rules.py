@@ -195,7 +195,7 @@ LINEAR = frozenset([
     "narrow", "select", "index_select", "__getitem__", "contiguous", "neg", "stack", "cat", "concat",
 ])
 # fmt: on
-"""Names of linear functions, none of which may mix rows or move the first dimension."""
+"""These functions are linear, and none of them may mix rows or move the first dimension."""
 
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -291,8 +291,25 @@ def _addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> PerturbedTensor:
 
 
 def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> PerturbedTensor:
-    delta = None if x.delta is None else F.linear(x.delta, weight.to(x.delta.dtype))
+    delta = None if x.delta is None else _by_parts(x.delta, weight.to(x.delta.dtype))
     return PerturbedTensor(F.linear(x.base, weight, bias), delta, x.rows)
+
+
+PARTS = 64
+"""Products of many rows are computed in at most so many parts, each of which is a product of its own."""
+
+LEAST_ROWS = {"cuda": 1 << 13}
+"""From so many rows on, by device, products are computed in parts. Without them, half of a step in float32 on an H100
+went into gradients of weights over 185,000 rows: such a product has few blocks of results, each a sum over all rows."""
+
+
+def _by_parts(x: Tensor, weight: Tensor) -> Tensor:
+    """Return ``x`` times the transposed weight."""
+    least = LEAST_ROWS.get(x.device.type)
+    if least is None or x.dim() != 2 or len(x) < least:
+        return F.linear(x, weight)
+    parts = next(number for number in range(PARTS, 0, -1) if len(x) % number == 0)
+    return torch.bmm(x.unflatten(0, (parts, -1)), weight.T.expand(parts, *weight.T.shape)).flatten(0, 1)
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
@@ -365,9 +382,15 @@ class _CurveDifference(torch.autograd.Function):
         return grad_a.to(a.dtype), _flat(grad_d.to(delta.dtype), rows), None, None, None
 
 
-# Within ``torch.vmap``, torch's compiler would differentiate the forward pass instead of calling ``backward``, and the
-# step would move half as many bytes again. So it does not look into this function, whose arguments have to be simple.
-@torch.compiler.allow_in_graph
+def allow_compilation() -> None:
+    """Keep torch's compiler from looking into curves; to be called before functions of rows are compiled.
+
+    Within ``torch.vmap`` it would differentiate the forward pass instead of calling ``backward``, and the step would
+    move half as many bytes again. This is no decorator because it imports the compiler, which takes two seconds.
+    """
+    torch.compiler.allow_in_graph(_apply)
+
+
 def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
     out: Tensor = _CurveDifference.apply(a, delta, rows, CURVES[curve], parameters)
     return out
@@ -455,12 +478,20 @@ def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
     return a, F.gelu(a), first, second, torch.addcmul(slope * (-2 / 3), slope, square, value=1 / 6)
 
 
+LERP_DEVICES = ("cpu",)
+"""Where the two forms of GELU's difference are joined by weights. There a choice by a mask takes ten times as long,
+because torch uses no vector instructions for it. On a GPU relations are computed at once by ``torch.vmap``, which has
+no rules for ``lerp`` in place, and a mask is as fast."""
+
+
 def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
     """Return a Taylor sum where it is closer than the subtraction of two values, and that subtraction elsewhere."""
-    # The weight is 1 where the sum is not good enough, and 0 elsewhere. A choice by a mask takes ten times as long on a
-    # CPU, whose vector instructions torch does not use for it; with these weights `lerp` gives one of both to the last
-    # bit.
-    far = F.hardshrink(d, 1e-4 if d.dtype == torch.float64 else 0.03).sign_().abs_()
+    near = 1e-4 if d.dtype == torch.float64 else 0.03
+    if d.device.type not in LERP_DEVICES:
+        series = d * torch.addcmul(first, d, torch.addcmul(second, d, third))
+        return torch.where(d.abs() > near, F.gelu(d + a) - value, series)
+    # The weight is 1 where the sum is not good enough, and 0 elsewhere; `lerp` then gives one of both to the last bit.
+    far = F.hardshrink(d, near).sign_().abs_()
     series = torch.addcmul(first, d, torch.addcmul(second, d, third)).mul_(d)
     return series.lerp_(_aten.gelu_(d + a).sub_(value), far)
 
@@ -641,7 +672,7 @@ RULES: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }
-"""Name of a torch function that is not in LINEAR → its rule."""
+"""This maps the name of a torch function that is not in LINEAR to its rule."""
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]

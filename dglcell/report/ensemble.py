@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError
-from dglcell.metrics import ResultRow, pearson, rows_of
+from dglcell.metrics import ResultRow, mean_ranks, pearson, rows_of
 from dglcell.report.page import UNDEFINED, Grid, number
 from dglcell.report.run_files import PARTS, RunFiles, read_predictions
 from dglcell.runs.directory import MEND
@@ -154,7 +153,7 @@ def spread_table(ensembles: Sequence[Ensemble]) -> Grid:
             test = parts["test"]
             factor = parts["validation"].factor if "validation" in parts else float("nan")
             shares = [test.within(width) for width in (1, 2, factor, 2 * factor)]
-            ranks = [rankdata(values) for values in test.errors]
+            ranks = [mean_ranks(np.asarray(values, np.float64)) for values in test.errors]
             cells = [*(_percent(share) for share in shares[:2]), number(factor, 3)]
             cells += [*(_percent(share) for share in shares[2:]), number(pearson(*ranks), 2)]
             rows.append([ensemble.name, phenotype, str(ensemble.runs), *cells])

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import false_discovery_control, hypergeom
 
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.config.experiment import Config
@@ -316,6 +315,9 @@ def enrichments(sets: Sequence[GeneSets], chosen: Sequence[str], among: Sequence
         return []
     sizes = np.array([len(members) for members in tested])
     hits = np.array([len(members & picked) for members in tested])
+    # The import is here, because scipy.stats takes a second to import, and predictions need no report.
+    from scipy.stats import false_discovery_control, hypergeom
+
     p = np.clip(hypergeom.sf(hits - 1, len(background), sizes, len(picked)), 0, 1)
     q = false_discovery_control(p, method="bh")
     found = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from dglcell.errors import CheckpointError
 from dglcell.files.atomic import canonical_hash, user_cache, write_json
 from dglcell.files.untrusted import UnreadableError, read_json
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import kernels_on, runs_on, spmm
+from dglcell.kernels.spmm import UNORDERED, kernels_on, runs_on, spmm
 from dglcell.machine.processor import cores, multiplies_bfloat16, processor_name
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
@@ -131,7 +131,11 @@ class Autotuning:
 
 
 def autotuned_for(
-    model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None
+    model: PerturbedModel,
+    genotypes: GenotypeBatch,
+    differences: torch.dtype | None = None,
+    *,
+    deterministic: bool = False,
 ) -> Autotuning:
     """Find, or look up, the choices of `auto` for a model and batches like this one.
 
@@ -139,6 +143,7 @@ def autotuned_for(
         model: the model on its device; its weights are not changed.
         genotypes: a typical batch, on the same device.
         differences: type in which a step computes differences; None for the type of the weights.
+        deterministic: whether kernels whose sums differ from call to call are left out.
     """
     device = genotypes.genes.device
     if "auto" not in (model.config.strategy, model.config.kernel):
@@ -146,7 +151,7 @@ def autotuned_for(
     edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
     if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
         return Autotuning(Autotuned.default(device.type), {"why": "a step is too short for a measurement to pay"})
-    about = describe(model, genotypes, differences)
+    about = {**describe(model, genotypes, differences), "deterministic": deterministic}
     cached = user_cache("autotuned") / f"{canonical_hash(about)[:16]}.json"
     try:
         if cached.is_file():
@@ -199,7 +204,8 @@ def autotune(
             if time.perf_counter() - started > SECONDS or model.config.kernel != "auto":
                 break
             columns = strains * H
-            timed = time_kernels(model.cell[relation], (strains, H), device, type_, rates, proofs)
+            left_out = UNORDERED.get(device.type, ()) if about.get("deterministic") else ()
+            timed = time_kernels(model.cell[relation], (strains, H), device, type_, rates, proofs, left_out)
             seconds[f"{name} {columns}"] = timed
             if timed:
                 kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
@@ -254,6 +260,7 @@ def time_kernels(
     dtype: torch.dtype,
     rates: Rates,
     proofs: Proofs | None = None,
+    left_out: Collection[str] = (),
 ) -> dict[str, float]:
     """Return the seconds of a product with its gradient for every kernel that may be the fastest.
 
@@ -264,9 +271,11 @@ def time_kernels(
         dtype: type of the rows.
         rates: rates of the device.
         proofs: the proofs that kernels have to pass first; None where they need none.
+        left_out: kernels that are not timed.
     """
     columns = shape[0] * shape[1]
-    predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in kernels_on(device.type)}
+    kernels = [kernel for kernel in kernels_on(device.type) if kernel not in left_out]
+    predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in kernels}
     limit = WORTH_TIMING * min(predicted.values())
     worth = [k for k, expected in predicted.items() if expected <= limit]
     if proofs is not None:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from dglcell.baselines.fit import NullModel
 from dglcell.baselines.packed import PackedNulls
@@ -185,7 +186,8 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
 
     # Each model has its own resident cell, because the tensors that a model keeps there have no memory yet either.
     resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
-    with torch.device("meta" if built_in else "cpu"), at_most(4 * len(state) + 100, path):
+    without_memory = Unfilled() if built_in else nullcontext()
+    with torch.device("meta" if built_in else "cpu"), without_memory, at_most(4 * len(state) + 100, path):
         planned = make_model(model, resident, outputs, features)
         planned.make_room(weights)
     expected = {MODEL + name: weight for name, weight in planned.state_dict().items()}
@@ -223,6 +225,16 @@ def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]
             got = shape_of(table)
             raise refuse(read.path, f"does not fit the cell graph: features of '{node_type}' are wrong", got)
     return features
+
+
+class Unfilled(TorchFunctionMode):
+    """Skip normal random numbers of tensors that have no memory: torch would import its compiler for them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") == "normal_":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 @contextmanager

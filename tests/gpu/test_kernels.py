@@ -66,7 +66,7 @@ def test_triton_proves_itself(dtype: torch.dtype, weighted: bool) -> None:
 def test_kernels_that_cannot_run_are_refused_and_all_others_are_not() -> None:
     for kernel in ON_GPUS:
         if kernel == "dgl" and not dgl_runs_on("cuda"):
-            with pytest.raises(MissingDependencyError, match="built without cuda support"):
+            with pytest.raises(MissingDependencyError, match=r"DGL (was built without cuda|cannot be imported)"):
                 check_kernel(kernel, "cuda")
         else:
             check_kernel(kernel, "cuda")

@@ -23,7 +23,7 @@ from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask
 from tests.gpu.cells import STRAINS, make_cell
-from tests.gpu.devices import ExplicitDevices, needs_gpu, strategies_on
+from tests.gpu.devices import REFERENCE, ExplicitDevices, needs_gpu, strategies_on
 from tests.models.test_hetero_cell import randomise, small_config
 from tests.perturbation.test_no_sync import make_dataset, make_task, step
 
@@ -57,7 +57,7 @@ def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strate
     torch.manual_seed(0)
     models = [
         randomise(HeteroCell(make_cell().resident, small_config(strategy=s, **config), outputs=2).double())
-        for s in ("edge_subgraph", strategy)
+        for s in (REFERENCE, strategy)
     ]
     models[1].load_state_dict(models[0].state_dict())
     expected, got = results(models[0], "cpu"), results(models[1], device)

@@ -14,7 +14,7 @@ from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 from dglcell.perturbation.strategies import difference
 from tests.gpu.cells import SIZES, STRAINS, make_cell
-from tests.gpu.devices import ExplicitDevices, strategies_on
+from tests.gpu.devices import REFERENCE, ExplicitDevices, strategies_on
 from tests.perturbation.states_of import Values, states_of
 
 WIDTH, HEADS = 6, 2
@@ -69,7 +69,7 @@ def test_a_strategy_equals_one_graph_per_strain(
     if strategy not in strategies_on(device):
         pytest.skip(f"this DGL build has no {device} kernels")
     monkeypatch.setattr(difference, "ATTEND_SHARE", dense_share)
-    expected = outcome("cpu", "edge_subgraph", how, shared)
+    expected = outcome("cpu", REFERENCE, how, shared)
     got = outcome(device, strategy, how, shared, dense_share)
     for name, value in expected.items():
         scale = max(1.0, float(value.abs().max()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
-from dglcell.kernels.spmm import check_kernel, choose_kernel, kernels_on, spmm
+from dglcell.kernels.spmm import check_kernel, choose_kernel, kernels_on, spmm, triton_works
 
 ON_CPUS = kernels_on("cpu")
 
@@ -69,11 +71,48 @@ def test_derived_forms_follow_a_change_of_dtype() -> None:
         torch.testing.assert_close(spmm(relation, x, kernel=kernel), dense.float() @ x, atol=1e-5, rtol=1e-5)
 
 
-def test_auto_takes_tiled_on_a_cpu_and_csr_elsewhere() -> None:
+@pytest.mark.parametrize("works", [True, False])
+def test_auto_takes_tiled_on_a_cpu_and_triton_on_a_gpu_where_it_works(
+    works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: works)
     for weighted in (False, True):
         relation, _ = random_relation(1, weighted)
         assert choose_kernel(relation, "cpu", weighted) == "tiled"
-        assert choose_kernel(relation, "cuda", weighted) == "csr"
+        assert choose_kernel(relation, "cuda", weighted) == ("triton" if works else "csr")
+
+
+def test_a_deterministic_run_takes_no_kernel_whose_sums_differ_from_call_to_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: True)
+    relation, _ = random_relation(1, False)
+    relation.preferred = {64: "csr", 4096: "dense"}
+    assert choose_kernel(relation, "cuda", 64) == "csr"
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert choose_kernel(relation, "cuda", 64) == "dense"
+        assert choose_kernel(relation, "cpu", 64) == "csr"
+        relation.preferred = {64: "csr"}
+        assert choose_kernel(relation, "cuda", 64) == "triton"
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("Failed to find C compiler"), torch.ones(1, 1)])
+def test_triton_that_fails_its_first_product_is_not_taken(
+    fault: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def product(*arguments: Any) -> Any:
+        if isinstance(fault, Exception):
+            raise fault
+        return fault
+
+    monkeypatch.setattr(spmm_module, "triton_runs_on", lambda device_type: True)
+    monkeypatch.setattr(spmm_module, "spmm_triton", product)
+    assert not triton_works.__wrapped__("cpu")
+    assert "Triton does not work on this machine" in caplog.text
+    assert ("C compiler" if isinstance(fault, Exception) else "a sum is wrong") in caplog.text
 
 
 def test_an_unknown_kernel_is_refused() -> None:

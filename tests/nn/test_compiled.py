@@ -23,6 +23,7 @@ from dglcell.perturbation import execution
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.rules import allow_compilation
 
 WIDTH = 4
 
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.skipif(not compiler_works("cpu"), reason="needs a C++ c
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch.manual_seed(0)
+    allow_compilation()
     yield
     torch.compiler.reset()
 

@@ -22,7 +22,7 @@ from dglcell.perturbation import rules as differences
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.rules import PerturbedTensor
+from dglcell.perturbation.rules import PerturbedTensor, allow_compilation
 from dglcell.perturbation.states import States
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
@@ -188,6 +188,7 @@ def test_every_relation_drops_on_its_own_and_all_strains_alike() -> None:
 
 def test_layers_of_one_structure_are_compiled_once() -> None:
     torch.compiler.reset()
+    allow_compilation()
     graphs: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -206,6 +207,7 @@ def test_layers_of_one_structure_are_compiled_once() -> None:
 def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what the compiler makes of the forward pass, which moves more bytes."""
     torch.compiler.reset()
+    allow_compilation()
     called: list[str] = []
     for name, curve in differences.CURVES.items():
 

@@ -1,0 +1,25 @@
+"""Rounds of fluxes and prices on a GPU find the growth that they find on a CPU."""
+
+from __future__ import annotations
+
+import torch
+
+from dglcell.graph.resident import ResidentCell
+from dglcell.nn.flux_rounds import FluxRounds
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.gpu.devices import ExplicitDevices
+from tests.gpu.test_model import deterministic
+from tests.nn.test_flux_rounds import CELL, STRAINS, balance
+
+
+def test_the_growth_equals_that_of_a_cpu(device: str) -> None:
+    cell, strains = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
+    rounds = FluxRounds(cell, 64)
+    rounds.take([balance()])
+    expected = rounds(cell, strains)[0]
+    there = cell.to(device)
+    rounds = rounds.to(device)
+    with deterministic(True), ExplicitDevices():
+        first, second = (rounds(there, strains.to(device))[0] for _ in range(2))
+    torch.testing.assert_close(first.cpu(), expected, atol=1e-4, rtol=0)
+    assert torch.equal(first, second)
