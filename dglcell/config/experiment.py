@@ -84,6 +84,7 @@ class DataConfig:
     nodes: dict[str, NodesConfig] = field(default_factory=dict)  # name → values of nodes to predict, such as flux
     normalise: Scale = "standard"  # scales labels: standard | minmax | robust | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
+    permuted_labels: Seed | None = None  # control: seed that gives strains the labels of others; null: their own
     batch_size: CountOrAuto = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: Count | None = None  # strains per step in evaluation; null: batch_size
 
@@ -299,6 +300,7 @@ class Config:
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue from the run directory's last checkpoint | never | path of a checkpoint
+    start_from: str | None = None  # a run, trained model or checkpoint whose weights a new run begins with; null: none
     null_models: bool = True  # also fit the null models that apply, on the same split
     plot: bool = True  # draw pictures and write the report at the end of the run
     plot_every: Number = 0  # also draw the validation part each time this many epochs are done; 0: never

@@ -89,6 +89,9 @@ Kind = Annotated[str, one_of(*KINDS)]
 Rule = Annotated[str, one_of("any", "all")]
 Take = Annotated[str, one_of("singles_first", "proportional")]
 Unlisted = Annotated[str, one_of("refuse", "unused")]
+TrainShare = Annotated[
+    float, must(lambda share: 0 < share <= 1, "is no share of the training strains", "more than 0, and at most 1")
+]
 SubsetSize = Annotated[int, at_least(len(PARTS), also=", one for each part")]
 Fractions = Annotated[
     list[float],
@@ -130,6 +133,7 @@ class SplitConfig:
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
+    train_share: TrainShare = 1.0  # share of the training strains that train; the others have no part, see seed
 
     @property
     def trains_on_all(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import NO_TEST_PART, ResultRow, ahead_lines, beaten, coverage_lines, left_out_lines
+from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, left_out_lines, lines_below
 from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
@@ -66,8 +66,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "table_note": " ".join(
             [
                 *table_notes(rows),
-                *ahead_lines(run.rows),
-                *coverage_lines(run.rows, config["split"]["kind"]),
+                *lines_below(run.rows, config["split"]["kind"]),
                 *left_out_lines(run.results.get("left_out", {})),
             ]
         ),
@@ -138,7 +137,7 @@ def relations_table(run: RunFiles) -> Grid:
 def setting(run: RunFiles) -> list[tuple[str, str]]:
     """Describe what was trained on what."""
     config, about = run.config, run.environment
-    units = run.results["units"]
+    units, started = run.results["units"], run.results.get("started_from")
     named = ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())
     optimizer, trainer = config["optimizer"], config["trainer"]
     devices = trainer["devices"] * trainer["num_nodes"]
@@ -148,6 +147,7 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
         ("source", config["data"]["source"]["name"]),
         ("cell graph", f"{about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"),
         ("model", f"{about['model']}, {about['parameters']:,} parameters"),
+        *([("begun with weights of", started["checkpoint"])] if started else []),
         ("loss", config["loss"]["name"]),
         ("optimiser", f"{optimizer['name']}, learning rate {optimizer['lr']}, schedule {config['scheduler']['name']}"),
         (

@@ -30,6 +30,7 @@ VERBS = [
     ["report"],
     ["init"],
     ["tune"],
+    ["benchmark"],
     ["models"],
     ["export"],
     ["runs"],
