@@ -296,7 +296,7 @@ def row_of(
 
 
 NODES = "nodes"
-"""Kind of values of nodes, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
@@ -308,24 +308,32 @@ COLUMNS = {
         "f1": "F1",
         "brier": "Brier",
     },
-    NODES: {"n": "n", "nodes": "nodes", "pearson": "Pearson", "r2": "R²", "mae": "MAE"},
+    NODES: {
+        "n": "n",
+        "nodes": "nodes",
+        "pearson": "Pearson",
+        "r2": "R²",
+        "mae": "MAE",
+        "unbalanced": "unbalanced",
+    },
 }
-"""Kind of labels → metric → title of its column."""
+"""This maps the kind of labels and a metric to the title of its column."""
 
 HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
-"""Kind of labels → the metric that comes first where models are compared."""
+"""This maps the kind of labels to the metric that comes first where models are compared."""
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
     CLASSIFICATION: ("average_precision", "auroc"),
     NODES: ("pearson", "r2", "mae"),
 }
-"""Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
+"""This maps the kind of labels to the metrics by which a null model may be better than a model; a sentence names the
+metric."""
 
 PERMUTED = "permuted labels"
 """Tables give this name to the same model, trained on permuted labels (``dglcell.training.control``)."""
 
-UNRANKED = frozenset({"n", "nodes", "prevalence"})
+UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"

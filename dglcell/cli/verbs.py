@@ -41,19 +41,13 @@ trace.json.gz. The trace shows all operations of these steps; open it in https:/
 COMPARE_HELP = "show two profiles side by side"
 
 COMPARE_EPILOG = """\
-Profiles of different modes, devices, numbers of processes or batch sizes are refused. To compare the results of runs,
-use `dglcell report RUN RUN`."""
+Profiles of different devices, numbers of processes or batch sizes are refused. To compare the results of runs, use
+`dglcell report RUN RUN`."""
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is profiled, and for how many steps."""
     how = parser.add_argument_group("how")
-    how.add_argument(
-        "--mode",
-        choices=("full", "backward", "forward", "data"),
-        default="full",
-        help="data: batches; forward: also model, loss; backward: also gradients; full: whole steps (default: full)",
-    )
     how.add_argument("--steps", type=positive, default=20, metavar="N", help="timed steps (default: 20)")
     how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before the timed ones (default: 5)")
     how.add_argument(
@@ -81,7 +75,7 @@ def profile(options: argparse.Namespace) -> None:
     folder = options.output or config.run_directory.parent / "profile"
     check_output(folder / PROFILE, "a profile")
     check_output(folder / TRACE, "a trace")
-    found = run(config, Schedule(options.warm_up, options.steps), options.mode, folder, options.command)
+    found = run(config, Schedule(options.warm_up, options.steps), folder, options.command)
     if found is not None:
         print(f"{format_profile(found)}\n\nprofile  {folder / PROFILE}\ntrace    {folder / TRACE}")
 
@@ -366,7 +360,7 @@ def baselines(options: argparse.Namespace) -> None:
     from dglcell.training.evaluate import evaluate_null_models
 
     found = evaluate_null_models(config, options.output, options.command)
-    print(f"\n{format_results_table(found.rows, color=sys.stdout.isatty())}\n")
+    print(f"\n{format_results_table([*found.rows, *found.node_rows], color=sys.stdout.isatty())}\n")
     print("\n".join(left_out_lines(found.left_out)))
 
 

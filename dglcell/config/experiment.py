@@ -300,6 +300,7 @@ class Config:
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue from the run directory's last checkpoint | never | path of a checkpoint
+    start_from: str | None = None  # a run, trained model or checkpoint whose weights a new run begins with; null: none
     null_models: bool = True  # also fit the null models that apply, on the same split
     plot: bool = True  # draw pictures and write the report at the end of the run
     plot_every: Number = 0  # also draw the validation part each time this many epochs are done; 0: never

@@ -226,6 +226,24 @@ def subset_parts(
     return kept
 
 
+def fewer_training_strains(parts: Parts, table: Strains, share: float, seed: int) -> Parts:
+    """Keep a share of the training strains, one at least; the others become unused, and all other parts stay.
+
+    Shares are nested: with one seed, the strains of a smaller share are among those of a larger one.
+
+    Args:
+        parts: [S] the whole split.
+        table: the strains.
+        share: share of the training strains to keep, more than 0.
+        seed: seed of the choice.
+    """
+    train = np.flatnonzero(parts == TRAIN)
+    order = np.argsort(shuffled(strain_keys(table), seed)[train], kind="stable")
+    fewer = parts.copy()
+    fewer[train[order[max(1, round(share * len(train))) :]]] = UNUSED
+    return fewer
+
+
 def _deletes_any(table: Strains, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which strains delete one of ``genes``, [S]."""
     hits = np.concatenate([[0], np.cumsum(genes[table.targets])])
@@ -382,6 +400,10 @@ def make_split(
         of = {"subset_of": split.sha256} if config.kind == "file" else {}
         parameters = {**split.parameters, "subset": record, **of}
         split = dataclasses.replace(split, part=parts, seed=config.seed, parameters=parameters)
+    if config.train_share < 1:
+        parts = fewer_training_strains(split.part, table, config.train_share, config.seed)
+        record = {"train_share": config.train_share, "train_share_of": split.sha256}
+        split = dataclasses.replace(split, part=parts, seed=config.seed, parameters={**split.parameters, **record})
     refuse_empty_parts(split)
     return split
 

@@ -80,10 +80,10 @@ class CompactEdges:
 
 
 PADDING = 64
-"""Rows and columns of a dense adjacency on a GPU are a multiple of this."""
+"""A dense adjacency on a GPU has a multiple of so many rows and columns."""
 
 PIECE_EDGES = 256
-"""Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
+"""One program on a GPU sums so many edges: a node with more in-edges is cut, so that no launch waits for it."""
 
 
 @dataclass(frozen=True)
@@ -369,10 +369,12 @@ class ResidentCell(nn.Module):
         media_nodes: [K] int64, the reaction nodes that differ between media.
         media_strengths: [M, K] float32, their strengths.
         reaction_of: [N] int64, the reaction of the metabolic model that each reaction node belongs to.
+        reaction_signs: [N] float32, −1 for reaction nodes of the backward direction, 1 for all others.
     """
 
     media_nodes: Tensor
     reaction_of: Tensor
+    reaction_signs: Tensor
     media_strengths: Tensor
 
     def __init__(
@@ -383,6 +385,7 @@ class ResidentCell(nn.Module):
         of_sources: frozenset[Relation] = frozenset(),
         media: Mapping[str, Mapping[int, float]] | None = None,
         reaction_of: Tensor | None = None,
+        reaction_signs: Tensor | None = None,
     ) -> None:
         """Copy edges into buffers.
 
@@ -393,6 +396,7 @@ class ResidentCell(nn.Module):
             of_sources: as for the class.
             media: medium → reaction node → strength, the same nodes in every medium; optional.
             reaction_of: as for the class; each node is a reaction where None.
+            reaction_signs: as for the class; all are 1 where None.
         """
         super().__init__()
         self.steady_state, self.of_sources = steady_state, of_sources
@@ -403,6 +407,8 @@ class ResidentCell(nn.Module):
         self.register_buffer("media_strengths", strengths.reshape(len(self.media), len(nodes)), persistent=False)
         by_itself = torch.arange(num_nodes.get(REACTION, 0))
         self.register_buffer("reaction_of", by_itself if reaction_of is None else reaction_of, persistent=False)
+        forward = torch.ones(len(by_itself))
+        self.register_buffer("reaction_signs", forward if reaction_signs is None else reaction_signs, persistent=False)
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
@@ -428,7 +434,8 @@ class ResidentCell(nn.Module):
         }
         reactions = cell.vocabularies[REACTION].names if REACTION in cell.vocabularies else ()
         reaction_of = torch.from_numpy(whole_reactions(reactions)[1]) if reactions else None
-        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of)
+        signs = torch.tensor([-1.0 if name.endswith("-") else 1.0 for name in reactions])
+        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of, signs)
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

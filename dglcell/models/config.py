@@ -296,6 +296,7 @@ class HeteroCellConfig(EncoderConfig):
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
     nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
     flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
+    flux_values: list[str] = field(default_factory=list)  # values of nodes that correct the fluxes of `flux_rounds`
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
@@ -318,6 +319,12 @@ class HeteroCellConfig(EncoderConfig):
                 got=f"`model.strength_from: {listing(self.strength_from)}`, whose strengths change with every step",
                 do="set `model.flux_rounds: 0`, or give strengths in the table",
             )
+        if self.flux_values and not self.flux_rounds:
+            raise ConfigError(
+                "`model.flux_values` needs rounds that compute fluxes",
+                got="`model.flux_rounds: 0`",
+                do="set `model.flux_rounds`, for example to 2048, or leave `model.flux_values` out",
+            )
         self._validate_local_head()
 
     def is_autotuned(self) -> bool:
@@ -327,7 +334,7 @@ class HeteroCellConfig(EncoderConfig):
         return super().provides() | {NODES}
 
     def without_messages(self) -> HeteroCellConfig | None:
-        return replace(self, layers=0, flux_rounds=0) if self.layers or self.flux_rounds else None
+        return replace(self, layers=0, flux_rounds=0, flux_values=[]) if self.layers or self.flux_rounds else None
 
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION
 from dglcell.machine.parts import Part
@@ -61,7 +61,8 @@ class HeteroCell(PerturbedModel):
        flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
        weakens reactions in the graphs of its strains, and strengths may be learned (``LearnedStrengths``).
-    7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``).
+    7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``). Those
+       of ``flux_values`` correct the fluxes that the strain's flux balance has.
     8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
@@ -104,7 +105,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
             dropout=config.dropout,
         )
-        self.of_nodes = nn.ModuleDict({name: self._make_node_head(t) for name, t in (config.nodes or {}).items()})
+        self.of_nodes = nn.ModuleDict({name: self._make_node_head(name) for name in config.nodes or {}})
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
         self.see_conditions(
@@ -128,13 +129,14 @@ class HeteroCell(PerturbedModel):
                 head.rows.requires_grad_(False)
                 head.own.requires_grad_(False)
 
-    def _make_node_head(self, node_type: str) -> NodeHead:
-        """Make the head of values of a node type.
+    def _make_node_head(self, name: str) -> NodeHead:
+        """Make the head of the values of nodes with a name.
 
         Raises:
             ConfigError: the cell graph has no such nodes.
         """
-        config, number = self.config, self.cell.num_nodes.get(node_type)
+        config, node_type = self.config, (self.config.nodes or {})[name]
+        number = self.cell.num_nodes.get(node_type)
         if number is None:
             raise ConfigError(
                 "`model.nodes` names a node type that the cell graph does not have",
@@ -153,6 +155,7 @@ class HeteroCell(PerturbedModel):
             hidden=config.hidden,
             activation=config.activation,
             dropout=config.dropout,
+            corrects=name in config.flux_values,
         )
 
     def choose(self, autotuned: Autotuned) -> None:
@@ -204,8 +207,11 @@ class HeteroCell(PerturbedModel):
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
             score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
-        heads = self.node_heads.items()
-        nodes = {name: head(encoded.nodes[name], embedding, encoded.lost[name]) for name, head in heads}
+        nodes = {}
+        for name, head in self.node_heads.items():
+            rounds = self.flux_rounds if name in self.config.flux_values else None
+            computed = None if rounds is None else rounds.changes(self.cell, genotypes)
+            nodes[name] = head(encoded.nodes[name], embedding, encoded.lost[name], computed)
         return Prediction(score, embedding, parts, gates, nodes=nodes)
 
     @property
@@ -306,7 +312,26 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
             do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
         )
     limited = bool(cell.media or config.strength_curves or config.strength_from)
-    return FluxRounds(cell, config.flux_rounds, limited=limited)
+    _check_flux_values(config, limited=limited)
+    return FluxRounds(cell, config.flux_rounds, limited=limited, fluxes=bool(config.flux_values))
+
+
+def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:
+    of_reactions = [name for name, node_type in (config.nodes or {}).items() if node_type == REACTION]
+    stray = [name for name in config.flux_values if name not in of_reactions]
+    if stray:
+        raise ConfigError(
+            "`model.flux_values` names values that are not values of reactions",
+            got=listing(stray),
+            expected="among " + (listing(of_reactions) or "none"),
+            do="name values of `data.nodes` of the type reaction",
+        )
+    if config.flux_values and limited:
+        raise ConfigError(
+            "`model.flux_values` is for strains that delete genes only",
+            got="strains with strengths, or a cell graph with media",
+            do="leave `model.flux_values` out",
+        )
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

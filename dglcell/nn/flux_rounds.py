@@ -37,6 +37,9 @@ settled if it moved by less in the second half of the rounds."""
 DECIMALS = 4
 """The growth of solved strains is rounded to so many decimals; else equal growth would differ in the last digits."""
 
+PARSIMONY = 0.1
+"""The fluxes of the wild type, all together, cost this share of its growth where fluxes are asked for."""
+
 STEPS = 2**20
 """Strengths that differ by less than one part in so many are taken for the same."""
 
@@ -46,8 +49,8 @@ MEDIUM_BITS = 0x2545F4914F6CDD1D
 STRAINS = 256
 """So many strains are solved at a time."""
 
-MOST_KNOWN = 2**20
-"""The growth of so many sets of lost reactions is kept."""
+MOST_KNOWN = 2**23
+"""So many numbers are kept of strains that were solved."""
 
 
 class FluxRounds(nn.Module):
@@ -71,10 +74,16 @@ class FluxRounds(nn.Module):
     most s times its capacity, the largest flux that the wild type can need of it in that medium. Enzyme complexes of
     one reaction are as strong as the strongest of them.
 
+    With ``fluxes`` as many further rounds give the fluxes themselves (`changes`). Many fluxes allow the same growth, so
+    that every flux has a small cost there: of those with the fastest growth the smallest are found, as by parsimonious
+    flux balance analysis (Lewis et al. 2010, *Mol Syst Biol* 6:390). The cost slows down only growth for whose last
+    part a strain needs ten times the fluxes of the wild type.
+
     Args:
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
         limited: whether strains weaken genes, or the cell graph has media.
+        fluxes: whether fluxes are asked for; not where ``limited``.
 
     Attributes:
         reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
@@ -89,9 +98,9 @@ class FluxRounds(nn.Module):
     capacities: Tensor
     units: Tensor
 
-    def __init__(self, cell: ResidentCell, rounds: int, *, limited: bool = False) -> None:
+    def __init__(self, cell: ResidentCell, rounds: int, *, limited: bool = False, fluxes: bool = False) -> None:
         super().__init__()
-        self.rounds, self.limited = rounds, limited
+        self.rounds, self.limited, self.fluxes = rounds, limited, fluxes
         media, N = max(1, len(cell.media)), cell.num_nodes[REACTION]
         several = (media,) if limited else ()
         self.register_buffer("reactions", torch.zeros(*several, N, 4))
@@ -100,7 +109,7 @@ class FluxRounds(nn.Module):
             self.register_buffer("capacities", torch.zeros(media, N))
             self.register_buffer("units", torch.ones(media))
         self._problems: list[_Problem] = []
-        self._known: tuple[Tensor, Tensor, Tensor] | None = None
+        self._known: tuple[Tensor, Tensor] | None = None
 
     def take(
         self, wild_types: Sequence[WildTypeBalance], capacities: Tensor | None = None, units: Tensor | None = None
@@ -129,6 +138,22 @@ class FluxRounds(nn.Module):
         Raises:
             GenotypeError: strains weaken genes, and the rounds were not made for that.
         """
+        found_BC, unit_B1 = self._found(cell, genotypes)
+        return found_BC[:, 2 : 2 + len(PARTS)] * unit_B1, found_BC[:, :2] * unit_B1
+
+    @torch.no_grad()
+    def changes(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """Return by how much the fluxes of reactions differ from those of the wild type, [B, M], if ``fluxes``.
+
+        The M reactions are those of the metabolic model, in the order of ``cell.reaction_of``.
+        """
+        return self._found(cell, genotypes)[0][:, 2 + len(PARTS) :]
+
+    def _found(self, cell: ResidentCell, genotypes: GenotypeBatch) -> tuple[Tensor, Tensor | float]:
+        """Return what was found of B strains, and the growth of the wild types in their media, [B, 1].
+
+        The columns are those of `_solve`. What was computed before is looked up.
+        """
         if not self.limited:
             genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
         device = self.reactions.device
@@ -147,33 +172,36 @@ class FluxRounds(nn.Module):
             limits_GB = torch.where(left_GB < 1, left_GB * capacities_MG.T[:, medium_B], torch.inf)
             parts_GB = ((1 - left_GB) * STEPS).round().long() * same.bits[:, None]
             keys_B = parts_GB.sum(0) + (medium_B + 1) * MEDIUM_BITS
-        if self._known is None:
-            nothing = self.reactions.new_zeros(0, len(PARTS) + 2)
-            self._known = keys_B[:0], nothing[:, 2:], nothing[:, :2]
+        if self._known is None or self._known[1].numel() > MOST_KNOWN:
+            self._known = keys_B[:0], self._solve(cell, lost_GB[:, :0], None, keys_B[:0], medium_B[:0])
         new_K, first_K = _first_of_each(keys_B[~torch.isin(keys_B, self._known[0])], keys_B)
         if len(new_K):
-            found = self._solve(lost_GB[:, first_K], limits_GB, first_K, medium_B[first_K])
-            keys, growth, certain = (
-                torch.cat([known[-MOST_KNOWN:], more]) for known, more in zip(self._known, (new_K, *found), strict=True)
-            )
+            found_KC = self._solve(cell, lost_GB[:, first_K], limits_GB, first_K, medium_B[first_K])
+            keys, found = torch.cat([self._known[0], new_K]), torch.cat([self._known[1], found_KC])
             order = keys.argsort()
-            self._known = keys[order], growth[order], certain[order]
-        keys, growth, certain = self._known
-        place_B = torch.searchsorted(keys, keys_B)
+            self._known = keys[order], found[order]
+        keys, found = self._known
         unit_B1 = self.units[medium_B, None] if self.limited else 1.0
-        return growth[place_B] * unit_B1, certain[place_B] * unit_B1
+        return found[torch.searchsorted(keys, keys_B)], unit_B1
 
     def _solve(
-        self, lost_GK: Tensor, limits_GB: Tensor | None, columns_K: Tensor, medium_K: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Solve K strains, the limits of which are in some columns; growth is relative to that in their media."""
-        growth_KP = self.reactions.new_empty(len(columns_K), len(PARTS))
-        certain_K2 = self.reactions.new_empty(len(columns_K), 2)
+        self, cell: ResidentCell, lost_GK: Tensor, limits_GB: Tensor | None, columns_K: Tensor, medium_K: Tensor
+    ) -> Tensor:
+        """Solve K strains, the limits of which are in some columns.
+
+        Returns:
+            [K, C]: between which values growth is certain to be; growth after each part of the rounds, both relative to
+            that in the medium; and changes of fluxes if ``fluxes``.
+        """
+        M = int(cell.reaction_of.max()) + 1 if self.fluxes else 0
+        found_KC = self.reactions.new_zeros(len(columns_K), 2 + len(PARTS) + M)
         for medium, problem in enumerate(self._problems):
             for some in (medium_K == medium).nonzero().squeeze(1).split(STRAINS):
                 limits = None if limits_GB is None else limits_GB[:, columns_K[some]] / problem.scale[:, None]
-                growth_KP[some], certain_K2[some] = problem.solve(lost_GK[:, some], self.rounds, limits)
-        return growth_KP, certain_K2
+                growth_KP, certain_K2 = problem.solve(lost_GK[:, some], self.rounds, limits)
+                changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M)] if self.fluxes else []
+                found_KC[some] = torch.cat([certain_K2, growth_KP, *changes], 1)
+        return found_KC
 
 
 def _media_of(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
@@ -286,6 +314,45 @@ class _Problem:
 
         Growth is relative to that of the wild type in the same medium.
         """
+        new_flux, growth_BP = self._rounds(self.gain, lost_GB, rounds, limits_GB)
+        balanced_B = spmm(self.made, new_flux, kernel=self.kernel).abs().amax(0) < TOLERANCE
+        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
+        growth_BP = growth_BP.clamp(0, 1)
+        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
+        last_B1 = growth_BP[:, -1:]
+        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
+        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
+        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
+
+    @property
+    def kernel(self) -> str:
+        """Return the kernel that computes the messages."""
+        return "csr" if self.flux.device.type == "cpu" else "auto"
+
+    def changes(self, lost_GB: Tensor, rounds: int, cell: ResidentCell, reactions: int) -> Tensor:
+        """Return by how much fluxes of reactions differ from those of the wild type, [B, M], where flux has a cost.
+
+        It is exactly zero for strains that lose nothing.
+        """
+        cost = self.scale[:, None] / (self.flux * self.scale[:, None]).sum()
+        flux, _ = self._rounds(self.gain - PARSIMONY * cost, lost_GB, rounds)
+        nodes_G1 = torch.bincount(self.belongs, minlength=len(self.nodes) + 1)[:-1, None]
+        change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1 * lost_GB.any(0)
+        change_NB = torch.cat([change_GB, torch.zeros_like(change_GB[:1])])[self.belongs]
+        signed_NB = change_NB * cell.reaction_signs[:, None]
+        return signed_NB.new_zeros(reactions, signed_NB.shape[1]).index_add_(0, cell.reaction_of, signed_NB).T
+
+    def _rounds(
+        self, gain: Tensor, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return fluxes [G, B] after the rounds, and the growth that was noted after parts of them, [B, len(PARTS)].
+
+        Args:
+            gain: [G, 1] what a flux of 1 earns.
+            lost_GB: which groups the strains lose.
+            rounds: number of rounds.
+            limits_GB: largest fluxes of the strains, beside those of the wild type.
+        """
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
         if limits_GB is not None:
@@ -295,9 +362,9 @@ class _Problem:
         price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
         noted, since = [], 0
         marks = [max(1, rounds // part) for part in PARTS]
-        kernel = "csr" if flux.device.type == "cpu" else "auto"
+        kernel = self.kernel
         for number in range(1, rounds + 1):
-            earned = self.gain - spmm(self.used, price, kernel=kernel)
+            earned = gain - spmm(self.used, price, kernel=kernel)
             new_flux = torch.addcmul(flux, self.flux_step, earned).clamp(least, largest)
             reflected = 2 * new_flux - flux
             change = self.price_step * spmm(self.made, reflected, kernel=kernel)
@@ -311,15 +378,7 @@ class _Problem:
                 share = since / (since + 1)
                 flux = torch.lerp(anchor_flux, reflected, share)
                 price = torch.lerp(anchor_price, price + 2 * change, share)
-        growth_BP = torch.stack(noted, 1)
-        balanced_B = spmm(self.made, new_flux, kernel=kernel).abs().amax(0) < TOLERANCE
-        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
-        growth_BP = growth_BP.clamp(0, 1)
-        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
-        last_B1 = growth_BP[:, -1:]
-        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
-        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
-        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
+        return new_flux, torch.stack(noted, 1)
 
 
 def _scales(

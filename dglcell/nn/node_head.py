@@ -11,6 +11,9 @@ from dglcell.machine.parts import Part
 from dglcell.nn.blocks import mlp, start_at_the_mean
 from dglcell.perturbation.states import States
 
+LARGEST_SEEN = 5.0
+"""A computed change is seen by the strain's network up to so many standard deviations of the training strains."""
+
 
 class NodeHead(nn.Module):
     r"""Predict by how much values of nodes differ from those of the wild type.
@@ -24,6 +27,10 @@ class NodeHead(nn.Module):
     strain as a whole, by the difference z of its pooled states, because slower growth reduces most fluxes. The scale
     :math:`s_m` is the standard deviation over the training strains.
 
+    With ``corrects`` there are changes :math:`d_{mb}` that were computed, such as those of fluxes by rounds of flux
+    balance (``FluxRounds``). The head corrects these: :math:`(1 + c_m) d_{mb}` is added, where :math:`c_m` is learned
+    and 0 at first, and :math:`g` sees the changes of all values, limited to a few standard deviations.
+
     Args:
         of_N: [N] number of the value that each node belongs to.
         values: M, number of values.
@@ -31,6 +38,7 @@ class NodeHead(nn.Module):
         strain_width: width of the strain's vector z.
         hidden: width inside f and g.
         activation, dropout: activation and dropout inside f and g.
+        corrects: whether the head corrects changes that were computed.
 
     Attributes:
         wild_type: [M] values of the wild type.
@@ -48,12 +56,23 @@ class NodeHead(nn.Module):
     zero_if_lost: Tensor
 
     def __init__(
-        self, of_N: Tensor, values: int, *, width: int, strain_width: int, hidden: int, activation: str, dropout: float
+        self,
+        of_N: Tensor,
+        values: int,
+        *,
+        width: int,
+        strain_width: int,
+        hidden: int,
+        activation: str,
+        dropout: float,
+        corrects: bool = False,
     ) -> None:
         super().__init__()
+        strain_width += values if corrects else 0
         self.rows = mlp([width, hidden, hidden], activation, dropout)
         self.own = nn.Embedding(len(of_N), hidden)
         self.strain = mlp([strain_width, hidden, values], activation, dropout)
+        self.correction = nn.Parameter(torch.zeros(values)) if corrects else None
         self.register_buffer("of_N", of_N, persistent=False)
         for name, filled in (("wild_type", torch.zeros), ("scale", torch.ones)):
             self.register_buffer(name, filled(values))
@@ -99,16 +118,25 @@ class NodeHead(nn.Module):
         return (kept_MB.index_add(0, self.of_N, keep_NB.to(kept_MB)) == 0).T
 
     @Part("heads")
-    def forward(self, of_nodes_BM: Tensor, strain_BD: Tensor, lost_BM: Tensor) -> Tensor:
+    def forward(
+        self, of_nodes_BM: Tensor, strain_BD: Tensor, lost_BM: Tensor, computed_BM: Tensor | None = None
+    ) -> Tensor:
         """Return differences from the wild type in units of their spread, [B, M], zero where nothing changes.
 
         Args:
             of_nodes_BM: what `of_nodes` returned.
             strain_BD: the strains' vectors.
             lost_BM: what `lost` returned.
+            computed_BM: changes that were computed, in original units, if ``corrects``.
         """
+        changes_BM = None
+        if computed_BM is not None and self.correction is not None:
+            changes_BM = (computed_BM / self.scale * self.changes).to(strain_BD.dtype)
+            strain_BD = torch.cat([strain_BD, changes_BM.clamp(-LARGEST_SEEN, LARGEST_SEEN)], 1)
         of_strain_BM = self.strain(strain_BD) - self.strain(strain_BD.new_zeros(1, strain_BD.shape[1]))
         predicted_BM = of_nodes_BM.to(of_strain_BM.dtype) + of_strain_BM
+        if changes_BM is not None and self.correction is not None:
+            predicted_BM = predicted_BM + (1 + self.correction) * changes_BM
         predicted_BM = torch.where(lost_BM & self.zero_if_lost, self.of_zero.to(predicted_BM.dtype), predicted_BM)
         return predicted_BM * self.changes
 

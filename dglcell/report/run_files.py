@@ -24,6 +24,7 @@ from dglcell.files.untrusted import (
     FLAG,
     MAPPING,
     NUMBER,
+    SHA256,
     TEXT,
     Kind,
     UnreadableError,
@@ -108,7 +109,16 @@ RESULTS = {
 OF_NODES = list_of(record(ROW))
 
 ROWS, NODES = "rows", "nodes"
-"""Fields of ``results.json`` with metrics of phenotypes, and of values of nodes; earlier versions lack the second."""
+"""These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
+
+STARTED_FROM = {
+    "checkpoint": TEXT,
+    "sha256": SHA256,
+    "epoch": COUNT,
+    "parts": mapping_of(list_of(COUNT)),
+    "trained_on": optional(mapping_of(COUNT)),
+}
+"""These are fields of ``started_from.json``."""
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
@@ -403,6 +413,15 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     if not fits or any(len(row) != len(e["relations"]) for e in content.values() for row in e["weights"]):
         raise _damaged(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
+
+
+def read_started(directory: RunDirectory) -> dict[str, Any] | None:
+    """Return which weights of another run a run began with; None where it began with fresh ones.
+
+    Raises:
+        CheckpointError: the record is damaged.
+    """
+    return _read_fields(directory.started_from, STARTED_FROM) if os.path.lexists(directory.started_from) else None
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:

@@ -61,6 +61,11 @@ class RunDirectory:
         return self.path / "environment.json"
 
     @property
+    def started_from(self) -> Path:
+        """Return the path of the record of the weights that the run began with; without `start_from` there is none."""
+        return self.path / "started_from.json"
+
+    @property
     def autotuned(self) -> Path:
         """Return the path of the file with the choices that `auto` made and their reasons."""
         return self.path / "autotuned.json"

@@ -41,7 +41,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS
+from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
@@ -49,6 +49,7 @@ from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
 from dglcell.training.node_results import PartScores, null_node_rows
+from dglcell.training.node_targets import bare_node_heads
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
@@ -210,10 +211,12 @@ class NullResults:
     Attributes:
         rows: rows of the table.
         left_out: phenotype → null model → why it does not apply.
+        node_rows: rows of values of nodes.
     """
 
     rows: list[ResultRow] = field(default_factory=list)
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
+    node_rows: list[ResultRow] = field(default_factory=list)
 
 
 def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None) -> NullResults:
@@ -399,6 +402,9 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "left_out": found.left_out,
         NODES: rows_as_json(of_nodes),
     }
+    started = read_started(directory)
+    if started is not None:
+        results["started_from"] = started
     write_json(directory.results, results)
     if config.plot:
         write_report(directory.path)
@@ -538,13 +544,16 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     prepared = prepare(config, command=command)
     with threads(config.trainer.given_threads or idle_cores()):
         found = null_results(prepared)
+        found.node_rows.extend(null_node_rows(bare_node_heads(config, prepared), prepared))
     found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))
+    found.node_rows.extend(control_rows(config.run_directory, prepared.split.sha256, NODES))
     about = {
         "command": command,
         "split": prepared.split.meta,
         "hashes": {"cell": prepared.cell.sha256, "store": prepared.store.sha256, "split": prepared.split.sha256},
         "rows": rows_as_json(found.rows),
         "left_out": found.left_out,
+        NODES: rows_as_json(found.node_rows),
     }
     path = output or config.run_directory.parent / "baselines.json"
     path.parent.mkdir(parents=True, exist_ok=True)

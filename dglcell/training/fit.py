@@ -70,6 +70,7 @@ from dglcell.training.node_targets import fit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
+from dglcell.training.start_from import take_weights
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
 
@@ -222,7 +223,11 @@ TIMED_BATCHES = 4
 
 
 def make_task(
-    config: Config, prepared: Prepared, directory: RunDirectory, checkpoint: ReadCheckpoint | None = None
+    config: Config,
+    prepared: Prepared,
+    directory: RunDirectory,
+    checkpoint: ReadCheckpoint | None = None,
+    begin_with: ReadCheckpoint | None = None,
 ) -> StrainTask:
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
@@ -231,9 +236,10 @@ def make_task(
         prepared: the data that it is trained on.
         directory: directory of the run; its first file is written here if something has to be measured.
         checkpoint: the checkpoint that will be taken up.
+        begin_with: the checkpoint of another run whose weights a new run begins with.
 
     Raises:
-        CheckpointError: the checkpoint does not fit; nothing is written.
+        CheckpointError: a checkpoint does not fit; nothing is written.
         DglcellError: there is another fault that the user can mend.
     """
     dataset, settings = prepared.dataset, config.trainer
@@ -288,7 +294,10 @@ def make_task(
             fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
             fit_null_share(nulls, prepared, normaliser)
-    # This writes the first file of the run, so it comes after everything that may refuse the data or the checkpoint.
+    started = None if begin_with is None else take_weights(begin_with, model, prepared)
+    # This writes the first files of the run, so it comes after everything that may refuse the data or a checkpoint.
+    if started is not None and is_rank_zero():
+        started.write(directory)
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)
         model.choose(find_autotuned(config, prepared, directory, task))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from dglcell.baselines.nodes import MOST_VALUES, NodeProblem, fit_node_nulls
@@ -17,7 +18,9 @@ from dglcell.baselines.reactions import Reactions
 from dglcell.data.node_values import CellValues
 from dglcell.data.strains import Strains
 from dglcell.errors import count
-from dglcell.graph.schema import CATALYSES, GENE, REACTION
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.metabolism import whole_reactions
+from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
 from dglcell.metrics import CONSTANT, NODES, ResultRow
 from dglcell.models.model import Prediction
 from dglcell.nn.node_head import NodeHead
@@ -32,6 +35,46 @@ TOGETHER = 2048
 Floats = NDArray[np.float64]
 
 
+BALANCED = 1e-3
+"""Values of reactions are fluxes if those of the wild type leave less than this share of all amounts unbalanced."""
+
+
+@dataclass(frozen=True)
+class MassBalance:
+    """This tells how far fluxes make and use metabolites in different amounts, which no cell does at steady state.
+
+    Attributes:
+        stoichiometry: [K, M] amount of each metabolite that a flux of 1 makes, negative where it is used.
+        wild_type, scale: [M] what turns predictions into fluxes.
+    """
+
+    stoichiometry: sparse.csr_array
+    wild_type: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, head: NodeHead, values: CellValues, cell: CellGraph) -> MassBalance | None:
+        """Return the balance of fluxes, or None where the values are not fluxes of all reactions."""
+        if values.values.type != REACTION or CONVERTS not in cell.relations or (values.columns < 0).any():
+            return None
+        names, edges = cell.vocabularies[REACTION].names, cell.edges(CONVERTS)
+        reactions, of_nodes = whole_reactions(names)
+        one_of_each = np.isin(edges.src, np.unique(of_nodes, return_index=True)[1])
+        source, amount = edges.src[one_of_each], np.ones(len(edges)) if edges.weight is None else edges.weight
+        signed = amount[one_of_each] * np.where([names[node].endswith("-") for node in source], -1, 1)
+        shape = cell.num_nodes[METABOLITE], len(reactions)
+        made = sparse.csr_array((signed, (edges.dst[one_of_each], of_nodes[source])), shape=shape, dtype=np.float64)
+        balance = cls(made, values.wild_type.astype(np.float64), _scale(head))
+        open_amount, whole = balance.amounts(np.zeros((1, len(reactions))))
+        return balance if open_amount < BALANCED * whole else None
+
+    def amounts(self, predicted_BM: NDArray[np.floating]) -> tuple[float, float]:
+        """Return the amounts of metabolites that predicted fluxes leave unbalanced, and all amounts made and used."""
+        fluxes_MB = (self.wild_type + self.scale * predicted_BM).T
+        unbalanced = np.abs(self.stoichiometry @ fluxes_MB).sum()
+        return float(unbalanced), float((abs(self.stoichiometry) @ np.abs(fluxes_MB)).sum())
+
+
 @dataclass
 class NodeScores:
     """Add up errors of predictions batch by batch, so that no table of all strains and nodes is held.
@@ -41,14 +84,18 @@ class NodeScores:
         sums: [8, M] of measured values: their number, Σt, Σt², Σp, Σp², Σtp, Σ|p − t| and Σ(p − t)², where t and p are
             differences from the wild type in units of ``scale``.
         strains: number of strains with a measured value.
+        balance: tells how far predictions are from a steady state; None where they are no fluxes.
+        amounts: amounts of metabolites that are unbalanced, and all of them.
     """
 
     scale: Floats
     sums: Floats = field(init=False)
     strains: int = 0
+    balance: MassBalance | None = None
+    amounts: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sums = np.zeros((8, len(self.scale)))
+        self.sums, self.amounts = np.zeros((8, len(self.scale))), np.zeros(2)
 
     def add(self, predicted_BM: NDArray[np.floating], target_BM: NDArray[np.floating]) -> None:
         """Take in some strains; targets are NaN where not measured, and where values never change in training."""
@@ -56,7 +103,10 @@ class NodeScores:
         t, p = (np.where(measured, x, 0).astype(np.float64) for x in (target_BM, predicted_BM))
         error = p - t
         self.sums += [x.sum(axis=0) for x in (measured, t, t * t, p, p * p, t * p, np.abs(error), error * error)]
-        self.strains += int(measured.any(axis=1).sum())
+        some = measured.any(axis=1)
+        self.strains += int(some.sum())
+        if self.balance is not None:
+            self.amounts += self.balance.amounts(predicted_BM[some])
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics over all nodes.
@@ -64,7 +114,8 @@ class NodeScores:
         ``pearson`` is the mean correlation over the nodes whose value varies among these strains; a node with a
         constant prediction counts as 0. ``r2`` is 1 − ΣSSE/ΣSST over these nodes in original units.
         ``mae`` is the mean absolute error over all measured values, in original units. ``n`` is the number of strains,
-        and ``nodes`` that of nodes that vary. What is undefined is NaN.
+        and ``nodes`` that of nodes that vary. What is undefined is NaN. Fluxes have ``unbalanced``, too: of all amounts
+        of metabolites that predicted fluxes make or use, the share that is made and not used, or the other way round.
         """
         n, t, tt, p, pp, tp, absolute, squared = self.sums
         number, square = np.maximum(n, 1), np.square(self.scale)
@@ -74,12 +125,14 @@ class NodeScores:
         moves = of_p > CONSTANT * np.maximum(pp, np.finfo(float).tiny)
         r = np.divide(of_both, np.sqrt(np.maximum(of_t * of_p, 0)), out=np.zeros_like(t), where=varies & moves)
         total, some = n.sum(), bool(varies.any())
+        open_amount, whole = self.amounts.tolist()
         return {
             "mae": float((absolute * self.scale).sum() / total) if total else math.nan,
             "pearson": float(np.clip(r[varies], -1, 1).mean()) if some else math.nan,
             "r2": 1 - float((squared * square)[varies].sum() / (of_t * square)[varies].sum()) if some else math.nan,
             "n": self.strains,
             "nodes": int(varies.sum()),
+            **({} if self.balance is None or not whole else {"unbalanced": open_amount / whole}),
         }
 
 
@@ -108,7 +161,10 @@ class PartScores:
     def __init__(self, heads: Mapping[str, NodeHead], prepared: Prepared, part: str) -> None:
         self._heads, self._prepared, self._part = heads, prepared, part
         self._done = 0
-        self._scores = {name: NodeScores(_scale(head)) for name, head in heads.items()}
+        self._scores = {
+            name: NodeScores(_scale(head), balance=MassBalance.of(head, prepared.nodes[name], prepared.cell))
+            for name, head in heads.items()
+        }
 
     def add(self, prediction: Prediction) -> None:
         """Take in the predictions of the next strains."""
@@ -149,10 +205,11 @@ def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]
     models, left_out = fit_node_nulls(problem)
     for null, why in left_out.items():
         log.info("%s: %s is left out: it %s", name, null, why)
+    balance = MassBalance.of(head, values, prepared.cell)
     changes, of_zero, rows = head.changes.cpu().numpy(), head.of_zero.cpu().numpy(), []
     for part in prepared.evaluated:
         for null, model in models.items():
-            scores = NodeScores(_scale(head))
+            scores = NodeScores(_scale(head), balance=balance)
             for start in range(0, len(numbers[part]), TOGETHER):
                 some = slice(start, start + TOGETHER)
                 chosen = parts[part].take(np.arange(len(parts[part]))[some])

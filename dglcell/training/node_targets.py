@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dglcell.config.experiment import Config
 from dglcell.data.node_values import CellValues
 from dglcell.errors import DataError
 from dglcell.nn.node_head import NodeHead
@@ -55,6 +56,34 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
         known = values.columns >= 0
         head.zero_if_lost.fill_(zero_if_lost[name])
         head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
+
+
+def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
+    """Return heads that know values of the wild type and their spread, and have nothing to predict with.
+
+    Null models of values of nodes need no more.
+
+    Args:
+        config: configuration, whose `data.nodes` the values are of.
+        prepared: the data.
+
+    Raises:
+        DataError: no training strain has a value, or none changes.
+    """
+    heads = {
+        name: NodeHead(
+            torch.arange(len(values)),
+            len(values),
+            width=1,
+            strain_width=1,
+            hidden=1,
+            activation="identity",
+            dropout=0.0,
+        )
+        for name, values in prepared.nodes.items()
+    }
+    fit_node_heads(heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
+    return heads
 
 
 def spread(

@@ -21,6 +21,7 @@ from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
+from dglcell.report.run_files import read_started
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import complete_usage, environment, read_usage, write_usage
 from dglcell.training.batch_size import find_batch_size
@@ -39,6 +40,7 @@ from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import StopSignals, is_rank_zero
+from dglcell.training.start_from import read_start
 from dglcell.training.task import StrainTask
 
 log = logging.getLogger("dglcell")
@@ -122,6 +124,7 @@ def train(
 def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals, beside: Beside) -> RunResult:
     began = time.monotonic()
     checkpoint = resume_from(config)
+    begin_with = read_start(config) if checkpoint is None else None
     start, finished = starting_point(checkpoint, config)
     config = resolve_settings(config, checkpoint)
     set_up_process(config)
@@ -137,8 +140,10 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         check_progress(checkpoint, trainer, callbacks)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
-    task = make_task(config, prepared, directory, checkpoint)
+    task = make_task(config, prepared, directory, checkpoint, begin_with)
     if is_rank_zero():
+        if not continued and begin_with is None:
+            directory.started_from.unlink(missing_ok=True)
         write_run_files(config, directory, prepared, task, command)
         if not continued:
             # This also replaces files of a run that never reached a checkpoint.
@@ -228,11 +233,13 @@ def write_run_files(
             partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
         partial.write_text(to_yaml(config), encoding="utf-8")
+    started = read_started(directory)
     hashes = {
         "cell": prepared.cell.sha256,
         "gene_vocabulary": prepared.cell.genes.sha256,
         "store": prepared.store.sha256,
         "split": prepared.split.sha256,
+        **({} if started is None else {"started_from": started["sha256"]}),
     }
     sizes = {name: len(strains) for name, strains in prepared.parts.items()} | {"train": prepared.training_strains}
     about = {

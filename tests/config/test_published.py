@@ -33,7 +33,14 @@ from dglcell.published.registry import FILES, ORIGINALS
 from tests.http_server import serve_folder
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366", CONF / "113-fba-strengths-media")
+WITHOUT_FILES = (
+    CONF,
+    CONF / "bases",
+    CONF / "106-ecoli-core",
+    CONF / "107-ijo1366",
+    CONF / "113-fba-strengths-media",
+    CONF / "115-core-fluxes",
+)
 """Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
 WITHOUT_ADDRESS: dict[str, str] = {}

@@ -70,6 +70,8 @@ from tests.data.strain_tables import random_table, table_of, triples
             SplitConfig(subset=SubsetConfig(take="first")),
             r"`split.subset.take` is unknown\n.*first\n.*singles_first, prop",
         ),
+        (SplitConfig(train_share=0.0), r"`split.train_share` is no share .*\n.*0.0\n.*more than 0, and at most 1"),
+        (SplitConfig(train_share=1.5), r"`split.train_share` is no share of the training strains\n.*1.5\n"),
         (SplitConfig(subset=SubsetConfig(size=2)), r"`split.subset.size` is too small\n.*2\n.*3 or more"),
     ],
 )
@@ -163,6 +165,7 @@ def split() -> Split:
         SplitConfig("deletions"),
         SplitConfig("none"),
         SplitConfig(subset=SubsetConfig(200)),
+        SplitConfig("gene_disjoint", subset=SubsetConfig(200), train_share=0.1),
     ],
 )
 def test_parts_are_disjoint_and_complete(config: SplitConfig, tmp_path: Path) -> None:
@@ -195,6 +198,8 @@ def test_every_option_changes_the_hash(split: Split) -> None:
         SplitConfig("gene_split_1"),
         SplitConfig("gene_split_1", test_genes=41),
         SplitConfig("gene_split_2", test_genes=41),
+        SplitConfig(train_share=0.1),
+        SplitConfig(train_share=0.1001),
     ]
     hashes = {make_split(config, TABLE, STORE).sha256 for config in configs}
     assert len(hashes) == len(configs)
@@ -411,6 +416,27 @@ def test_a_subset_of_a_file_keeps_its_parts_and_remembers_the_file(split: Split,
     assert used.sum() == 100
     np.testing.assert_array_equal(kept.part[used], split.part[used])
     assert kept.parameters["subset_of"] == split.sha256
+
+
+@pytest.mark.parametrize("kind", ["random", "gene_disjoint", "none"])
+def test_a_smaller_share_of_training_strains_is_inside_a_larger_one(kind: str) -> None:
+    whole = make_split(SplitConfig(kind), TABLE, STORE)
+    larger = set(whole.indices("train").tolist())
+    for share in (0.5, 0.05, 0.01, 1e-9):
+        split = make_split(SplitConfig(kind, train_share=share), TABLE, STORE)
+        trained = set(split.indices("train").tolist())
+        assert len(trained) == max(1, round(share * whole.counts["train"]))
+        assert trained < larger
+        for part in ("validation", "test"):
+            np.testing.assert_array_equal(split.indices(part), whole.indices(part))
+        assert split.parameters["train_share"] == share
+        assert split.parameters["train_share_of"] == whole.sha256
+        larger = trained
+
+
+def test_the_seed_draws_the_share_of_training_strains() -> None:
+    one, other = (make_split(SplitConfig("none", seed=seed, train_share=0.5), TABLE, STORE) for seed in (0, 1))
+    assert 0.3 < (one.part == other.part).mean() < 0.7
 
 
 def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:

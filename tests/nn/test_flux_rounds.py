@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from cobra.flux_analysis import pfba
 from cobra.io import load_model
 from torch import Tensor
 
@@ -92,10 +95,48 @@ def test_the_wild_type_keeps_its_growth() -> None:
     assert solved(256, [[]])[0].tolist() == pytest.approx([1.0] * len(PARTS), abs=1e-3)
 
 
-def made_model(rounds: int) -> HeteroCell:
-    config = HeteroCellConfig(
-        hidden=8, layers=0, pool=["reaction"], local_head=False, combination="none", link="bounded", flux_rounds=rounds
-    )
+def with_fluxes(rounds: int, strains: list[list[int]], batch: int = 64) -> Tensor:
+    made = FluxRounds(ResidentCell.of(CELL), rounds, fluxes=True)
+    made.take([balance()])
+    parts = [strains[i : i + batch] for i in range(0, len(strains), batch)]
+    return torch.cat([made.changes(ResidentCell.of(CELL), GenotypeBatch.from_lists(part)) for part in parts])
+
+
+def test_fluxes_come_close_to_those_of_parsimonious_flux_balance() -> None:
+    model, genes = load_model("textbook"), CELL.genes.names
+    names = sorted(reaction.id for reaction in model.reactions)
+    wild_type = pfba(model).fluxes[names].to_numpy()
+    strains = [strain for strain, grows in zip(STRAINS, by_linear_programmes(STRAINS) > 0.05, strict=True) if grows]
+    expected = []
+    for strain in strains:
+        with model:
+            for gene in strain:
+                model.genes.get_by_id(genes[gene]).knock_out()
+            expected.append(pfba(model).fluxes[names].to_numpy() - wild_type)
+    expected_BM = np.array(expected)
+    errors = [np.abs(with_fluxes(rounds, strains).numpy() - expected_BM).mean() for rounds in (128, 8192)]
+    assert np.abs(expected_BM).mean() > 0.5
+    assert errors[1] < 0.1 < errors[0]
+
+
+def test_changes_of_fluxes_do_not_depend_on_batches_and_leave_growth_as_it_is() -> None:
+    torch.testing.assert_close(with_fluxes(64, STRAINS, batch=7), with_fluxes(64, STRAINS), atol=1e-3, rtol=0)
+    made = FluxRounds(ResidentCell.of(CELL), 256, fluxes=True)
+    made.take([balance()])
+    cell, batch = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
+    torch.testing.assert_close(made(cell, batch)[0], solved(256), atol=0, rtol=0)
+    assert made.changes(cell, batch).shape == (len(STRAINS), 95)
+
+
+def test_strains_that_were_solved_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = with_fluxes(32, STRAINS)
+    monkeypatch.setattr("dglcell.nn.flux_rounds.MOST_KNOWN", 300)
+    torch.testing.assert_close(with_fluxes(32, STRAINS, batch=5), expected, atol=1e-3, rtol=0)
+
+
+def made_model(rounds: int, **changes: Any) -> HeteroCell:
+    keys: dict[str, Any] = {"layers": 0, "pool": ["reaction"], "local_head": False, "combination": "none", **changes}
+    config = HeteroCellConfig(hidden=8, link="bounded", flux_rounds=rounds, **keys)
     config.validate()
     torch.manual_seed(0)
     model = HeteroCell(ResidentCell.of(CELL), config)
@@ -127,6 +168,37 @@ def test_a_model_corrects_only_what_is_not_certain() -> None:
     assert (found_B >= least_B - 1e-6).all()
     growth_B = model.flux_rounds(model.cell, batch)[0][:, -1]
     assert ((found_B - growth_B)[uncertain_B].abs() > 1e-4).float().mean() > 0.5
+
+
+def test_heads_of_fluxes_correct_those_of_the_rounds() -> None:
+    model = made_model(256, nodes={"flux": "reaction"}, flux_values=["flux"]).eval()
+    head = model.node_heads["flux"]
+    wild_type, sd = torch.linspace(-5, 5, 95), torch.linspace(0.5, 2, 95)
+    changes = torch.ones(95, dtype=torch.bool)
+    changes[:10] = False
+    head.take(wild_type, sd, changes, torch.ones(95, dtype=torch.bool))
+    for parameter in head.strain[-1].parameters():
+        torch.nn.init.zeros_(parameter)
+    computed = with_fluxes(256, STRAINS)
+    batch = GenotypeBatch.from_lists(STRAINS)
+    found = head.restore(model(batch).nodes["flux"])
+    torch.testing.assert_close(found[:, 10:], (wild_type + computed)[:, 10:], atol=1e-3, rtol=0)
+    assert (found[:, :10] == wild_type[:10]).all()
+    model.train()(batch).nodes["flux"].square().sum().backward()
+    assert head.correction is not None
+    assert head.correction.grad is not None
+    assert (head.correction.grad[10:] != 0).float().mean() > 0.5
+    assert (model.eval()(GenotypeBatch.from_lists([[], [0]])).nodes["flux"][0] == 0).all()
+
+
+def test_flux_values_that_cannot_be_are_refused() -> None:
+    keys: dict[str, Any] = {"nodes": {"flux": "reaction", "price": "metabolite"}}
+    with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` names values that.*price.*among flux"):
+        made_model(16, **keys, flux_values=["price"])
+    with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` is for strains that delete genes only.*strengths"):
+        made_model(16, **keys, flux_values=["flux"], strength_curves=True)
+    with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` needs rounds.*flux_rounds: 0.*2048"):
+        HeteroCellConfig(flux_values=["flux"]).validate()
 
 
 def test_it_needs_strains_that_lose_blocked_reactions() -> None:

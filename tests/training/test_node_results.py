@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from cobra.io import load_model
+from cobra.util.array import create_stoichiometric_matrix
 
 import dglcell
 from dglcell.cli import main
@@ -20,7 +23,8 @@ from dglcell.metrics import NODES
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
-from dglcell.training.node_results import NodeScores
+from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
+from dglcell.training.node_targets import bare_node_heads
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
@@ -90,6 +94,39 @@ def test_a_run_learns_fluxes_and_compares_null_models(run: RunDirectory, prepare
     assert "validation/loss/flux" in epochs[0]
     again = {(row.model, row.part): row.metrics for row in evaluate_run(run.path) if row.kind == NODES}
     assert again["hetero_cell", "test"]["pearson"] == pytest.approx(test["hetero_cell"]["pearson"], abs=1e-5)
+
+
+def test_fluxes_are_told_from_other_values_and_weighed_by_the_stoichiometry(folder: Path, prepared: Prepared) -> None:
+    head, values, cell = bare_node_heads(config_of(folder), prepared)[FLUX], prepared.nodes[FLUX], prepared.cell
+    balance = MassBalance.of(head, values, cell)
+    assert balance is not None
+    model = load_model("textbook")
+    rows = [[m.id for m in model.metabolites].index(name) for name in cell.vocabularies["metabolite"].names]
+    columns = np.argsort([reaction.id for reaction in model.reactions])
+    expected = create_stoichiometric_matrix(model)[rows][:, columns]
+    np.testing.assert_allclose(balance.stoichiometry.toarray(), expected, atol=1e-6)
+    strains = prepared.parts["test"].numpy()
+    target = scaled_values(head, values, strains)
+    right, wrong = (NodeScores(head.scale.double().numpy(), balance=balance) for _ in range(2))
+    measured = np.where(np.isnan(target), 0, target)
+    right.add(measured, target)
+    wrong.add(measured + np.random.default_rng(0).normal(size=target.shape), target)
+    assert right.metrics()["unbalanced"] < 1e-3 < 0.05 < wrong.metrics()["unbalanced"] < 1
+    other = replace(values, values=replace(values.values, values=values.values.values + 1))
+    assert MassBalance.of(head, other, cell) is None
+
+
+def test_null_models_of_values_are_fitted_without_a_model(
+    run: RunDirectory, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*KEYS, f"paths.data={folder / 'data'}", f"paths.runs={tmp_path}"]
+    assert main(["baselines", str(folder / "nodes.yaml"), *arguments]) == 0
+    beside_run = [row for row in json.loads(run.results.read_text())[NODES] if row["is_null"]]
+    written = json.loads((tmp_path / "tiny" / "baselines.json").read_text())[NODES]
+    for one, other in zip(written, beside_run, strict=True):
+        assert one["model"] == other["model"]
+        assert one["metrics"] == pytest.approx(other["metrics"])
+    assert "kernel ridge on lost reactions" in capsys.readouterr().out
 
 
 def test_a_batch_has_the_values_of_its_strains(prepared: Prepared) -> None:

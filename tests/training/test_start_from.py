@@ -1,0 +1,179 @@
+"""Runs that begin with the weights of another run: which they take, what they refuse, and what they record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.config.experiment import Config
+from dglcell.data.split import Split
+from dglcell.errors import CheckpointError
+from dglcell.files.atomic import sha256_file
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.evaluate import evaluate_run
+from dglcell.training.run import train
+from dglcell.training.start_from import StartedFrom
+from tests.tiny import BARE, Tiny, dglcell, history
+
+STILL = ("optimizer={name: SGD, lr: 1.0e-30}", "trainer.epochs=1")
+"""With these settings no weight changes."""
+
+
+@pytest.fixture(scope="module")
+def first(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Return a run that others begin with; for reading only."""
+    return tiny.train(tmp_path_factory.mktemp("first"), "experiment.name=first", "trainer.checkpoint=last").directory
+
+
+def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
+    """Return the weights of the last checkpoint."""
+    found: dict[str, torch.Tensor] = read_checkpoint(run.last)["state_dict"]
+    return found
+
+
+def test_all_weights_are_taken_and_recorded(
+    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    run = tiny.train(tmp_path, *STILL, "seed=1", f"start_from={first.path}").directory
+    for name, weight in weights(first).items():
+        torch.testing.assert_close(weights(run)[name], weight, rtol=0, atol=1e-20, msg=name)
+    assert f"starting from the weights of '{first.last}' after 2 epochs: encoder, pools, " in caplog.text
+    assert "not whole" not in caplog.text
+    record = json.loads(run.started_from.read_text())
+    assert record["sha256"] == sha256_file(first.last)
+    assert record["epoch"] == 2
+    assert record["parts"]["encoder"][0] == record["parts"]["encoder"][1] > 0
+    assert record["trained_on"] == {"validation": 0, "test": 0}
+    assert json.loads(run.results.read_text())["started_from"] == record
+    assert json.loads(run.environment.read_text())["hashes"]["started_from"] == record["sha256"]
+
+
+def test_fresh_runs_have_no_such_record(first: RunDirectory) -> None:
+    assert not first.started_from.exists()
+    assert "started_from" not in json.loads(first.results.read_text())
+    assert "started_from" not in json.loads(first.environment.read_text())["hashes"]
+
+
+def test_weights_of_other_shapes_stay_fresh(
+    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    changed = "model.local_kind=factorisation"
+    fresh = weights(tiny.train(tmp_path / "fresh", *STILL, "seed=1", changed).directory)
+    run = tiny.train(tmp_path / "run", *STILL, "seed=1", changed, f"start_from={first.last}").directory
+    for name, weight in weights(run).items():
+        source = fresh if name.startswith("model.local_head.") else weights(first)
+        torch.testing.assert_close(weight, source[name], rtol=0, atol=1e-20, msg=name)
+    taken, of = json.loads(run.started_from.read_text())["parts"]["local_head"]
+    assert taken < of
+    assert f"not, or not whole: local_head ({taken} of {of} weights)" in caplog.text
+
+
+def test_statistics_of_labels_are_those_of_the_new_run(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    options = (*STILL, "split.train_share=0.1")
+    fresh = weights(tiny.train(tmp_path / "fresh", *options).directory)
+    begun = weights(tiny.train(tmp_path / "begun", *options, f"start_from={first.path}").directory)
+    assert torch.equal(begun["normaliser.scale"], fresh["normaliser.scale"])
+    assert not torch.equal(begun["normaliser.scale"], weights(first)["normaliser.scale"])
+
+
+def test_the_path_may_contain_the_seed(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path, *STILL, "seed=0", f"start_from={first.path.parent}/seed-${{seed}}").directory
+    assert json.loads(run.started_from.read_text())["checkpoint"] == str(first.last)
+
+
+def test_a_run_goes_on_without_what_it_began_with(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    shutil.copytree(first.path, tmp_path / "first")
+    options = f"start_from={tmp_path / 'first'}"
+    whole = tiny.train(tmp_path / "whole", options, "trainer.epochs=4").directory
+    tiny.train(tmp_path / "parts", options, "trainer.epochs=2")
+    shutil.rmtree(tmp_path / "first")
+    parts = tiny.train(tmp_path / "parts", options, "trainer.epochs=4").directory
+    assert history(parts) == history(whole)
+    assert all(torch.equal(weights(parts)[name], weight) for name, weight in weights(whole).items())
+    assert json.loads(parts.results.read_text())["started_from"] == json.loads(whole.started_from.read_text())
+    assert evaluate_run(parts.path)
+
+
+def test_strains_that_trained_the_other_run_are_counted(
+    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = tiny.train(tmp_path, "experiment.name=other", "split.seed=1").directory
+    run = tiny.train(tmp_path, *STILL, f"start_from={other.path}").directory
+    parts = [Split.load(one.split).part for one in (other, run)]
+    counted = int(((parts[0] == 0) & (parts[1] == 2)).sum())
+    assert json.loads(run.started_from.read_text())["trained_on"]["test"] == counted > 0
+    tested = int((parts[1] == 2).sum())
+    assert f"{counted} of {tested} strains of the test part trained the run that this one starts from" in caplog.text
+
+
+def test_strains_of_a_run_without_its_split_are_not_known(
+    tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    shutil.copy(first.last, tmp_path / "alone.ckpt")
+    run = tiny.train(tmp_path, *STILL, f"start_from={tmp_path / 'alone.ckpt'}").directory
+    assert json.loads(run.started_from.read_text())["trained_on"] is None
+    assert "is not known" in caplog.text
+
+
+def refused(config: Config, message: str) -> None:
+    """Check the error of a training, which leaves no file."""
+    with pytest.raises(CheckpointError, match=message):
+        train(config)
+    assert not RunDirectory(config.run_directory).path.exists()
+
+
+def test_another_cell_graph_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    options = (*BARE, f"start_from={first.path}", "cell.derived=[isoenzyme]")
+    message = r"`start_from`: '.*' belongs to another cell graph\n  got: .*\n  expected: .*, that of this run\n  do: .*"
+    refused(tiny.config(tmp_path, *options), message)
+
+
+def test_a_run_without_a_weight_that_fits_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    options = (*BARE, f"start_from={first.path}", "model.hidden=4")
+    message = r"`start_from`: no weight of '.*' fits this model\n  got: .*\n  expected: .*\n  do: .*`model.hidden`"
+    refused(tiny.config(tmp_path, *options), message)
+
+
+def test_a_missing_run_is_refused_before_anything_is_read(tiny: Tiny, tmp_path: Path) -> None:
+    refused(tiny.config(tmp_path, *BARE, "start_from=runs/frist"), "run directory 'runs/frist' not found")
+
+
+def test_a_torn_checkpoint_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.ckpt"
+    torn.write_bytes(first.last.read_bytes()[:1000])
+    refused(tiny.config(tmp_path, *BARE, f"start_from={torn}"), "cannot be read")
+
+
+def test_a_damaged_record_is_named(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    options = (*STILL, f"start_from={first.path}")
+    run = tiny.train(tmp_path, *options).directory
+    run.started_from.write_text('{"checkpoint": 3}')
+    with pytest.raises(CheckpointError, match=r"started_from.json' is damaged"):
+        tiny.train(tmp_path, *options)
+
+
+def test_text_of_a_start() -> None:
+    start = StartedFrom("a.ckpt", "0" * 64, 1, {"encoder": (3, 3), "local_head": (1, 2), "link": (0, 2)}, None)
+    rest = "not, or not whole: local_head (1 of 2 weights), link (0 of 2 weights)"
+    assert str(start) == f"'a.ckpt' after 1 epoch: encoder; {rest}"
+
+
+@pytest.mark.slow
+def test_two_processes_begin_with_the_same_weights(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
+    ddp = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp", "data.batch_size=32")
+    arguments = tiny.overrides(tmp_path, *BARE, *STILL, *ddp, f"start_from={first.path}")
+    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("starting from the weights of") == 1
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
+    assert all(torch.allclose(weights(run)[name], w, rtol=0, atol=1e-20) for name, w in weights(first).items())
+    assert np.isfinite([row["train/loss"] for row in history(run)]).all()
