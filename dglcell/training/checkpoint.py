@@ -383,7 +383,8 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
         the epoch that training begins with, and whether nothing is left to train.
     """
     if checkpoint is None:
-        log.info("training from scratch: no checkpoint in %s", config.run_directory)
+        new = "training from scratch" if config.start_from is None else "training a new run"
+        log.info("%s: no checkpoint in %s", new, config.run_directory)
         return 0, False
     path = checkpoint.path
     if checkpoint.unfinished:
