@@ -31,15 +31,16 @@ from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 
 EXPERIMENT = experiment_file("quickstart")
-SHARES = {0.01: (8, 20), 0.05: (32, 16), 0.2: (64, 8)}
-"""Share of the training strains whose growth is known → strains of a batch, and epochs: about 240 steps."""
+SHARES = {0.01: (8, 40), 0.05: (16, 30), 0.2: (32, 20)}
+"""Share of the training strains whose growth is known → strains of a batch, and epochs: 120 to 220 steps."""
 
 FRACTIONS = {"random": "[0.8,0.03,0.17]", "gene_disjoint": "[0.8,0.05,0.15]"}
 """Kind of split → shares of training, validation and test part."""
 
 COMMON = (
     "experiment.expected=null",
-    "data.source.insilico.triples=2000",
+    "data.source.insilico.pairs='2000'",
+    "data.source.insilico.triples=none",
     "data.source.insilico.fluxes=true",
     "cell.lose_blocked=true",
     "model.link=identity",
@@ -56,8 +57,8 @@ COMMON = (
 TEACHER = (
     "data.nodes={flux: {type: reaction, zero_if_lost: true}}",
     "loss.phenotypes=0",
-    "trainer.epochs=3",
-    "data.batch_size=64",
+    "trainer.epochs=8",
+    "data.batch_size=32",
     "null_models=false",
 )
 PENALTIES = tuple(10.0**power for power in range(-6, 3))
