@@ -38,7 +38,7 @@ from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.measured import MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.evaluate import CONTROL
+from dglcell.training.control_rows import CONTROL
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.errors import DataError, printable
+from dglcell.errors import DataError, count, printable
 
 # Regression metrics of one phenotype.
 
@@ -296,7 +296,7 @@ def row_of(
 
 
 NODES = "nodes"
-"""Kind of values of nodes, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
@@ -317,17 +317,21 @@ COLUMNS = {
         "unbalanced": "unbalanced",
     },
 }
-"""Kind of labels → metric → title of its column."""
+"""This maps the kind of labels and a metric to the title of its column."""
 
 HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
-"""Kind of labels → the metric that comes first where models are compared."""
+"""This maps the kind of labels to the metric that comes first where models are compared."""
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
     CLASSIFICATION: ("average_precision", "auroc"),
     NODES: ("pearson", "r2", "mae"),
 }
-"""Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
+"""This maps the kind of labels to the metrics by which a null model may be better than a model; a sentence names the
+metric."""
+
+PERMUTED = "permuted labels"
+"""Tables give this name to the same model, trained on permuted labels (``dglcell.training.control``)."""
 
 UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
@@ -425,6 +429,54 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
             f"{own.model} than for '{best.model}' (95 % intervals: {drawn}). {verdict}"
         )
     return sentences
+
+
+def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
+    """Return the sentences below a table: leads, what is reached by chance, what can be reached, and intervals.
+
+    Args:
+        rows: rows of the table.
+        split: kind of the split, as for `coverage_lines`.
+    """
+    return [*ahead_lines(rows), *permuted_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+
+
+def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on what the model reaches on the test part by chance.
+
+    Args:
+        rows: rows of the table; those on permuted labels have the score that 95 % of the permutations do not exceed.
+    """
+    test = [row for row in rows if row.part == "test"]
+    sentences = []
+    for row in (row for row in test if row.model == PERMUTED):
+        own = next((one for one in test if one.phenotype == row.phenotype and not one.is_null), None)
+        metric = HEADLINE[row.kind]
+        reached, chance = (math.nan if one is None else one.metrics.get(metric, math.nan) for one in (own, row))
+        if own is None or math.isnan(reached) or math.isnan(chance):
+            continue
+        times = round(row.metrics.get("permutations", 1))
+        sentences.append(
+            f"Trained on permuted labels, {own.model} has {COLUMNS[row.kind][metric]} of {row.phenotype} of at most "
+            f"{chance:.3f} in 95 % of {count(times, 'training')}; trained on the measured ones it has {reached:.3f}."
+            + ("" if reached > chance else " So it has not learned anything that is true of the test part.")
+        )
+    return sentences
+
+
+def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on what a model without error would reach, where replicates say it.
+
+    Args:
+        rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
+    """
+    own = [row for row in rows if row.part == "test" and not row.is_null]
+    return [
+        f"Because of errors of measurement, a model without error would have Pearson of {row.phenotype} of about "
+        f"{row.metrics['ceiling']:.3f} on the test part; {row.model} has {row.metrics.get('pearson', math.nan):.3f}."
+        for row in own
+        if math.isfinite(row.metrics.get("ceiling", math.nan))
+    ]
 
 
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:

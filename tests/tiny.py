@@ -15,6 +15,7 @@ from dglcell.config.read import load_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.training.run import RunResult, train
+from tests.forked import Forked
 
 TINY = """\
 experiment: {name: tiny}
@@ -34,6 +35,9 @@ trainer: {epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}
 
 # What most tests of training do without.
 BARE = ("plot=false", "null_models=false")
+
+# More epochs than a test waits for. A run that is so long would first time compiled layers, which takes a minute.
+ENDLESS = ("trainer.epochs=100000", "model.compile=false")
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,14 @@ def history(directory: RunDirectory) -> list[dict[str, Any]]:
 
 def dglcell(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
+    words = [str(word) for word in arguments]
+    process = Forked(words, process_environment(**environment), cwd)
+    said = process.communicate()
+    return subprocess.CompletedProcess(words, process.returncode or 0, *said)
+
+
+def fresh_dglcell(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process that has to import everything."""
     command = [sys.executable, "-m", "dglcell", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=process_environment(**environment), capture_output=True, text=True)
 

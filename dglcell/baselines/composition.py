@@ -14,7 +14,7 @@ from dglcell.baselines.simple import labelled
 from dglcell.data.strains import Strains
 
 MOST_NEGATIVE = 0.01
-"""Share of the labels that noise may take below zero."""
+"""Noise may take this share of the labels below zero."""
 
 
 def not_fitness_like(y: NDArray[np.floating]) -> str | None:

@@ -17,13 +17,13 @@ from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 
 OWN = 0.1
-"""Share of a gene's variance that it has in common with no other gene."""
+"""A gene has this share of its variance in common with no other gene."""
 ADDITIVE = 0.03
-"""Variance of the effect of one gene, relative to that of the effect of a pair."""
+"""The effect of one gene has so many times the variance of the effect of a pair."""
 PSEUDO_PAIRS = 20
 """Pairs of average spread that are added to those of each gene when its scale is estimated."""
 SPREAD_NOISE = 1.0
-"""Variance of a gene's own part of the logarithm of its scale, relative to what similar genes share."""
+"""A gene's own part of the logarithm of its scale has so many times the variance of what similar genes share."""
 PROFILE_ALPHA = 10.0
 """Penalty of the additive effects that are taken off before genes' profiles are compared."""
 

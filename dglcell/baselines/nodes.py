@@ -154,7 +154,7 @@ NODE_NULLS: dict[str, Callable[[NodeProblem], Iterator[NodeNull]]] = {
     "nearest training strain": _nearest,
     "kernel ridge on lost reactions": _ridges,
 }
-"""Name → null models of one form, of which the validation part chooses one."""
+"""This maps a name to null models of one form, of which the validation part chooses one."""
 
 
 def fit_node_nulls(problem: NodeProblem) -> tuple[dict[str, NodeNull], dict[str, str]]:

@@ -17,7 +17,7 @@ from dglcell.baselines.simple import labelled
 from dglcell.data.strains import Strains
 
 OWN, SHARED = 0.4, 0.3
-"""Shares of a gene's variance that it has in common with no other gene, and with all."""
+"""A gene has the first share of its variance in common with no other gene, and the second with all."""
 
 STRENGTH_LENGTHS = (0.25, 1.0)
 ALIKE = (0.3, 0.8)

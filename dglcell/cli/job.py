@@ -59,6 +59,13 @@ class Job:
     comparison: str | None = None
 
     @property
+    def store(self) -> Path:
+        """Return the path of the store that the runs read."""
+        from dglcell.training.prepare import store_path
+
+        return store_path(self.config)
+
+    @property
     def page(self) -> Path:
         """Return the path of the page that compares the runs."""
         return self.config.run_directory.parent / "comparison.html"
@@ -111,13 +118,26 @@ def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False)
     Args:
         measured: look up the time and memory that finished runs took, where these are `auto`.
     """
-    from dglcell.cluster.scripts import Sweep, render, with_limits
-    from dglcell.config.read import load_config
+    from dglcell.cluster.scripts import Sweep
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
-    overrides = [*options.overrides, *raw]
-    config = load_config(file, overrides)
     sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
+    return job_of(file, [*options.overrides, *raw], sweep, measured=measured)
+
+
+def job_of(file: Path, overrides: list[str], sweep: Sweep, *, measured: bool = False) -> Job:
+    """Return the job of an experiment with the members of a sweep, each of which is checked.
+
+    Args:
+        file: file of the experiment.
+        overrides: overrides of every member.
+        sweep: the members.
+        measured: as for `make_job`.
+    """
+    from dglcell.cluster.scripts import render, with_limits
+    from dglcell.config.read import load_config
+
+    config = load_config(file, overrides)
     members = sweep.members(config.experiment.name)
     runs = [load_config(file, [*overrides, *member]).run_directory for member in members]
     folders = {config.run_directory.parent, *(run.parent for run in runs)} if measured else ()
@@ -219,12 +239,10 @@ def _after(number: str) -> list[str]:
 def _pipeline(job: Job) -> Job:
     """Add scripts to a job: one that builds the store where there is none, and one that compares the runs."""
     from dglcell.cluster.scripts import render_build, render_comparison
-    from dglcell.training.prepare import store_path
 
     if len(job.runs) < 2:
         raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
-    store = store_path(job.config)
-    build = None if store.exists() else render_build(job.config, job.file, job.overrides, store)
+    build = None if job.store.exists() else render_build(job.config, job.file, job.overrides, job.store)
     return replace(job, build=build, comparison=render_comparison(job.config, job.file, job.runs, job.page))
 
 
@@ -267,11 +285,8 @@ def _check(options: argparse.Namespace) -> list[Job]:
 
 def _mention_store(job: Job) -> None:
     """Warn where each of the jobs would begin by building the store itself."""
-    from dglcell.training.prepare import store_path
-
-    store = store_path(job.config)
-    if not store.exists():
-        print(f"  store {store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)
+    if not job.store.exists():
+        print(f"  store {job.store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -42,6 +42,8 @@ KINDS: dict[str, Callable[[Ends], bool]] = {
     "results of null models": lambda ends: _begins(b"{")(ends) and b'"left_out"' in ends[0] + ends[1],
     "a trained model": lambda ends: ends[0].startswith(b"PK") and b"card.json" in ends[1],
     "a profile": lambda ends: _begins(b"{")(ends) and b'"derived"' in ends[0] + ends[1],
+    "a table of a suite": _begins(b"# suite "),
+    "scores of a suite": lambda ends: _begins(b"{")(ends) and b'"suite"' in ends[0].partition(b",")[0],
     "a trace": lambda ends: b"traceEvents" in ends[0],
 }
 """This maps each kind of output to a function that tells from its ends whether a file is of this kind."""

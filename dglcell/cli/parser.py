@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import explain, inputs, job, predict, verbs
+from dglcell.cli import benchmark, explain, inputs, job, predict, verbs
 from dglcell.cli import next as next_verb
 from dglcell.cli.arguments import add_insecure, add_raw, positive
 from dglcell.errors import printable
@@ -34,6 +34,7 @@ first steps:
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
+  dglcell benchmark in-silico              train many experiments, one table
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """
@@ -80,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next", "profile")
+COMPUTING = ("train", "tune", "benchmark", "evaluate", "baselines", "predict", "explain", "next", "profile")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -98,6 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_init(group)
     _add_train(group)
     _add_tune(group)
+    benchmark.add_options(_verb(group, "benchmark", benchmark.benchmark, benchmark.HELP, benchmark.EPILOG))
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)

@@ -41,19 +41,13 @@ trace.json.gz. The trace shows all operations of these steps; open it in https:/
 COMPARE_HELP = "show two profiles side by side"
 
 COMPARE_EPILOG = """\
-Profiles of different modes, devices, numbers of processes or batch sizes are refused. To compare the results of runs,
-use `dglcell report RUN RUN`."""
+Profiles of different devices, numbers of processes or batch sizes are refused. To compare the results of runs, use
+`dglcell report RUN RUN`."""
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is profiled, and for how many steps."""
     how = parser.add_argument_group("how")
-    how.add_argument(
-        "--mode",
-        choices=("full", "backward", "forward", "data"),
-        default="full",
-        help="data: batches; forward: also model, loss; backward: also gradients; full: whole steps (default: full)",
-    )
     how.add_argument("--steps", type=positive, default=20, metavar="N", help="timed steps (default: 20)")
     how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before the timed ones (default: 5)")
     how.add_argument(
@@ -81,7 +75,7 @@ def profile(options: argparse.Namespace) -> None:
     folder = options.output or config.run_directory.parent / "profile"
     check_output(folder / PROFILE, "a profile")
     check_output(folder / TRACE, "a trace")
-    found = run(config, Schedule(options.warm_up, options.steps), options.mode, folder, options.command)
+    found = run(config, Schedule(options.warm_up, options.steps), folder, options.command)
     if found is not None:
         print(f"{format_profile(found)}\n\nprofile  {folder / PROFILE}\ntrace    {folder / TRACE}")
 
@@ -152,12 +146,18 @@ def check_wandb(mode: str) -> None:
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add the options for training a control as well."""
+    """Add the options for training controls as well."""
     parser.add_argument(
         "--control",
         type=positive,
         metavar="N",
         help="afterwards also train the same model without messages, for N epochs, and show it in the table",
+    )
+    parser.add_argument(
+        "--permuted-labels",
+        type=positive,
+        metavar="N",
+        help="afterwards also train the same model N times on permuted labels, and show what it reaches by chance",
     )
 
 
@@ -166,11 +166,11 @@ def train(options: argparse.Namespace) -> None:
     # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
-        if options.control:
-            _check_control(config)
+        if options.control or options.permuted_labels:
+            _check_controls(config, options)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.metrics import ahead_lines, coverage_lines, format_expected, format_results_table
+        from dglcell.metrics import format_expected, format_results_table, lines_below
         from dglcell.report.run_files import read_run
         from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
@@ -181,10 +181,15 @@ def train(options: argparse.Namespace) -> None:
             from dglcell.training.control import rows_with, train_control
 
             rows = rows_with(rows, train_control(config, options.control, options.command, signals))
+        if options.permuted_labels:
+            from dglcell.training.control import rows_with, train_on_permuted_labels
+
+            times = options.permuted_labels
+            rows = rows_with(rows, train_on_permuted_labels(config, times, options.command, signals))
     if not is_rank_zero():
         return
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
-    for sentence in [*ahead_lines(rows), *coverage_lines(rows, config.split.kind)]:
+    for sentence in lines_below(rows, config.split.kind):
         print(f"{printable(sentence)}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
@@ -197,18 +202,22 @@ def train(options: argparse.Namespace) -> None:
         print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
 
 
-def _check_control(config: Config) -> None:
-    """Refuse a control that cannot be trained, before the run is trained.
+def _check_controls(config: Config, options: argparse.Namespace) -> None:
+    """Refuse controls that cannot be trained, before the run is trained.
 
     Raises:
-        ConfigError: the run has several processes, or the model passes no messages.
+        ConfigError: the run has several processes, the model passes no messages, or there is no test part.
     """
-    from dglcell.training.control import without_messages
+    from dglcell.training.control import on_permuted_labels, without_messages
 
-    without_messages(config)
+    if options.control:
+        without_messages(config)
+    if options.permuted_labels:
+        on_permuted_labels(config, 1)
     if config.trainer.devices * config.trainer.num_nodes > 1:
+        option = "--control" if options.control else "--permuted-labels"
         raise ConfigError(
-            "`--control` trains twice in one process, so that it works with a single device only",
+            f"`{option}` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
             do="leave it out, and call `dglcell baselines FILE --without-messages` after the training",
         )
@@ -272,7 +281,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.metrics import ahead_lines, coverage_lines, format_results_table
+    from dglcell.metrics import format_results_table, lines_below
 
     if options.on is None:
         if options.phenotype:
@@ -289,7 +298,7 @@ def evaluate(options: argparse.Namespace) -> None:
         from dglcell.runs.directory import RunDirectory
 
         split = read_run_config(RunDirectory(find_run(options.run_directory))).split.kind
-        for sentence in [*ahead_lines(rows), *coverage_lines(rows, split)]:
+        for sentence in lines_below(rows, split):
             print(f"\n{printable(sentence)}")
 
 

@@ -84,6 +84,7 @@ class DataConfig:
     nodes: dict[str, NodesConfig] = field(default_factory=dict)  # name → values of nodes to predict, such as flux
     normalise: Scale = "standard"  # scales labels: standard | minmax | robust | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
+    permuted_labels: Seed | None = None  # control: seed that gives strains the labels of others; null: their own
     batch_size: CountOrAuto = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: Count | None = None  # strains per step in evaluation; null: batch_size
 

@@ -17,16 +17,16 @@ from dglcell.files.atomic import canonical_hash
 from dglcell.graph.vocabulary import Vocabulary
 
 Array = Any
-"""An array of numpy, or a tensor of torch."""
+"""This is an array of numpy or a tensor of torch."""
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
 CONDITION, SEEN = "condition", "seen"
 NODE_ROW, NODE_VALUES = "node_row", "node_values"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
-"""Kinds of columns that hold measurements: float32, and NaN where nothing was measured."""
+"""Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
 
 STORED = (*MEASURED, CONDITION)
-"""Kinds of columns that a store keeps, in its order; all are float32."""
+"""A store keeps columns of these kinds in this order, all in float32."""
 
 MEDIUM = "medium"
 """The condition of this name is the growth medium, which a cell graph may know by its exchange reactions."""

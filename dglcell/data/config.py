@@ -66,7 +66,7 @@ CALIBRATES = {
     "deletions": HARDER_THAN_VALIDATION,
     "file": "{share} was to be expected if the file draws test strains as it draws validation strains.",
 }
-"""Kind of split → what its validation part can promise of intervals on the test part."""
+"""This maps a kind of split to what its validation part can promise of intervals on the test part."""
 
 NONE = "none"
 """In a split of this kind all strains train."""
@@ -76,7 +76,8 @@ EVALUATED = ("validation", "test")
 
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint", "condition")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
-"""Gene splits of DANGO → which strains are test by their test genes, and how many genes it draws."""
+"""This maps gene splits of DANGO to the rule by which test genes make a strain a test strain, and to the number of
+genes that are drawn."""
 
 TRAINED_DELETIONS = 2
 """Most deletions of a training strain in a split by their number, where the configuration does not say."""

@@ -325,7 +325,7 @@ STATES = {
     FETCH: "fetch: `dglcell data fetch NAME` downloads the raw files; MB are those of the download, where it is known.",
     BY_HAND: "by hand: no public file can be downloaded; put the raw file into the raw folder.",
 }
-"""Where the raw files of a source are, unless they are here → what that means."""
+"""This maps where the raw files of a source are, unless they are here, to an explanation."""
 
 
 def format_sources(sources: Iterable[SourceInfo]) -> str:

@@ -38,7 +38,8 @@ STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "none": _identity,
     "logistic": _identity,
 }
-"""Kind → shift and scale of one phenotype's training labels, [n] float64 of at least two values."""
+"""This maps each kind to a function that returns shift and scale of one phenotype's training labels, which are [n]
+float64, at least two."""
 
 
 class Normaliser(nn.Module):

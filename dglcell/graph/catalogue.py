@@ -27,7 +27,7 @@ Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash
 Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
 
 MATRIX_COLUMNS = ("row", "column")
-"""What `columns` may name in a matrix: the names at the left of its rows, and those above its columns."""
+"""`columns` may name these in a matrix: the names at the left of its rows, and those above its columns."""
 
 
 @dataclass

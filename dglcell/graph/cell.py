@@ -54,7 +54,7 @@ GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {
     ".gff3": read_gff,
     ".tab": read_sgd_features,
 }
-"""Extension of a file (before ``.gz``) that holds genes with their aliases → how to read it."""
+"""This maps the extension (before ``.gz``) of a file of genes with their aliases to the function that reads it."""
 
 
 def _genome_reader(path: Path) -> Callable[[Path], GeneSet] | None:

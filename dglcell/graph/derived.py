@@ -25,7 +25,7 @@ CURRENCY_DEGREE = 50
 _IDENTIFIERS = "h,h2o,o2,co2,pi,ppi,nh4,atp,adp,amp,gtp,gdp,nad,nadh,nadp,nadph,fad,fadh2,coa"
 _NAMES = "h+,water,oxygen,carbon dioxide,phosphate,diphosphate,ammonium,ammonia,nad+,nad(+),nadp+,nadp(+),coenzyme a"
 CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
-"""Carriers of protons, water, gases, phosphate, energy and electrons, whatever the size of the model."""
+"""These metabolites carry protons, water, gases, phosphate, energy and electrons in models of every size."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ DERIVED: dict[str, Callable[[Metabolism, Currency], csr_array]] = {
     "isoenzyme": isoenzyme,
     "metabolic_neighbour": metabolic_neighbour,
 }
-"""Name of a derived relation → symmetric [N genes, N genes] matrix, non-zero where two genes are related."""
+"""This maps a derived relation to a function that returns a symmetric matrix [N genes, N genes], which is not zero
+where two genes are related."""
 
 
 def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:

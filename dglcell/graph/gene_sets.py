@@ -18,13 +18,13 @@ from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION, Rela
 log = logging.getLogger("dglcell")
 
 SUBSYSTEMS = "subsystems"
-"""In the provenance of a cell graph's metabolic model: subsystem → genes."""
+"""The provenance of a cell graph's metabolic model has the genes of each subsystem under this key."""
 
 SETS_OF_GENOMES = {"sgd_names": ("cyc2008_complexes", "go_slim_sgd")}
-"""Names of genes → tables of sets of the catalogue with such genes, which are read where their files are."""
+"""This maps a gene set of the catalogue to tables of sets of its genes, which are read where their files are."""
 
 SET_NAMES = {"go_slim_sgd": "4"}
-"""Table of the catalogue → its column of sets that people read, where the table names another one."""
+"""This maps a table of the catalogue to its column of sets that people read, where the table names another one."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 SIMILAR = "similar"
-"""Name of the relation between genes with similar neighbours; those of sources are ``similar_`` and a name."""
+"""The relation between genes with similar neighbours has this name; those of sources are ``similar_`` and a name."""
 
 BLOCK = 512
 """Genes whose similarities to all others are held at a time."""

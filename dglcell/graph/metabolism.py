@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 Complex = frozenset[str]
-"""The genes of one enzyme complex: all of them are needed."""
+"""A complex is the set of genes that an enzyme needs, all of them together."""
 
 MAX_COMPLEXES = 10_000
 """Largest number of complexes one rule may expand to; curated models stay below a few hundred."""

@@ -35,7 +35,7 @@ SHIPPED = {
     "salmonella": "salmonella.xml.gz",
     "mini": "mini.json",
 }
-"""Models inside the cobra package: name → file."""
+"""This maps the models inside the cobra package to their files."""
 
 FORMATS = {
     ".xml": "sbml",
@@ -45,10 +45,10 @@ FORMATS = {
     ".yaml": "yaml",
     ".mat": "matlab",
 }
-"""File extension (before ``.gz``) → format."""
+"""This maps a file's extension (before ``.gz``) to its format."""
 
 MALFORMED_RULE = "Malformed gene_reaction_rule "
-"""How cobra's warning about a rule it could not parse begins."""
+"""cobra's warning about a rule that it could not parse begins with this text."""
 
 MOST_NESTED = 16
 """Operators inside each other in a gene rule; published models have three. cobra visits each operand twice."""

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = ("auto", ",", "\t", ";", " ")
-"""Accepted separators; a space stands for any run of blanks."""
+"""These separators are accepted; a space stands for any run of blanks."""
 
 UNDECODABLE = re.compile("\N{REPLACEMENT CHARACTER}")
-"""Stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is read."""
+"""This character stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is
+read."""
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ class CompactEdges:
 
 
 PADDING = 64
-"""Rows and columns of a dense adjacency on a GPU are a multiple of this."""
+"""A dense adjacency on a GPU has a multiple of so many rows and columns."""
 
 PIECE_EDGES = 256
-"""Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
+"""One program on a GPU sums so many edges: a node with more in-edges is cut, so that no launch waits for it."""
 
 
 @dataclass(frozen=True)

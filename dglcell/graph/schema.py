@@ -19,7 +19,7 @@ CONVERTED_BY: Relation = (METABOLITE, "converted_by", REACTION)
 METABOLIC_RELATIONS = (CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY)
 
 WEIGHT = "weight"
-"""Name of the edge feature that holds fixed edge weights (stoichiometry, network scores)."""
+"""The edge feature of this name holds fixed edge weights (stoichiometry, network scores)."""
 
 _MODULE_NAMES = """
 add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval extra_repr float
@@ -31,7 +31,7 @@ register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_ex
 state_dict to to_empty train training type xpu zero_grad
 """
 RESERVED = frozenset(_MODULE_NAMES.split())
-"""What ``torch.nn.Module`` uses itself; written out, so that configurations are read without torch."""
+"""``torch.nn.Module`` uses these names itself; they are written out, so that configurations are read without torch."""
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 

@@ -162,4 +162,4 @@ COLUMNS: dict[str, Callable[[Model, Fluxes, Sequence[str]], list[list[float]]]] 
     REACTION: _of_reactions,
     METABOLITE: _of_metabolites,
 }
-"""Node type → a row of numbers for each node."""
+"""This maps a node type to a row of numbers for each of its nodes."""

@@ -21,7 +21,7 @@ STRAINS = 4
 """A program has at most this many strains."""
 
 Keep = tuple[Tensor, Tensor]
-"""Which sources and destinations are kept, [N, C] and [M, C] bool."""
+"""These masks say which sources and destinations are kept, [N, C] and [M, C] bool."""
 
 
 @dataclass(frozen=True)

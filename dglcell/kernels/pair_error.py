@@ -19,12 +19,12 @@ COMPILED_DEVICES = ("cpu",)
 """On these devices compiled loops are used in place of blocks."""
 
 BLOCK_EDGES = 1 << 18
-"""Edges whose rows are gathered at once."""
+"""The rows of so many edges are gathered at once."""
 
 PARTS_PER_THREAD = 4
 
 Factors = tuple[Tensor, Tensor, Tensor]
-"""L, R and b, or their gradients."""
+"""These are L, R and b, or their gradients."""
 
 
 def pair_error(

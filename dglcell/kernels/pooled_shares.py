@@ -16,7 +16,7 @@ from dglcell.kernels.rows import COMPILED_DEVICES
 from dglcell.kernels.threads import run_tasks
 
 BLOCK_LOGITS = 1 << 23
-"""Logits that are held at a time; they are computed once more in the backward pass."""
+"""So many logits are held at a time; they are computed once more in the backward pass."""
 
 TASKS = 8
 """A block is cut into this fixed number of tasks, so that sums are the same for any number of threads."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dglcell.kernels.rows_numba import Kernels
 
 EDGES_AT_ONCE = 1 << 20
-"""Edges that the plain version expands at a time."""
+"""The plain version expands so many edges at a time."""
 
 COMPILED_DEVICES = ("cpu",)
 """Compiled code runs on these devices, and plain torch on others."""

@@ -18,7 +18,7 @@ from dglcell.kernels.jit_numba import jit
 
 
 VECTOR_BYTES = 64
-"""The widest registers; narrower ones are used in pairs."""
+"""The widest registers have so many bytes; narrower ones are used in pairs."""
 
 VECTORS = 4
 """This many vectors are summed at once: they fit into the registers and hide how long an addition takes."""

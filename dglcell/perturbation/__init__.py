@@ -1,7 +1,8 @@
 """Define the strains' graphs, and the strategies that compute on them."""
 
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
-"""Ways to express the strains' graphs; ``auto`` takes one of them. See ``dglcell.perturbation.perturb``."""
+"""The strains' graphs can be expressed in these ways, of which ``auto`` takes one. See
+``dglcell.perturbation.perturb``."""
 
 EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
 """These strategies can express perturbations of single edges."""

@@ -31,16 +31,17 @@ from dglcell.perturbation import secants
 from dglcell.perturbation.rules import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
-"""A function that gives logits; the module's docstring defines it."""
+"""A score gives the logits of edges; the module's docstring defines it."""
 
 Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
 
 Block = tuple[slice, int, slice]
-"""Rows, number of slots for in-edges, strains."""
+"""These are rows, the number of slots for in-edges, and strains."""
 
 BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
-"""Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
+"""The largest tensors of a block have so many bytes, by device: they stay in the cache of a CPU, and take few
+launches on a GPU."""
 
 
 @dataclass(frozen=True)

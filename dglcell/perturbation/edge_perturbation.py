@@ -17,9 +17,9 @@ from dglcell.perturbation.attention import Score
 
 Node = int | str
 Removal = tuple[int, Relation, Node, Node]
-"""(strain, relation, source, destination)."""
+"""A removal is (strain, relation, source, destination)."""
 Reweighting = tuple[int, Relation, Node, Node, float | Tensor]
-"""(strain, relation, source, destination, weight)."""
+"""A reweighting is (strain, relation, source, destination, weight)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,16 +22,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
-"""Owners of the rows, bases and differences of the arguments → those of the result; see ``PerturbedTensor``."""
+"""A rule maps owners of the rows, bases and differences of the arguments to those of the result; see
+``PerturbedTensor``."""
 
 COMPILED_ROWS = 1 << 13
-"""Rows of the smallest block that is compiled: half of a block on a CPU."""
+"""The smallest block that is compiled has so many rows: half of a block on a CPU."""
 
 UNCOMPILED_EVALUATION = ("cpu",)
 """On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
 
 VARIANTS = 64
-"""Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
+"""A function may have so many compiled forms: by device, precision, arguments that differ, and structure of a layer."""
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:

@@ -32,12 +32,13 @@ from dglcell.perturbation.strategies.node_mask import NodeMask
 REDUCES = ("sum", "mean")
 
 UNSTACKED_DEVICES = ("cpu",)
-"""Where ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for launches."""
+"""On these devices ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for
+launches."""
 
 
 UNBOUNDED_DEVICES = ("cpu",)
-"""Where ``difference`` reads how many pairs differ. A GPU would be waited for: without gradients, and if the host knows
-the genes, lists have room there for as many pairs as can differ."""
+"""On these devices ``difference`` reads how many pairs differ. A GPU would be waited for: without gradients, and if the
+host knows the genes, lists have room there for as many pairs as can differ."""
 
 
 class PerturbedCell:

@@ -25,21 +25,21 @@ from dglcell.perturbation.rules import PerturbedTensor, share_changes, take_rows
 from dglcell.perturbation.sent import Kept
 
 DENSE_SHARE = 0.5
-"""Without calibration: listed pairs, as a share of all, from which it is cheaper to compute all."""
+"""Without calibration all pairs are computed where the listed ones are more than this share of them."""
 
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
-"""Rows that are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little; on
-a GPU as many as memory allows, so that the number of launches depends on no size."""
+"""So many rows are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little;
+on a GPU as many as memory allows, so that the number of launches depends on no size."""
 
 SHARE_FOR_ACTIVATIONS = {"cpu": 0.4, "cuda": 0.25}
-"""Part of a GPU's memory, or of what was free of the host's at first, that the layers of a step may keep for the
+"""The layers of a step may keep this part of a GPU's memory, or of what was free of the host's at first, for the
 backward pass. What they keep is less: rows that do not differ are counted, too."""
 
 LEAST_FOR_ACTIVATIONS = 2 << 30
-"""Bytes of it on a CPU where the system does not say how much memory is free."""
+"""Layers may keep so many bytes on a CPU where the system does not say how much memory is free."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
-"""A function of rows and its arguments; None for one argument as it is."""
+"""An addend is a function of rows and its arguments; None stands for one argument as it is."""
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,8 @@ class EmbeddingMap:
 
 
 RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
-"""Layer and node type → names of K relations (or pairs of them) and their mean weights: [K], or [K, K] where each
-relation weighs every other."""
+"""This maps layer and node type to the names of K relations (or pairs of them) and their mean weights: [K], or [K, K]
+where each relation weighs every other."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ TITLE = "Dose and response"
 MOST_GENES, MOST_MEDIA = 6, 3
 COLUMNS = 3
 GAP_X, GAP_Y, TOP = 0.035, 0.12, 0.12
-"""Shares of a drawing's width and height between the curves of two genes, and of a row's height for their names."""
+"""These shares of a drawing's width and height lie between the curves of two genes; the last one, of a row's height, is
+for their names."""
 
 MEDIUM_LENGTH = 14
 """Names of media are shortened to so many letters, so that all stand beside the title."""

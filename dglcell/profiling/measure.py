@@ -31,15 +31,13 @@ from torch.utils.data import DataLoader
 from dglcell.config.experiment import AUTO, Config
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
 from dglcell.data.dataset import EpochBatches
-from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file
 from dglcell.machine.devices import Peak, device_of, measured_memory, set_threads
 from dglcell.machine.parts import Part
 from dglcell.machine.processor import processor_name
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import count_parameters
-from dglcell.profiling.profile import MODES, PROFILE, TRACE, Profile
+from dglcell.profiling.profile import PROFILE, TRACE, Profile
 from dglcell.profiling.trace import STEP, WAITING, read_trace
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import environment
@@ -55,44 +53,7 @@ from dglcell.training.task import StrainTask
 log = logging.getLogger("dglcell")
 
 
-# The part of a training step that is run, and its batches.
-
-
-def config_for(config: Config, mode: str) -> Config:
-    """Return the configuration without settings that a mode does not use, and without a progress bar.
-
-    Lightning refuses to clip or to accumulate gradients where it takes no steps.
-
-    Raises:
-        ConfigError: there is no such mode.
-    """
-    if mode not in MODES:
-        raise ConfigError("unknown mode", got=mode, expected=", ".join(MODES), do="set `--mode`")
-    trainer = dataclasses.replace(config.trainer, progress=False)
-    if mode != "full":
-        trainer = dataclasses.replace(trainer, gradient_clip_val=None, accumulate_grad_batches={})
-    return dataclasses.replace(config, trainer=trainer)
-
-
-def restrict(task: StrainTask, mode: str) -> None:
-    """Let a task do only what a mode includes in a step."""
-    if mode == "full":
-        return
-    whole = task.training_step
-
-    def training_step(batch: Strains, batch_idx: int) -> Tensor | None:
-        if mode == "data":
-            return None
-        loss = whole(batch, batch_idx)
-        if mode == "backward":
-            task.zero_grad()
-            with Part("backward"):
-                task.manual_backward(loss)
-        return None
-
-    task.automatic_optimization = False
-    # The attribute changes this object alone: it takes precedence over the method of the class.
-    vars(task)["training_step"] = training_step
+# The batches of the steps.
 
 
 def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
@@ -268,7 +229,7 @@ class WatchExchange(pl.Callback):
             trainer.strategy.model.register_comm_hook(None, exchange)
 
 
-def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command: str) -> Profile | None:
+def profile(config: Config, schedule: Schedule, folder: Path, command: str) -> Profile | None:
     """Run training steps as ``dglcell train`` does, from fresh weights, and write a profile and a trace.
 
     Nothing of the experiment's runs is read or written. What happens between epochs (validation, checkpoints) is not
@@ -277,7 +238,6 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     Args:
         config: validated configuration.
         schedule: numbers of warm-up and timed steps.
-        mode: one of ``MODES``.
         folder: folder for ``profile.json`` and ``trace.json.gz``.
         command: the command as typed.
 
@@ -287,20 +247,19 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     Raises:
         DglcellError: there is a fault that the user can mend.
     """
-    config = config_for(config, mode)
+    config = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, progress=False))
     _set_up(config)
     directory, prepared = RunDirectory(folder), prepare(config, command=command)
     config = settle_what_models_see(config, prepared)
     device = torch.device(device_of(config.trainer.accelerator))
-    about = {"experiment": config.experiment.name, "mode": mode}
+    about = {"experiment": config.experiment.name}
     profiler = LoopProfiler(schedule, device, (folder / TRACE, about) if is_rank_zero() else None)
-    # Callbacks of a run take part in whole steps only. Signals keep their usual effect here.
+    # Signals keep their usual effect here.
     beside = make_callbacks(config, directory, prepared.dataset.kinds, StopSignals(requeue=False))
-    trainer = make_trainer(config, directory, [*(beside if mode == "full" else []), WatchExchange()], profiler)
+    trainer = make_trainer(config, directory, [*beside, WatchExchange()], profiler)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
-    restrict(task, mode)
     data = make_data(config, prepared, RepeatedData)
     run_steps(trainer, task, data, profiler)
     if not is_rank_zero():
@@ -309,7 +268,6 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     trace = read_trace(folder / TRACE, sum(steps) / len(steps))
     found = Profile(
         experiment=config.experiment.name,
-        mode=mode,
         model=config.model.name,
         strategy=_strategy_of(task),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {processor_name()}",

@@ -17,14 +17,6 @@ from dglcell.machine.parts import PARTS
 # A profile divides the time of training steps among their parts, and records the conditions of the measurement.
 
 
-MODES = {
-    "data": "batches alone",
-    "forward": "batches, predictions and loss",
-    "backward": "batches, predictions, loss and gradients",
-    "full": "whole training steps",
-}
-"""A mode says how much of a training step is run."""
-
 PROFILE = "profile.json"
 TRACE = "trace.json.gz"
 
@@ -34,7 +26,6 @@ class Profile:
     """A profile holds the times of training steps in seconds, and the conditions under which they were measured."""
 
     experiment: str  # its name
-    mode: str  # how much of a step was run, see ``MODES``
     model: str  # its name
     strategy: str | None  # of the model, and what `auto` took; None for a model that has none
     device: str  # its name
@@ -133,7 +124,7 @@ def format_profile(profile: Profile) -> str:
     strategy = f" ({profile.strategy})" if profile.strategy else ""
     steps, threads = count(len(profile.steps), "step"), count(profile.threads, "thread")
     conditions = [
-        f"{profile.experiment}: {MODES[profile.mode]}; {steps} after {profile.warm_up} to warm up",
+        f"{profile.experiment}: {steps} after {profile.warm_up} to warm up",
         f"{profile.model}{strategy}, {profile.parameters:,} parameters; {sum(profile.edges.values()):,} edges in "
         f"{len(profile.edges)} relations",
         f"{profile.device}; {_processes(profile)}; {profile.dtype}; {threads}; clock: {profile.clock}",
@@ -201,7 +192,6 @@ def _row(title: str, seconds: Sequence[float | None], profiles: Sequence[Profile
 
 
 ALIKE = {
-    "mode": "modes",
     "device": "devices",
     "world_size": "numbers of processes",
     "batch_size": "batch sizes",
@@ -229,7 +219,7 @@ def compare(first: Path, second: Path) -> str:
         for key, what in NOTED.items()
         if getattr(a, key) != getattr(b, key)
     ]
-    lines.append(f"{a.device}; {_processes(a)}; mode {a.mode}")
+    lines.append(f"{a.device}; {_processes(a)}")
     for letter, path, p in zip("AB", (first, second), (a, b), strict=True):
         memory = "" if p.peak_memory_bytes is None else f", peak {p.peak_memory_bytes / 1e6:,.1f} MB"
         strategy = f" ({p.strategy})" if p.strategy else ""
@@ -251,7 +241,7 @@ def check_alike(a: Profile, b: Profile, titles: tuple[str, str]) -> None:
             f"'{titles[0]}' and '{titles[1]}' are of different {' and '.join(ALIKE[key] for key in differing)}",
             got="; ".join(what),
             expected="profiles that differ in what is to be compared alone",
-            do="profile both alike: `data.batch_size`, `trainer.devices`, `trainer.accelerator`, `--mode`",
+            do="profile both alike: `data.batch_size`, `trainer.devices`, `trainer.accelerator`",
         )
 
 

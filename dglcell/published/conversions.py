@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARKER = "YDL227C"
-"""HO: control strains of trigenic screens carry a marker there instead of a second query deletion."""
+"""This is HO, where control strains of trigenic screens carry a marker instead of a second query deletion."""
 
 
 def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
@@ -165,7 +165,7 @@ def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
 
 
 ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "ts", "tsq": "ts"}
-"""Arrays and queries of deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
+"""These arrays and queries have deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
 
 STRENGTH_AT_FIRST = 0.2
 """So much of a gene is left with an allele that is no deletion. Learning begins there; it is not measured."""

@@ -22,7 +22,7 @@ CHUNK_BYTES = 2**16
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 WAITS = (1.0, 5.0)
-"""Seconds before a download that broke off is tried again."""
+"""A download that broke off is tried again after so many seconds."""
 
 
 def check_address(url: str, insecure: bool) -> None:

@@ -44,4 +44,4 @@ def _files() -> dict[str, PublishedFile]:
 
 
 FILES = _files()
-"""Published files by their path in the raw folder."""
+"""This maps paths in the raw folder to published files."""

@@ -109,7 +109,7 @@ RESULTS = {
 OF_NODES = list_of(record(ROW))
 
 ROWS, NODES = "rows", "nodes"
-"""Fields of ``results.json`` with metrics of phenotypes, and of values of nodes; earlier versions lack the second."""
+"""These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
 
 STARTED_FROM = {
     "checkpoint": TEXT,

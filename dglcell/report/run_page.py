@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import NO_TEST_PART, ResultRow, ahead_lines, beaten, coverage_lines, left_out_lines
+from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, left_out_lines, lines_below
 from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
@@ -66,8 +66,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "table_note": " ".join(
             [
                 *table_notes(rows),
-                *ahead_lines(run.rows),
-                *coverage_lines(run.rows, config["split"]["kind"]),
+                *lines_below(run.rows, config["split"]["kind"]),
                 *left_out_lines(run.results.get("left_out", {})),
             ]
         ),

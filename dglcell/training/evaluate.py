@@ -18,10 +18,10 @@ from torch import Tensor
 
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
-from dglcell.data.columns import CONDITION
+from dglcell.data.columns import CONDITION, REPLICATES, SD, Column
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import Strains
-from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
+from dglcell.data.table import LEARNED_STRENGTHS, REGRESSION, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -41,17 +41,19 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS, read_run, read_started, result_rows
+from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
+from dglcell.training.control_rows import control_rows
 from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.node_targets import bare_node_heads
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.ceiling import ceiling, replicate_correlation
 from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
@@ -64,12 +66,6 @@ WRITTEN_STRAINS = 2**16
 
 SEPARATORS = frozenset(';,"')
 """No name of a gene may contain this in the column ``names``."""
-
-WITHOUT_MESSAGES = "without messages"
-"""Tables give this name to the same model with no round of messages (``dglcell.training.control``)."""
-
-CONTROL = "-without-messages"
-"""The name of the control's experiment ends in this text."""
 
 
 @torch.inference_mode()
@@ -253,28 +249,6 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
             for row in rows
         )
     return found
-
-
-def control_rows(run: Path, split_sha256: str, kind: str = ROWS) -> list[ResultRow]:
-    """Return the metrics of the same model without messages, if it was trained with this seed and on this split.
-
-    Args:
-        run: run directory of the experiment; the control's run directory is looked for beside the experiment.
-        split_sha256: SHA-256 of the split of the run.
-        kind: ``rows`` of phenotypes, or of ``nodes``.
-    """
-    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
-    if not RunDirectory(path).results.exists():
-        return []
-    control = read_run(path, parts=())
-    if control.environment["hashes"]["split"] != split_sha256:
-        log.info("%s was trained on another split, and is not compared with", path)
-        return []
-    return [
-        dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True)
-        for row in result_rows(control.results.get(kind, []))
-        if not row.is_null
-    ]
 
 
 def _say_fitted(phenotype: str, problem: Problem) -> None:
@@ -492,6 +466,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     calibration = calibrate_intervals(prepared, predictions, trained)
     if calibration is not None:
         rows = with_coverage(rows, calibration, prepared, predictions)
+    rows = with_ceilings(rows, prepared)
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
@@ -527,6 +502,27 @@ def with_coverage(
         dataclasses.replace(row, metrics={**row.metrics, **measured[row.phenotype]}) if row.part == "test" else row
         for row in rows
     ]
+
+
+def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
+    """Return the rows of a model, those of the test part with what a model without error would have.
+
+    The metric is ``ceiling`` (`dglcell.uncertainty.ceiling`). It needs strains of the store that were measured several
+    times.
+    """
+    if "test" not in prepared.evaluated or not prepared.store.meta.of_kind(REPLICATES):
+        return list(rows)
+    table, test = prepared.store.read(), prepared.dataset.rows[prepared.parts["test"]].numpy()
+    found = []
+    for row in rows:
+        spread, times = Column(SD, row.phenotype), Column(REPLICATES, row.phenotype)
+        if row.part == "test" and row.kind == REGRESSION and {spread, times} <= table.columns.keys():
+            replicates = table.columns[times]
+            correlation = replicate_correlation(table.phenotypes[row.phenotype], table.columns[spread], replicates)
+            reached = ceiling(replicates[test], correlation)
+            row = dataclasses.replace(row, metrics={**row.metrics, "ceiling": reached})
+        found.append(row)
+    return found
 
 
 def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.columns import MEDIUM, NODE_ROW, Column
+from dglcell.data.columns import MEDIUM, NODE_ROW, PHENOTYPE, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.node_table import read_node_table
@@ -262,7 +262,28 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         used[dataset.rows.numpy()] = True
         log.info("%s", describe_split(split, table, used))
     nodes = {name: values_of_nodes(config, name, table, dataset, cell) for name in config.data.nodes}
-    return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell), nodes)
+    parts = split_parts(split, dataset)
+    if config.data.permuted_labels is not None:
+        dataset = permute_labels(dataset, parts, config.data.permuted_labels)
+    return Prepared(cell, store, dataset, split, parts, node_features(config, cell), nodes)
+
+
+def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Strains:
+    """Return the strains with the labels of others: training strains those of training strains, and so for validation.
+
+    Labels of the test part stay. Labels of one strain stay together, so that what phenotypes have in common stays, too.
+
+    Args:
+        dataset: the strains.
+        parts: numbers of the strains of each part.
+        seed: seed of the permutation.
+    """
+    rng = np.random.default_rng(seed)
+    order = torch.arange(len(dataset))
+    for name in ("train", "validation"):
+        order[parts[name]] = parts[name][torch.as_tensor(rng.permutation(len(parts[name])))]
+    labels = {name: values[order] for name, values in dataset.columns.items() if name.kind == PHENOTYPE}
+    return dataset.with_(columns={**dataset.columns, **labels})
 
 
 def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains, cell: CellGraph) -> CellValues:

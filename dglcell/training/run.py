@@ -23,9 +23,16 @@ from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.run_files import read_started
 from dglcell.runs.directory import RunDirectory
-from dglcell.runs.usage import complete_usage, environment, write_usage
+from dglcell.runs.usage import complete_usage, environment, read_usage, write_usage
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
+from dglcell.training.checkpoint import (
+    check_continues,
+    read_config,
+    refuse_changes,
+    resolve_settings,
+    resume_from,
+    starting_point,
+)
 from dglcell.training.checkpoint_form import check_progress
 from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
@@ -157,6 +164,20 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     rows = report(config, directory, prepared)
     complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
     return RunResult(directory, rows)
+
+
+def is_finished(config: Config) -> bool:
+    """Return whether a run has its results, with these settings and this number of epochs.
+
+    Raises:
+        ConfigError: the directory has a run with other settings.
+    """
+    directory = RunDirectory(config.run_directory)
+    if not directory.results.exists() or read_usage(directory) is None:
+        return False
+    before = read_config(directory)
+    refuse_changes(before, config, where=f"the run in '{directory.path}'")
+    return before.trainer.epochs == config.trainer.epochs
 
 
 def settle_checkpoint(config: Config, prepared: Prepared) -> Config:

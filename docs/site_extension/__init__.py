@@ -21,6 +21,7 @@ from site_extension import (
     roofline,
     side_by_side,
     sources,
+    suites,
 )
 from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
@@ -35,7 +36,7 @@ def generate(app: Sphinx) -> None:
     pages: dict[str, str] = {}
     makers = (
         ablation, chart, commands, configuration, experiments, modules, new_genes, originals, own_tables, precision,
-        roofline, side_by_side, sources,
+        roofline, side_by_side, sources, suites,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -19,6 +19,7 @@ FOLDERS = {
     "prediction": "Prediction",
     "explanations": "Explanations",
     "new_experiment": "First experiments",
+    "suites": "Suites",
     "cluster": "Jobs",
     "config": "Configuration",
     "runs": "Run directories",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +30,7 @@ VERBS = [
     ["report"],
     ["init"],
     ["tune"],
+    ["benchmark"],
     ["models"],
     ["export"],
     ["runs"],
@@ -251,38 +248,6 @@ def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
     done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "error: a file cannot be written: No space left on device\n  do:       make room\n"
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_training_with_130(tiny: Tiny, tmp_path: Path) -> None:
-    arguments = tiny.overrides(tmp_path, "trainer.epochs=5000")
-    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
-    # A shell starts background jobs with the signal ignored, and a child would inherit that.
-    heed_interrupts = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        command,
-        env=process_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed_interrupts,
-    )
-    try:
-        wait_until((tmp_path / "tiny/seed-0/checkpoints/last.ckpt").exists, process)
-        process.send_signal(signal.SIGINT)
-        _, message = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert message.endswith("stopped; the same command goes on from here\n")
-    assert "Traceback" not in message
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Return when the condition holds; the process must live until then."""
-    while not condition():
-        assert process.poll() is None
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import refusal, write
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-EXPERIMENTS = sorted(CONF.rglob("*.yaml"))
+EXPERIMENTS = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "suites")
 FRAGMENTS = [
     p
     for p in EXPERIMENTS

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +31,7 @@ from tests.data.strain_tables import (
     triples,
     with_columns,
 )
+from tests.tiny import process_environment
 
 # Strains that a store does not take: each is named by its number.
 
@@ -303,151 +302,48 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
         build_store(table, tmp_path / "store", command="test")
 
 
-# Builds killed with SIGKILL: the old store or none, and the next build clears up.
-
-
-# The child commits often, so that it is also killed between and inside transactions of the file. The new store takes
-# the place of an old one in a single operation. Where the file system has none, the first rename puts the old one
-# aside, and the second one puts the new one in its place.
+# Where a file system cannot exchange two names, the first rename puts the old store aside, and the second one puts the
+# new one in its place. `tests/faults` kills builds in all other moments.
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from dglcell.files import atomic as files
-from dglcell.data import store_build
-from dglcell.data.store_build import StoreWriter
+from dglcell.data.store_build import build_store
 from tests.data.strain_tables import random_table
 
-path, moment, number, by = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-store_build.TRANSACTION_BYTES, store_build.VALUE_STRAINS = 150_000, 5000
-renames = 0
+renames, rename = 0, os.rename
 
-def die(now, count):
-    if now == moment and count == number:
-        os.kill(os.getpid(), signal.SIGKILL)
+def counted(old, new):
+    global renames
+    renames += 1
+    for moment in ("before", "after"):
+        if sys.argv[2:] == [moment, str(renames)]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if moment == "before":
+            rename(old, new)
 
-def counted(operation):
-    def run(old, new):
-        global renames
-        renames += 1
-        die("before rename", renames)
-        result = operation(old, new)
-        die("after rename", renames)
-        return result
-    return run
-
-os.rename = counted(os.rename)
-files.exchange = counted(files.exchange) if by == "exchange" else lambda old, new: False
-print("started", flush=True)
-with StoreWriter(path, random_table(1, 50), command="child", overwrite=True) as writer:
-    for chunk in range(30):
-        die("chunk", chunk)
-        writer.append(random_table(5000, 50, seed=chunk))
-    die("end", 0)
+os.rename, files.exchange = counted, lambda old, new: False
+build_store(random_table(300, 50), Path(sys.argv[1]), command="child", overwrite=True)
 """
-
-MOMENTS = [("chunk", 0), ("chunk", 1), ("chunk", 7), ("chunk", 29), ("end", 0), ("before rename", 1)]
-
-
-def start_build(path: Path, moment: str, number: int, by: str = "exchange") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(path), moment, str(number), by],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
-
-
-def strains_at(path: Path) -> int | None:
-    """Number of strains of the store at ``path``, which must be whole if it is there."""
-    if not path.exists():
-        return None
-    store = Store(path)
-    store.verify()
-    return len(store)
-
-
-def assert_next_build_clears_up(path: Path) -> None:
-    build_store(random_table(200, 20), path, command="next", overwrite=True)
-    assert strains_at(path) == 200
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def killed_build(path: Path, moment: str, number: int, by: str = "exchange", *, old: bool = True) -> None:
-    """A build that was killed at a moment, of a store or in place of an old one."""
-    if old:
-        build_store(random_table(100, 20), path, command="old")
-    child = start_build(path, moment, number, by)
-    child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("old", [True, False])
-@pytest.mark.parametrize(("moment", "number"), MOMENTS)
-def test_a_build_killed_at_a_given_moment(tmp_path: Path, moment: str, number: int, old: bool) -> None:
-    killed_build(tmp_path / "store", moment, number, old=old)
-    assert strains_at(tmp_path / "store") == (100 if old else None)
-    assert_next_build_clears_up(tmp_path / "store")
-
-
-@pytest.mark.parametrize("old", [True, False])
-def test_a_build_killed_after_its_store_is_in_place(tmp_path: Path, old: bool) -> None:
-    killed_build(tmp_path / "store", "after rename", 1, old=old)
-    assert strains_at(tmp_path / "store") == 150_000
-    assert_next_build_clears_up(tmp_path / "store")
 
 
 @pytest.mark.parametrize(
-    ("moment", "number", "left"),
-    [("before rename", 1, 100), ("after rename", 1, None), ("before rename", 2, None), ("after rename", 2, 150_000)],
+    ("moment", "number", "left"), [("before", 1, 100), ("after", 1, None), ("before", 2, None), ("after", 2, 300)]
 )
 def test_where_names_cannot_change_places_the_old_store_is_put_back(
     tmp_path: Path, moment: str, number: int, left: int | None
 ) -> None:
-    path = tmp_path / "store"
-    killed_build(path, moment, number, by="renames")
-    assert strains_at(path) == left
-    clear_abandoned(path)
-    assert strains_at(path) == (left or 100)
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    def strains() -> int | None:
+        if not path.exists():
+            return None
+        Store(path).verify()
+        return len(Store(path))
 
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_build_killed_at_any_time(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "store"
     build_store(random_table(100, 20), path, command="old")
-    child = start_build(path, "never", 0)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "started\n"
-    time.sleep(random.Random(seed).uniform(0, 0.2))
-    child.kill()
-    child.communicate(timeout=60)
-    assert strains_at(path) in {100, 150_000}
-    assert_next_build_clears_up(path)
-
-
-def test_the_child_succeeds_when_left_alone(tmp_path: Path) -> None:
-    child = start_build(tmp_path / "store", "never", 0)
-    child.communicate(timeout=60)
-    assert child.returncode == 0
-    assert strains_at(tmp_path / "store") == 150_000
-
-
-@pytest.mark.slow
-def test_builds_killed_again_and_again_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    began = time.monotonic()
-    start_build(tmp_path / "whole", "never", 0).communicate(timeout=300)
-    longest = time.monotonic() - began
-    path, moments, killed = tmp_path / "store", random.Random(7), 0
-    for _ in range(15):
-        child = start_build(path, "never", 0)
-        try:
-            child.wait(moments.uniform(0, 1.2 * longest))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            killed += 1
-        child.communicate(timeout=300)
-        assert strains_at(path) in {150_000, None}
-    assert killed
-    start_build(path, "never", 0).communicate(timeout=300)
-    assert Store(path).sha256 == Store(tmp_path / "whole").sha256
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "whole"]
+    command = [sys.executable, "-c", SCRIPT, str(path), moment, str(number)]
+    assert subprocess.run(command, env=process_environment()).returncode == -signal.SIGKILL
+    assert strains() == left
+    clear_abandoned(path)
+    assert strains() == (left or 100)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]

@@ -31,6 +31,7 @@ from site_extension import (
     originals,
     results,
     side_by_side,
+    suites,
 )
 
 
@@ -278,3 +279,14 @@ def test_tables_of_parts_left_out_are_those_of_the_committed_results() -> None:
     assert ablation.label("x/no-string-fusion") == "without STRING's channel `fusion`"
     assert ablation.spread({"mean": -0.1234, "sd": 0.01}, sign="+") == "\N{MINUS SIGN}0.123\xa0±\xa00.010"
     assert ablation.spread({"mean": 0.5, "sd": None}) == "0.500"
+
+
+def test_tables_of_suites_call_better_only_what_excludes_zero() -> None:
+    made = suites.pages(ROOT)
+    assert set(made) == {f"parts/suite-{path.stem}.md" for path in (ROOT / "conf" / "suites").glob("*.yaml")}
+    (line,) = [x for x in made["parts/suite-lab.md"].splitlines() if "101-collins2007/set_operator_gene" in x]
+    # docs/accuracy.md has this interval too.
+    assert line.endswith("| 0.027 (0.007 to 0.048) | better |")
+    rows = [row for text in made.values() for row in text.splitlines() if row.endswith("| better |")]
+    assert rows
+    assert not [row for row in rows if "(\N{MINUS SIGN}" in row or "(0.000 " in row]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -23,11 +21,12 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
+from tests.forked import Forked
 from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.integration.test_resume import assert_same_end
 from tests.small_disk import small_disk
-from tests.tiny import BARE, Tiny, history, process_environment
+from tests.tiny import BARE, ENDLESS, Tiny, history, process_environment
 
 
 def run_in(folder: Path) -> RunDirectory:
@@ -40,18 +39,15 @@ def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp
     before = run.last.read_bytes()
     limit = len(before) - 1000  # nothing else of the run is so large
     arguments = tiny.overrides(tmp_path / "full", *BARE, "trainer.epochs=3")
-    done = subprocess.run(
-        [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments],
-        env=process_environment(),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("error:") == 1
-    assert f"error: checkpoint '{run.checkpoints}/" in done.stderr
-    assert "cannot be written\n  got:      [Errno 27] File too large\n  do:       make room" in done.stderr
-    assert "Traceback" not in done.stderr
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    process = Forked(["train", str(tiny.file), *arguments], process_environment(), before=limited)
+    _, said = process.communicate()
+    assert process.returncode == 2, said
+    assert said.count("error:") == 1
+    assert f"error: checkpoint '{run.checkpoints}/" in said
+    assert "cannot be written\n  got:      [Errno 27] File too large\n  do:       make room or choose another" in said
+    assert "the same command goes on from the last checkpoint that was written" in said
+    assert "Traceback" not in said
     assert run.last.read_bytes() == before
     assert not list(run.checkpoints.glob(".*"))
     tiny.train(tmp_path / "full", "trainer.epochs=3")
@@ -137,7 +133,7 @@ def test_a_loss_that_is_not_finite_names_its_batch_and_keeps_the_last_good_check
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_takes_the_first_one_with_it(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
     wait_until(lambda: run_in(tmp_path).last.exists(), process)
     (other,) = other_ranks(process.pid)
     subprocess.run(["kill", "-9", str(other)], check=True)
@@ -152,7 +148,7 @@ def test_a_process_that_is_killed_takes_the_first_one_with_it(tiny: Tiny, tmp_pa
 
 @pytest.mark.slow
 def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
     wait_until(lambda: run_in(tmp_path).last.exists(), process)
     (other,) = other_ranks(process.pid)
     process.kill()
@@ -165,7 +161,7 @@ def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp
 
 @pytest.mark.slow
 def test_a_process_that_ends_while_the_others_wait_for_it_is_noticed(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
     wait_until(lambda: other_ranks(process.pid), process)
     (other,) = other_ranks(process.pid)
     subprocess.run(["kill", "-9", str(other)], check=True)  # before it has met the first one

@@ -19,10 +19,9 @@ from dglcell.files import atomic as files
 from dglcell.files.atomic import atomic_directory
 from dglcell.files.owner import LEASE_SECONDS
 from dglcell.runs.directory import EpochLog, RunDirectory
-from tests.integration.processes import PATIENCE, start, wait_until
-from tests.tiny import BARE, Tiny, process_environment
-
-ENDLESS = "trainer.epochs=100000"
+from tests.forked import Forked
+from tests.integration.processes import PATIENCE, start, state, wait_until
+from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 
 OPEN_STORE = """
 import logging, signal, sys
@@ -39,10 +38,10 @@ open_store(load_config(sys.argv[2], sys.argv[3:]), "tests").verify()
 
 
 @pytest.fixture
-def running(tiny: Tiny, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], RunDirectory]]:
+def running(tiny: Tiny, tmp_path: Path) -> Iterator[tuple[Forked, RunDirectory]]:
     """Provide a process that trains, and has finished an epoch; it is ended with the test."""
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    process = start(tiny, tmp_path, ENDLESS)
+    process = start(tiny, tmp_path, *ENDLESS)
     try:
         wait_until(run.last.exists, process)
         yield process, run
@@ -70,19 +69,19 @@ def run_out(lock: Path) -> None:
 def test_a_second_start_is_refused_and_one_whose_lease_has_run_out_stops(
     tiny: Tiny,
     tmp_path: Path,
-    running: tuple[subprocess.Popen[str], RunDirectory],
+    running: tuple[Forked, RunDirectory],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     process, run = running
-    assert train(tiny, tmp_path, ENDLESS) == 2
+    assert train(tiny, tmp_path, *ENDLESS) == 2
     said = capsys.readouterr().err
     assert f"error: another process is writing '{run.path}'\n  got:      process {process.pid} on " in said
     assert process.poll() is None
     process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    wait_until(lambda: state(process.pid) == "T", process)
     run_out(run.owner)
     epochs = len(numbers(run)) + 2
-    assert train(tiny, tmp_path, f"trainer.epochs={epochs}") == 0
+    assert train(tiny, tmp_path, *ENDLESS, f"trainer.epochs={epochs}") == 0
     last, record = run.last.read_bytes(), run.metrics.read_bytes()
     process.send_signal(signal.SIGCONT)
     _, said = process.communicate(timeout=PATIENCE)

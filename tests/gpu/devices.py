@@ -28,7 +28,7 @@ class ExplicitDevices(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        ours = not sys._getframe(1).f_globals["__name__"].startswith("torch.")
+        ours = not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")
         made = getattr(func, "__name__", "") in MAKERS and func is getattr(torch, func.__name__)
         if ours and made and "device" not in kwargs:
             raise AssertionError(f"torch.{func.__name__} without a device")

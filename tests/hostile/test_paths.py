@@ -82,7 +82,6 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("config", "validate", "a\nb.yaml"), "experiment.name"),
     (("profile", EXPERIMENT, "--steps", "0"), "--steps"),
     (("profile", EXPERIMENT, "--steps", "9" * 5_000), "--steps"),
-    (("profile", EXPERIMENT, "--mode", "fast"), "--mode"),
     (("data", "fetch", "nothing"), "nothing"),
     (("data", "fetch", "kuzmin2018", "--raw", FILE), FILE),
     (("data", "list", LONG), "xxx"),

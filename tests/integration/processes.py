@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.forked import Forked
 from tests.tiny import BARE, Tiny, process_environment
 
 PATIENCE = 600.0
@@ -36,14 +37,16 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment: str) -> subprocess.Popen[str]:
-    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process.
+def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment: str) -> Forked:
+    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process."""
+    arguments = ["train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
+    return Forked(arguments, process_environment(**environment), before=before)
 
-    It leads a group of processes of its own, as in a terminal.
-    """
+
+def start_fresh(tiny: Tiny, runs: Path, before: str, **environment: str) -> subprocess.Popen[str]:
+    """Do the same in a process that has to import everything."""
     program = f"{before}\nimport sys\nfrom dglcell.cli import main\nsys.exit(main(sys.argv[1:]))"
-    how = ["-c", program] if before else ["-m", "dglcell"]
-    command = [sys.executable, *how, "train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
+    command = [sys.executable, "-c", program, "train", str(tiny.file), *tiny.overrides(runs, *BARE)]
     return subprocess.Popen(
         command,
         env=process_environment(**environment),
@@ -55,7 +58,7 @@ def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment
     )
 
 
-def wait_until(holds: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def wait_until(holds: Callable[[], object], process: Forked | subprocess.Popen[str]) -> None:
     """Return when something holds; the process must live so long."""
     end = time.monotonic() + PATIENCE
     while not holds():
@@ -83,13 +86,17 @@ def other_ranks(pid: int) -> list[int]:
     return found
 
 
+def state(pid: int) -> str:
+    """Return the letter that Linux gives to the state of a process, Z where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
 def is_running(pid: int) -> bool:
     """Return whether a process is there and has not ended."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+    return state(pid) != "Z"
 
 
 def ended(pid: int, seconds: float = 60.0) -> bool:

@@ -10,9 +10,9 @@ import pytest
 
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint
-from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
+from tests.integration.processes import PATIENCE, catches, other_ranks, start, start_fresh, wait_until
 from tests.integration.test_processes import DDP
-from tests.tiny import Tiny, history
+from tests.tiny import ENDLESS, Tiny, history
 from tests.training.test_signals import fake_scontrol
 
 # Training would be reached at a moment that depends on how busy the machine is.
@@ -49,7 +49,7 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
     asked = fake_scontrol(tmp_path)
     path = f"{tmp_path}:{os.environ['PATH']}"
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "bash"}
-    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module=module), PATH=path, **slurm)
+    process = start_fresh(tiny, tmp_path / "runs", STAY_IN_IMPORTING.format(module=module), PATH=path, **slurm)
     wait_until(lambda: catches(process.pid, number), process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
@@ -62,7 +62,7 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module="dglcell.config.read"))
+    process = start_fresh(tiny, tmp_path / "runs", STAY_IN_IMPORTING.format(module="dglcell.config.read"))
     wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
@@ -86,7 +86,7 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
 
 @pytest.mark.slow
 def test_an_interrupt_reaches_a_process_that_is_still_imported(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
     wait_until(lambda: other_ranks(process.pid), process)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
@@ -99,7 +99,7 @@ def test_an_interrupt_reaches_a_process_that_is_still_imported(tiny: Tiny, tmp_p
 @pytest.mark.slow
 def test_an_interrupt_of_all_processes_saves_once(tiny: Tiny, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "tiny/seed-0")
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000", "data.batch_size=2")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS, "data.batch_size=2")
     wait_until(run.last.exists, process)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
@@ -114,7 +114,7 @@ def test_an_interrupt_of_all_processes_saves_once(tiny: Tiny, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_both_before_the_first_step(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
     wait_until(lambda: other_ranks(process.pid), process)
     (other,) = other_ranks(process.pid)
     wait_until(lambda: catches(other, signal.SIGUSR1), process)

@@ -18,7 +18,7 @@ from dglcell.training.distributed import HostGroup, is_gone, is_silent, leave_gr
 from tests.integration.processes import PATIENCE, wait_until
 from tests.integration.test_autotuned import free_port
 from tests.integration.test_processes import DDP
-from tests.tiny import BARE, Tiny, process_environment
+from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 
 # Both have imported everything before they meet: that alone may take longer than they are to wait.
 RANK = """
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 def start(tiny: Tiny, folder: Path, rank: int, port: int) -> subprocess.Popen[str]:
     """Start one process of two, with what torchrun tells it."""
     variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-    options = tiny.overrides(folder, *BARE, *DDP, "trainer.epochs=100000", "trainer.timeout=20")
+    options = tiny.overrides(folder, *BARE, *DDP, *ENDLESS, "trainer.timeout=20")
     return subprocess.Popen(
         [sys.executable, "-c", RANK, "train", str(tiny.file), *options],
         env=process_environment(**variables, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),

@@ -18,7 +18,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import train
 from dglcell.training.task import StrainTask
-from tests.tiny import BARE, Tiny, dglcell, history
+from tests.tiny import BARE, Tiny, dglcell, fresh_dglcell, history
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "quickstart_tiny.json"
 
@@ -83,7 +83,7 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first = dglcell("train", tiny.file, cwd=tmp_path)
+    first = fresh_dglcell("train", tiny.file, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "building store data/insilico-" in first.stderr
     assert "training from scratch" in first.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from dglcell.losses.config import LossConfig
 from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost
 from dglcell.models.model import Prediction
 from dglcell.runs.directory import RunDirectory
-from tests.tiny import BARE, Tiny, history, process_environment
+from tests.tiny import BARE, Tiny, dglcell, history
 
 
 class Own(Loss):
@@ -45,8 +43,11 @@ def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, 
     keys = [*BARE, *options, "trainer.epochs=1", "optimizer.lr=1.0e-12", f"data.eval_batch_size={batch}"]
     keys += [f"trainer.devices={processes}", f"trainer.strategy={'ddp' if processes > 1 else 'auto'}"]
     keys += ["split.subset.size=205", "split.fractions=[0.6,0.2,0.2]", f"data.batch_size={60 // processes}"]
-    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *tiny.overrides(runs, *keys)]
-    subprocess.run(command, env=process_environment(), check=True, capture_output=True, timeout=600)
+    if processes == 1:
+        tiny.train(runs, *keys)
+    else:
+        done = dglcell("train", tiny.file, *tiny.overrides(runs, *keys), cwd=runs.parent)
+        assert done.returncode == 0, done.stderr
     (row,) = history(RunDirectory(runs / "tiny" / "seed-0"))
     return row["validation/loss"]
 

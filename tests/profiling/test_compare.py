@@ -13,7 +13,6 @@ from dglcell.profiling.profile import Profile
 
 BASE = Profile(
     experiment="a",
-    mode="full",
     model="hetero_cell",
     strategy="node_mask",
     device="cpu: X",
@@ -58,7 +57,7 @@ def test_two_profiles_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureF
     assert rows["genetic"] == ["2.000", "10.0%", "-", "-", "-"]
     assert rows["pooling"] == ["-", "-", "1.000", "10.0%", "-"]
     assert rows["all"] == ["20.000", "100.0%", "10.000", "100.0%", "0.50"]
-    assert "cpu: X; 1 process x 28 strains; mode full" in printed
+    assert "cpu: X; 1 process x 28 strains" in printed
     assert "hetero_cell (node_mask), 50.00 it/s, 1,400.0 samples/s, peak 2.0 MB" in printed
     assert "hetero_cell (difference), 100.00 it/s, 2,800.0 samples/s" in printed
 
@@ -69,7 +68,6 @@ def test_two_profiles_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureF
         ({"batch_size": 64}, "batch sizes", "batch_size 28 and 64"),
         ({"world_size": 4}, "numbers of processes", "world_size 1 and 4"),
         ({"device": "NVIDIA A40"}, "devices", "device cpu: X and NVIDIA A40"),
-        ({"mode": "forward"}, "modes", "mode full and forward"),
         (
             {"batch_size": 8, "device": "Y"},
             "devices and batch sizes",

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 from dglcell.machine.parts import PARTS
 from dglcell.profiling.measure import WATCHED, Schedule, profile
-from dglcell.profiling.profile import MODES, Profile, format_profile, read_profile
+from dglcell.profiling.profile import Profile, format_profile, read_profile
 from tests.tiny import Tiny, dglcell
 
 STEPS, WARM_UP = 3, 1
 FORWARD = {"perturbation", "aggregation", "updates", "pooling", "heads", "loss"}
 
 
-def run(tiny: Tiny, folder: Path, *overrides: str, mode: str = "full") -> Profile:
+def run(tiny: Tiny, folder: Path, *overrides: str) -> Profile:
     config = tiny.config(folder / "runs", *overrides)
-    found = profile(config, Schedule(WARM_UP, STEPS), mode, folder / "profile", "dglcell profile tiny")
+    found = profile(config, Schedule(WARM_UP, STEPS), folder / "profile", "dglcell profile tiny")
     assert found is not None
     return found
 
@@ -82,7 +82,7 @@ def test_conditions_are_written_beside_the_times(full: Profile, folder: Path) ->
     assert content["device"].startswith("cpu: ")
     assert content["clock"] == "host"
     assert (content["world_size"], content["batch_size"], content["dtype"]) == (1, 100, "32-true")
-    assert (content["model"], content["strategy"], content["mode"]) == ("hetero_cell", "node_mask", "full")
+    assert (content["model"], content["strategy"]) == ("hetero_cell", "node_mask")
     parts = {"strategy", "dense_share", "kernels", "reasons", "differences", "compile", "attention", "shares"}
     assert set(content["autotuned"]) == parts
     assert content["nodes"]["gene"] == 137
@@ -102,7 +102,7 @@ def test_nothing_of_a_run_is_written(full: Profile, folder: Path) -> None:
 def test_the_table_says_what_was_measured(full: Profile) -> None:
     printed = format_profile(full)
     for text in (
-        "tiny: whole training steps; 3 steps after 1 to warm up",
+        "tiny: 3 steps after 1 to warm up",
         "1 process x 100 strains; 32-true; 1 thread; clock: host",
         "copied to the device    not applicable on a CPU",
         "host-device syncs       not applicable on a CPU",
@@ -122,15 +122,6 @@ def test_a_step_that_takes_much_longer_than_the_others_is_told(full: Profile) ->
     assert "uneven" not in format_profile(even)
     uneven = dataclasses.replace(full, steps=[1.0, 1.0, 3.0])
     assert "the slowest step took 3.0 times the median" in format_profile(uneven)
-
-
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
-def test_a_mode_runs_its_part_of_a_step(tiny: Tiny, tmp_path: Path, mode: str) -> None:
-    # Lightning would neither clip nor accumulate where it takes no steps.
-    found = run(tiny, tmp_path, "trainer.accumulate_grad_batches={0: 2}", "trainer.gradient_clip_val=1.0", mode=mode)
-    expected = {"data": set(), "forward": FORWARD, "backward": FORWARD | {"backward"}}[mode]
-    assert set(found.per_step()) == expected | {"data", "other"}
-    assert sum(found.components.values()) == pytest.approx(sum(found.steps), rel=1e-9)
 
 
 MODELS = {
@@ -176,22 +167,15 @@ def test_two_processes_say_how_long_they_wait_for_each_other(tiny: Tiny, tmp_pat
 def test_the_command_line_prints_and_says_where_files_are(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--mode", "data", "--steps", "2", "--warm-up", "0"]
+    options = ["--steps", "2", "--warm-up", "0"]
     assert main(["profile", str(tiny.file), *tiny.overrides(tmp_path), *options]) == 0
     printed = capsys.readouterr().out
-    assert "tiny: batches alone; 2 steps after 0 to warm up" in printed
+    assert "tiny: 2 steps after 0 to warm up" in printed
     folder = tmp_path / "tiny" / "profile"
     assert f"profile  {folder / 'profile.json'}\ntrace    {folder / 'trace.json.gz'}\n" in printed
     with gzip.open(folder / "trace.json.gz") as file:
         content = json.load(file)
-    assert (content["experiment"], content["mode"]) == ("tiny", "data")
-
-
-def test_an_unknown_mode_is_refused(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown mode\n  got: .*sideways\n  expected: data, forward, backward, full"
-    ):
-        run(tiny, tmp_path, mode="sideways")
+    assert content["experiment"] == "tiny"
 
 
 def test_missing_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import resource
 import sys
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import callbacks, checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
-from dglcell.training.checkpoint import newest_checkpoint
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from tests.plots.invented import png_size
 from tests.tiny import TINY, Tiny, history
@@ -60,23 +58,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert content["global_step"] == 3
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
-    path = write(tmp_path / "last.ckpt")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(CheckpointError) as error:
-            write(path, 1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    first, got, do = str(error.value).splitlines()
-    assert first == f"checkpoint '{path}' cannot be written"
-    assert "File too large" in got
-    assert "goes on from the last checkpoint" in do
-    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
-    assert read_checkpoint(path)["global_step"] == 0
-
-
 def test_a_damaged_tensor_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "last.ckpt")
     with path.open("r+b") as file:
@@ -108,18 +89,6 @@ def opens() -> list[str]:
         HOOKED.append(True)
     EVENTS.clear()
     return EVENTS
-
-
-def test_a_damaged_interruption_is_named_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = RunDirectory(tmp_path)
-    write(run.last, 4)
-    write(run.interrupted, 5)
-    assert newest_checkpoint(run).path == run.interrupted
-    with run.interrupted.open("r+b") as file:
-        file.seek(100_000)
-        file.write(b"\xff" * 16)
-    assert newest_checkpoint(run).path == run.last
-    assert f"passed over: checkpoint '{run.interrupted}' cannot be read" in caplog.text
 
 
 def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, opens: list[str]) -> None:

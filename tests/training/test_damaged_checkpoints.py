@@ -169,12 +169,18 @@ CONTENT = {
     "without a word about itself": Damage(drop(ABOUT), "is not a checkpoint of dglcell"),
     "a list about itself": Damage(put([], ABOUT), "is not a checkpoint of dglcell"),
     "without weights": Damage(drop(STATE), "is not a checkpoint of dglcell"),
-    "no schema": Damage(drop(ABOUT, "schema"), "written by an older dglcell"),
+    "no schema": Damage(
+        drop(ABOUT, "schema"),
+        "written by an older dglcell\n  got:      schema 0\n  expected: schema 2\n  do:       use the version that",
+    ),
     "schema as text": Damage(put("2", ABOUT, "schema"), "`dglcell.schema` is wrong"),
     "schema as a list": Damage(put([2], ABOUT, "schema"), "`dglcell.schema` is wrong"),
     "schema true": Damage(put(True, ABOUT, "schema"), "`dglcell.schema` is wrong"),
     "schema below zero": Damage(put(-1, ABOUT, "schema"), "`dglcell.schema` is wrong"),
-    "schema of tomorrow": Damage(put(3, ABOUT, "schema"), "upgrade dglcell"),
+    "schema of tomorrow": Damage(
+        put(3, ABOUT, "schema"),
+        "written by a newer dglcell\n  got:      schema 3\n  expected: schema 2\n  do:       upgrade dglcell",
+    ),
     # What it says of itself.
     **{
         f"without {name}": Damage(drop(ABOUT, name), f"`dglcell.{name}` is missing\n  expected: ")

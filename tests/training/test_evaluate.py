@@ -10,6 +10,7 @@ import math
 import re
 from pathlib import Path
 
+import cobra
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,7 @@ import torch
 from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.config.read import load_config
-from dglcell.metrics import regression_metrics
+from dglcell.metrics import ResultRow, regression_metrics
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import evaluate
@@ -30,12 +31,13 @@ from dglcell.training.evaluate import (
     predict_strains,
     report,
     rows_as_json,
+    with_ceilings,
     write_embedding,
     write_predictions,
 )
 from dglcell.training.next_steps import example
 from dglcell.training.null_problems import strains_by_part
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
 
@@ -287,3 +289,21 @@ def test_a_report_without_picture_and_null_models_has_the_model_alone(tiny: Tiny
     again = report(config, result.directory, prepare_run(config, result.directory, "tests", continued=True))
     assert {row.model for row in again} > {"hetero_cell", "training mean"}
     assert json.loads(result.directory.results.read_text())["checkpoint"] == "last.ckpt"
+
+
+def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
+    genes = cobra.io.load_model("textbook").genes[:60]
+    rng = np.random.default_rng(0)
+    levels = rng.normal(size=60)
+    drawn = levels[:, None] + 0.5 * rng.normal(size=(60, 2))
+    rows = [f"{gene.id},{value:.4f}" for gene, both in zip(genes, drawn, strict=True) for value in both]
+    (tmp_path / "table.csv").write_text("\n".join(["gene,growth", *rows, ""]))
+    file = tmp_path / "own.yaml"
+    table = "{path: table.csv, genes: [gene], phenotypes: {growth: growth}, replicates: mean}"
+    file.write_text(f"cell: {{model: textbook}}\ndata: {{source: {{name: csv, csv: {table}}}}}\n")
+    config = load_config(file, [f"paths.raw={tmp_path}", f"paths.data={tmp_path / 'data'}"])
+    prepared = prepare(config, command="test")
+    rows_before = [ResultRow("hetero_cell", part, "growth", {"pearson": 0.5}) for part in ("validation", "test")]
+    validation, test = with_ceilings(rows_before, prepared)
+    assert validation.metrics == {"pearson": 0.5}
+    assert 0.8 < test.metrics["ceiling"] < 1

@@ -178,7 +178,7 @@ class CsvConfig:
 
 
 LONGEST_SOLVE = 1_000_000
-"""The longest time limit, in seconds: GLPK counts milliseconds in 32 bits."""
+"""No time limit is longer than so many seconds, because GLPK counts milliseconds in 32 bits."""
 
 
 MOST_STRENGTHS = 100

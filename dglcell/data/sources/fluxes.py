@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUX = "flux"
-"""The name of fluxes among the values of nodes."""
+"""Fluxes have this name among the values of nodes."""
 
 UNIT = "mmol/gDW/h"
 

@@ -121,7 +121,7 @@ def _csv_screen(columns: dict[str, Any], prepare: str | None = None, count: str 
 
 
 READERS: dict[str, Callable[..., Reader]] = {"sga": SgaScreen, "matrix": MatrixScreen, "csv": _csv_screen}
-"""Each key of a declaration → the function that makes a reader from its options."""
+"""This maps each key of a declaration to the function that makes a reader from its options."""
 
 LABORATORIES = {
     name: _laboratory(name, fields)

@@ -83,7 +83,7 @@ HEADERS = {
     FITNESS: _COMBINED,
     FITNESS_SD: tuple(f"{name} standard deviation" for name in _COMBINED),
 }
-"""The possible headers of each column, in lower case."""
+"""This maps each column to its possible headers, in lower case."""
 OPTIONAL = (KIND, ARRAY_TYPE)
 
 

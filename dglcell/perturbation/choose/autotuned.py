@@ -22,10 +22,10 @@ from dglcell.perturbation.states import DENSE_SHARE, Execution
 
 
 ATTENTIONS = ("blocks", "triton")
-"""Ways to attend along edges: blocks of them by torch operations, or Triton's loops."""
+"""Attention goes along edges in these ways: in blocks by torch operations, or in Triton's loops."""
 
 COMPILED_DENSE_SHARE = 0.25
-"""Listed pairs, as a share of all, from which compiled layers compute all sooner than plain torch computes the list."""
+"""From this share of listed pairs on, compiled layers compute all pairs sooner than plain torch computes the list."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ class Rates:
 
 
 PROBES = {"cpu": (64 << 20, 1024), "cuda": (1 << 30, 8192)}
-"""Bytes of a copy and width of a square matrix, by device: large beside its caches and what it takes to start work."""
+"""Copies have so many bytes and square matrices this width, by device: large beside its caches and what it takes to
+start work."""
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
@@ -164,7 +165,7 @@ def wait_for(device: torch.device) -> None:
 
 
 CACHE_GAIN = 4.0
-"""How much faster than a copy rows are gathered that stay in the cache."""
+"""Rows that stay in the cache are gathered so many times as fast as a copy."""
 
 
 def predict_product(kernel: str, relation: ResidentRelation, columns: int, itemsize: int, rates: Rates) -> float:

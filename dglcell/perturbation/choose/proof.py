@@ -33,26 +33,27 @@ MUST_PROVE = ("cuda",)
 """Kernels have to prove themselves on these devices; those for CPUs are compared by tests on many CPUs."""
 
 COLUMNS, SAMPLES = 64, 8
-"""Columns that the reference computes at once, as it needs memory for edges × columns; and how often it does."""
+"""The reference computes so many columns at once, because it needs memory for edges × columns, and so many times."""
 
 LOST = 0.02
-"""Share of nodes that strains of a comparison have lost."""
+"""Strains of a comparison have lost this share of nodes."""
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
-"""Errors allowed, as shares of the largest number of a row, by the type of the rows."""
+"""Errors of this size are allowed, as shares of the largest number of a row, by the type of the rows."""
 
 STRAINS_THAT_ATTEND = 5
 """At most this many strains attend in a comparison: more than a program has, but few, as float64 takes long."""
 
 REDUCED = 4e-3
-"""Error allowed for float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
+"""This error is allowed for float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
 
 
 ATTENTION = "triton attention"
-"""Name of the loops for GATv2 among the kernels that prove themselves."""
+"""The loops for GATv2 have this name among the kernels that prove themselves."""
 
 ErrorOf = Callable[[str, ResidentRelation, tuple[int, int], torch.dtype, torch.device], float]
-"""The largest error of a kernel on a relation, in a number of strains and columns, in a type, on a device."""
+"""Such a function returns the largest error of a kernel on a relation, in a number of strains and columns, in a type,
+on a device."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import NodeMask
 
 PUSH_COST = 2.0
-"""What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
+"""An edge costs so many times as much when sources add to their targets as when targets gather from their sources."""
 
 MARK_COST = 16.0
-"""What it costs to mark the end of an edge in one strain, relative to a product's sum over an edge for one strain."""
+"""To mark the end of an edge in one strain costs so many times as much as a product's sum over an edge for one
+strain."""
 
 ATTEND_SHARE = 0.25
 """In-edges of pairs that attend anew, as a share of E · B, from which attending everywhere is cheaper."""

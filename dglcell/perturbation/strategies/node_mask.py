@@ -17,7 +17,7 @@ from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
 
 FEWER = 2
-"""How many times fewer the lost nodes of a strain must be than the columns of a state, for them to be listed."""
+"""Lost nodes are listed where a strain has so many times fewer of them than a state has columns."""
 
 
 class NodeMask:

@@ -1,0 +1,1 @@
+"""Suites: experiments, each with several models and seeds, whose scores make one table."""
