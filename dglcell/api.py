@@ -19,6 +19,7 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
@@ -320,6 +321,8 @@ def load(
                 got=f"'{directories[0]}' and '{path}'",
                 expected="runs on one cell graph that predict the same phenotypes and see the same conditions",
             )
+        if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
+            member.config.model.conditions = first.config.model.conditions
     pairs = zip(members, directories, strict=True)
     return Predictor(tuple(predicting_with(predict_with, member, path) for member, path in pairs), tuple(directories))
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.explanations.graph import Removed, Rows, Trace, trace
+from dglcell.graph.edge_targets import EDGES
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import LINKS
@@ -69,8 +70,15 @@ def check_model(model: StrainModel) -> HeteroCell:
     """Return a model that can be explained.
 
     Raises:
-        ConfigError: the model is of another kind.
+        ConfigError: the model is of another kind, or strains change edges.
     """
+    if EDGES in (model.config.conditions or {}):
+        raise ConfigError(
+            "strains that change edges cannot be explained",
+            got=f"a model that sees the condition `{EDGES}`",
+            expected="strains that change genes, reactions or a medium",
+            do=f"leave `{EDGES}` out of `data.source.csv.conditions`, and train anew",
+        )
     if isinstance(model, HeteroCell) and type(model).forward is HeteroCell.forward:
         return model
     raise ConfigError(
@@ -128,7 +136,7 @@ class Explainer:
         with torch.no_grad():
             predicted_CT = self._restore(model(both).phenotypes.double())
         seen = both if model.learned is None else model.learned(both)
-        seen = model.in_media(seen)
+        seen = model.in_conditions(seen)
         with secants.secants():
             inputs = self._inputs(both, seen)
             score_CT, leaves, found = self._score(seen, inputs)
