@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -248,7 +248,7 @@ def triples_of_run(predictor: dglcell.Predictor, truth: Truth) -> float:
     return agreement(lambda i: responsible(predicted[i], 0.9), truth)
 
 
-def agreement(named: Callable[[int], set[tuple[int, ...]]], truth: Truth) -> float:
+def agreement(named: Callable[[int], Set[tuple[int, ...]]], truth: Truth) -> float:
     """Return in which share of triples a responsible subset is named; of several names each counts its part."""
     found = []
     for i, growth in enumerate(truth.growth):
@@ -259,7 +259,7 @@ def agreement(named: Callable[[int], set[tuple[int, ...]]], truth: Truth) -> flo
 
 def simple_triples(truth: Truth, reactions_of: Mapping[str, int]) -> dict[str, float]:
     """Return the same for guesses that know nothing of the model."""
-    pairs = {chosen for chosen in subsets(3) if len(chosen) == 2}
+    singles, pairs = ({chosen for chosen in subsets(3) if len(chosen) == size} for size in (1, 2))
 
     def most_reactions(i: int) -> set[tuple[int, ...]]:
         numbers = [reactions_of[gene] for gene in truth.triples[i].split(";")]
@@ -267,7 +267,7 @@ def simple_triples(truth: Truth, reactions_of: Mapping[str, int]) -> dict[str, f
 
     return {
         "gene with the most reactions": agreement(most_reactions, truth),
-        "any gene": agreement(lambda i: {(0,), (1,), (2,)}, truth),
+        "any gene": agreement(lambda i: singles, truth),
         "any pair": agreement(lambda i: pairs, truth),
         "all three genes": agreement(lambda i: {(0, 1, 2)}, truth),
     }
@@ -282,10 +282,11 @@ def drawn(run: Path) -> tuple[list[str], list[str]]:
     growth = next(iter(read_predictions(RunDirectory(run), "test").values())).measured
     strains = frame[(growth > GROWTH[0]) & (growth < GROWTH[1])]["genes"]
     triples = frame[(growth < GROWTH[1]) & (frame["genes"].str.count(";") == 2)]["genes"]
-    return tuple(
+    chosen = [
         some.sample(min(number, len(some)), random_state=0).tolist()
         for some, number in ((strains, STRAINS), (triples, TRIPLES))
-    )
+    ]
+    return chosen[0], chosen[1]
 
 
 def main(out: Path, path: Path, runs: Sequence[Path]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from cobra import Model
@@ -52,9 +52,9 @@ class Truth(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write the truth to an ``.npz`` file."""
-        texts = {"genotypes": np.array(self.genotypes), "triples": np.array(self.triples)}
+        arrays: dict[str, Any] = {"genotypes": np.array(self.genotypes), "triples": np.array(self.triples)}
         with atomic_file(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **texts, kept=self.kept, growth=self.growth, **self.changed)
+            np.savez_compressed(file, **arrays, **self.changed, kept=self.kept, growth=self.growth)
 
     @classmethod
     def read(cls, path: Path) -> Truth:

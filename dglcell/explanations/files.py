@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError
-from dglcell.explanations.network import Network, network_of
+from dglcell.explanations.network import network_of
 from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.text import strain_name
 from dglcell.files.atomic import atomic_file, no_formula
 from dglcell.files.parquet import LONGEST_OUTPUT, import_pyarrow
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import REACTION
+from dglcell.report.network import Network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +106,8 @@ def as_json(found: Explanations) -> dict[str, Any]:
         network = network_of(found, row["strain"], row["phenotype"])
         parts = found.of("parts", row["strain"], row["phenotype"])
         shares = dict(zip(parts["part"], parts["share"], strict=True))
-        described = {**row, "parts": shares}
+        title = strain_name(row["genes"], found)
+        described = {**row, "title": title, "parts": shares, "carried": network.carried}
         if found.subsets is not None:
             subsets = found.subsets[found.subsets["strain"] == row["strain"]]
             subsets = subsets[subsets["phenotype"] == row["phenotype"]]

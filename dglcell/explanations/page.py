@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell import __version__
 from dglcell.errors import count
-from dglcell.explanations.drawing import draw
 from dglcell.explanations.network import network_of
+from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.explanations.text import called, strain_name
+from dglcell.report.network import draw
 from dglcell.report.page import Grid, number, write_page
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
     parts, layers, nodes = (found.of(table, strain, phenotype) for table in ("parts", "layers", "nodes"))
     name = strain_name(row["genes"], found)
     network = network_of(found, strain, phenotype)
+    nodes = of_whole_reactions(nodes)
     named = nodes[nodes["node_type"] != OTHERS]
     lines = [
         [_where(one["layer"]), one["node_type"], called(one["name"], one["node"]), number(one["share"], 3)]

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.strains import Strains
+from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.explanations.interactions import Subsets, check_changes, subsets_of
-from dglcell.explanations.split import BALANCE, Explainer, Split
+from dglcell.explanations.reactions import Reactions
+from dglcell.explanations.split import Explainer, Split
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.metabolism import whole_reactions
-from dglcell.graph.schema import GENE, REACTION
+from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.models.model import StrainModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dglcell.training.checkpoint import Trained
 
 OWN_STATE, LATER, READ, OTHERS = "own state", "later", "readout", "others"
 """In place of a relation: what a node keeps of itself in a layer, what is only lost behind the layer, and that removed
@@ -102,6 +103,23 @@ class Explanations:
         return replace(self, **chosen)
 
 
+class Explained(Protocol):
+    """Describe what is needed of a trained model to explain it; ``training.checkpoint.Trained`` has it."""
+
+    @property
+    def model(self) -> StrainModel: ...
+    @property
+    def normaliser(self) -> Normaliser: ...
+    @property
+    def phenotypes(self) -> tuple[str, ...]: ...
+    @property
+    def cell(self) -> CellGraph: ...
+    @property
+    def null_models(self) -> Mapping[str, Any]: ...
+    @property
+    def chosen(self) -> Mapping[str, Any]: ...
+
+
 @dataclass
 class _Shares:
     """Hold shares of one phenotype in a batch of strains, by what they are of; each [B] or, of nodes, [N, B]."""
@@ -116,7 +134,7 @@ class _Shares:
     balance: dict[Any, NDArray[Any]]
 
     @classmethod
-    def of(cls, split: Split, num_layers: int, reactions: _Reactions) -> _Shares:
+    def of(cls, split: Split, num_layers: int, reactions: Reactions) -> _Shares:
         """Sum up the shares of a split."""
         B = len(split.predicted_B)
         parts = {name: share.cpu().numpy() for name, share in split.parts.items()}
@@ -135,8 +153,10 @@ class _Shares:
             else:
                 received[rows.layer, rows.relation[1]] += np.bincount(strains, share, B)
         nodes, layers = cls._cuts(states, removed, num_layers), cls._layers(states, received, removed, num_layers, B)
-        predicted = (one.cpu().numpy() for one in (split.wild_type_B, split.predicted_B, split.change_B))
-        return cls(*predicted, parts, layers, dict(removed), nodes, reactions.shares(split))
+        wild_type, predicted, change = (
+            one.cpu().numpy() for one in (split.wild_type_B, split.predicted_B, split.change_B)
+        )
+        return cls(wild_type, predicted, change, parts, layers, dict(removed), nodes, reactions.balance(split))
 
     def interactions(self, subsets: Subsets) -> _Shares:
         """Return the shares in the interactions of strains, of these shares of all subsets of their changes."""
@@ -180,7 +200,7 @@ class _Shares:
 
 
 def explain(
-    members: Sequence[Trained],
+    members: Sequence[Explained],
     strains: Strains,
     *,
     interaction: bool = False,
@@ -218,7 +238,7 @@ def explain(
     size = batch_size or min(map(fitting_batch, explainers))
     if interaction:
         size = max(1, size >> strains.max_deletions)
-    reactions = _Reactions.of(members[0].cell)
+    reactions = Reactions.of(members[0].cell)
     collected = _Collected(members[0].phenotypes, members[0].cell, nodes, interaction, reactions)
     arrays = strains.numpy()
     for first in range(0, len(strains), size):
@@ -247,49 +267,6 @@ def fitting_batch(explainer: Explainer) -> int:
     rows = encoder.rows_per_strain + sum(encoder.cell.num_nodes.values())
     size = next(encoder.parameters()).element_size()
     return max(1, min(MOST_STRAINS, PASS_BYTES // (rows * encoder.config.hidden * size * ROW_TENSORS)))
-
-
-@dataclass(frozen=True)
-class _Reactions:
-    """Hold the reactions of the metabolic model, and how reaction nodes belong to them.
-
-    Attributes:
-        names: [R] their names.
-        number_N: the reaction of each node.
-        sign_N: −1 where a node carries it backwards.
-    """
-
-    names: tuple[str, ...]
-    number_N: NDArray[np.int64]
-    sign_N: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, cell: CellGraph) -> _Reactions:
-        nodes = cell.vocabularies[REACTION].names if REACTION in cell.vocabularies else ()
-        sign_N = np.array([-1.0 if node.endswith("-") else 1.0 for node in nodes])
-        return cls(*whole_reactions(nodes), sign_N)
-
-    def shares(self, split: Split) -> dict[str, NDArray[Any]]:
-        """Return share and fluxes by reaction, each [R, B], and the ``others`` that no reaction has, [B]."""
-        found = split.balance
-        if found is None:
-            return {}
-        nodes = found.nodes.cpu().numpy()
-
-        def by_reaction(values_GB: NDArray[Any], B: int) -> NDArray[np.float64]:
-            total_RB = np.zeros((len(self.names), B))
-            np.add.at(total_RB, self.number_N[nodes], values_GB)
-            return total_RB
-
-        share_GB, flux_GB = found.share_GB.cpu().numpy(), found.flux_GB.cpu().numpy()
-        sign_G1, wild_type_G1 = self.sign_N[nodes][:, None], found.wild_type_G.cpu().numpy()[:, None]
-        B = share_GB.shape[1]
-        return {
-            "share": by_reaction(share_GB, B),
-            "wild_type": by_reaction(np.repeat(sign_G1 * wild_type_G1, B, 1), B),
-            "flux": by_reaction(sign_G1 * flux_GB, B),
-            OTHERS: split.parts[BALANCE].cpu().numpy() - share_GB.sum(0),
-        }
 
 
 def _mean(shares: Sequence[_Shares]) -> _Shares:
@@ -322,7 +299,7 @@ class _Collected:
         cell: CellGraph,
         most: int | None,
         interaction: bool,
-        reactions: _Reactions,
+        reactions: Reactions,
     ) -> None:
         self.phenotypes, self.cell, self.most, self.interaction = phenotypes, cell, most, interaction
         self.reactions = reactions
@@ -377,7 +354,7 @@ class _Collected:
             reaction=OTHERS,
             wild_type=none,
             flux=none,
-            share=found[OTHERS],
+            share=found["rest"],
         )
 
     def _take_largest(self, first: int, phenotype: str, nodes: Mapping[Any, NDArray[Any]]) -> None:

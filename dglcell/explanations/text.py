@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.graph.schema import GENE
 
@@ -50,6 +51,7 @@ def strain_name(genes: str, found: Explanations) -> str:
 
 def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     parts, layers, nodes = (found.of(name, row["strain"], row["phenotype"]) for name in ("parts", "layers", "nodes"))
+    nodes = of_whole_reactions(nodes)
     name, predicted = strain_name(row["genes"], found), f"{row['phenotype']} {row['predicted']:.4g}"
     if found.subsets is None:
         lines = [f"{name}: {predicted}, of the wild type {row['wild_type']:.4g}, change {row['change']:+.4g}"]

@@ -47,6 +47,7 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
+from dglcell.training.explained import write_explained
 from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
@@ -427,6 +428,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     }
     write_json(directory.results, results)
     if config.plot:
+        write_explained(directory, trained, prepared, found.predictions.get("test"))
         write_report(directory.path)
     return rows + of_nodes
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.explain_fba import auroc, nearness, precision
+from benchmarks.explain_fba import auroc, interval, nearness, precision, within_reactions
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "explain-fba.json"
@@ -37,6 +37,21 @@ def test_precision_shares_the_places_of_ties() -> None:
 def test_nearness_counts_steps() -> None:
     neighbours = {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}, "d": set[str]()}
     assert nearness(neighbours, ["a"], ["a", "b", "c", "d"]).tolist() == [0, -1, -2, -4]
+
+
+def test_what_is_the_same_in_every_strain_tells_no_strains_apart() -> None:
+    rng = np.random.default_rng(0)
+    changed, kept = rng.random((40, 6)) < 0.4, np.ones((40, 6), bool)
+    degree = np.tile(np.arange(1.0, 7), (40, 1))
+    assert within_reactions(degree, changed, kept) == 0.5
+    told = np.where(changed, 1.0, 0.1)
+    assert within_reactions(told, changed, kept) > 0.8
+
+
+def test_an_interval_holds_the_mean() -> None:
+    values = np.array([0.2, 0.4, np.nan, 0.6, 0.8])
+    low, high = interval(values)
+    assert 0.2 <= low < 0.5 < high <= 0.8
 
 
 def test_the_guide_has_the_committed_numbers() -> None:
