@@ -18,6 +18,9 @@ APART, DIFFERENT = 1e-6, 1e-3
 """Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
 or to 1."""
 
+LARGE = 1000
+"""In models with more reactions, ranges of fluxes take too long."""
+
 MOST_OF = 0.99
 """A subset of deletions is responsible if it takes so much of the growth that all of them take."""
 
@@ -53,8 +56,9 @@ class Truth(NamedTuple):
     def save(self, path: Path) -> None:
         """Write the truth to an ``.npz`` file."""
         arrays: dict[str, Any] = {"genotypes": np.array(self.genotypes), "triples": np.array(self.triples)}
+        arrays |= {"kept": self.kept, "growth": self.growth, **self.changed}
         with atomic_file(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **arrays, **self.changed, kept=self.kept, growth=self.growth)
+            np.savez_compressed(file, **arrays)
 
     @classmethod
     def read(cls, path: Path) -> Truth:
@@ -65,8 +69,11 @@ class Truth(NamedTuple):
             return cls(texts[0], found["kept"], changed, texts[1], found["growth"])
 
 
-def fluxes_of(model: Model) -> Fluxes:
+def fluxes_of(model: Model, with_ranges: bool = True) -> Fluxes:
     """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
+    if not with_ranges:
+        none = np.zeros(0)
+        return Fluxes(model.slim_optimize(), none, none, pfba(model).fluxes.to_numpy())
     ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
     low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
     return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
@@ -74,13 +81,14 @@ def fluxes_of(model: Model) -> Fluxes:
 
 def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> Truth:
     """Compute the truth for strains and triples, whose genes are separated by ``;``."""
-    before = fluxes_of(model)
+    with_ranges = len(model.reactions) <= LARGE
+    before = fluxes_of(model, with_ranges)
     kept, changed = list[NDArray[np.bool_]](), list[dict[str, NDArray[np.bool_]]]()
     for number, strain in enumerate(genotypes, start=1):
         with model:
             _delete(model, strain.split(";"))
             kept.append(np.array([reaction.bounds != (0, 0) for reaction in model.reactions]))
-            changed.append(changes(before, fluxes_of(model)))
+            changed.append(changes(before, fluxes_of(model, with_ranges)))
         print(f"{number} of {len(genotypes)} strains", flush=True)
     by_definition = {name: np.stack([one[name] for one in changed]) for name in changed[0]}
     growth = np.array([_growth_of_subsets(model, triple.split(";")) for triple in triples]) / before.growth
@@ -88,13 +96,13 @@ def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> 
 
 
 def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
-    """Return which reactions change, by three definitions, [reactions]."""
+    """Return which reactions change, by up to three definitions, [reactions]."""
     size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
-    return {
-        RANGES: _apart(before, after, 1, 1),
-        PER_GROWTH: _apart(before, after, before.growth, after.growth),
-        PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size,
-    }
+    parsimonious = {PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size}
+    if not len(before.low):
+        return parsimonious
+    ranges = _apart(before, after, 1, 1)
+    return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
 
 
 def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:

@@ -32,6 +32,9 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.perturbation.sent import keep_masks
 
+SAME = "same_first"
+"""This is whether both name the same reaction first."""
+
 LEAST = 1e-3
 """Strengths below this are nearly zero, and no points of the way lie there."""
 
@@ -73,7 +76,7 @@ def explained(model: HeteroCell, genotypes: GenotypeBatch) -> NDArray[np.float64
     """Return the share of each lost reaction of one strain in the change of the score, [lost]."""
     [split] = Explainer(model)(genotypes)
     lost = (~keep_masks(model.cell, genotypes)[REACTION][:, 0]).nonzero().squeeze(1)
-    total: Tensor = sum(share_NB[:, 0] for removed, share_NB in split.removed if removed.node_type == REACTION)
+    total = torch.stack([share_NB[:, 0] for removed, share_NB in split.removed if removed.node_type == REACTION]).sum(0)
     return total[lost].numpy()
 
 
@@ -98,7 +101,7 @@ def main(out: Path, run: Path, number: int, points: list[int]) -> None:
                 "error": abs(gradients.sum() - change) / abs(change),
                 "correlation": float(np.corrcoef(gradients, shares)[0, 1]),
                 "rank_correlation": float(spearmanr(gradients, shares).statistic),
-                "same_first": float(np.argmax(np.abs(gradients)) == np.argmax(np.abs(shares))),
+                SAME: float(np.argmax(np.abs(gradients)) == np.argmax(np.abs(shares))),
             }
             for name, value in values.items():
                 found.setdefault(f"{name}_{count}", []).append(value)
@@ -112,7 +115,8 @@ def main(out: Path, run: Path, number: int, points: list[int]) -> None:
             "command": f"python -m benchmarks.integrated_gradients OUT RUN {number} {' '.join(map(str, points))}",
             "processor": processor_name(),
             "strains": shown,
-            "medians": {name: float(f"{np.median(values):.4g}") for name, values in found.items()},
+            "medians": {name: float(f"{np.median(values):.4g}") for name, values in found.items() if SAME not in name},
+            "shares": {name: float(f"{np.mean(values):.4g}") for name, values in found.items() if SAME in name},
         },
     )
 
