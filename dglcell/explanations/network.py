@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dglcell.explanations.reactions import of_whole_reactions
-from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.tables import COLUMNS, OTHERS, Explanations
 from dglcell.explanations.text import called
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import REACTION
 from dglcell.report.network import Network, Node
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_NODES = 30
 """A network has at most so many nodes."""
@@ -21,7 +26,8 @@ ENOUGH = 0.8
 def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOST_NODES) -> Network:
     """Return the nodes with the largest shares in any layer, of one strain and phenotype, and edges among them.
 
-    A reaction is one node, whatever its directions and enzyme complexes.
+    A reaction is one node, whatever its directions and enzyme complexes. Its share of the flux balance counts as one of
+    another layer.
 
     Args:
         found: explanations.
@@ -29,7 +35,9 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         phenotype: its phenotype.
         most: largest number of nodes.
     """
-    table = of_whole_reactions(found.of("nodes", strain, phenotype))
+    table, balance = of_whole_reactions(found.of("nodes", strain, phenotype)), found.of("balance", strain, phenotype)
+    if len(balance):
+        table = _with_balance(table, balance)
     weight = table["share"].abs()
     table = table.assign(part=weight / weight.groupby(table["layer"]).transform("sum").replace(0, np.nan))
     totals = table.groupby("layer")["part"].sum()
@@ -58,6 +66,16 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         for key in chosen
     ]
     return Network(nodes, _edges_among(found, nodes), carried)
+
+
+def _with_balance(nodes: pd.DataFrame, balance: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of nodes with shares of the flux balance below, as layer −1."""
+    import pandas as pd
+
+    node_type = np.where(balance["reaction"] == OTHERS, OTHERS, REACTION)
+    more = balance.rename(columns={"reaction": "node"}).assign(layer=-1, node_type=node_type, name="")
+    more = more[[*COLUMNS["nodes"]]]
+    return pd.concat([nodes, more], ignore_index=True) if len(nodes) else more.reset_index(drop=True)
 
 
 def _kept_in_part(found: Explanations, strain: int, phenotype: str) -> set[str]:

@@ -11,6 +11,7 @@ from cobra.io import load_model
 
 import dglcell
 from dglcell.cli import main
+from dglcell.explanations.network import ENOUGH, network_of
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.graph.resident import ResidentCell
 from dglcell.nn.flux_rounds import PARTS, FluxRounds
@@ -74,3 +75,10 @@ def test_the_terminal_and_the_page_show_fluxes(tmp_path: Path, capsys: pytest.Ca
     assert "reaction THD2, flux 0 → 7.9" in said
     assert main(["explain", "ecoli-core", "b2029", "-o", str(tmp_path / "out.html")]) == 0
     assert "Reactions of the part “flux balance”" in (tmp_path / "out.html").read_text()
+
+
+def test_drawings_show_reactions_that_replace_a_flux(found: Explanations) -> None:
+    network = network_of(found, 2, "fitness")
+    nodes = {node.key: node for node in network.nodes}
+    assert not nodes["reaction THD2"].missing
+    assert network.carried >= ENOUGH
