@@ -340,7 +340,7 @@ def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
         }
     number = {gene.id: len(gene.reactions) for gene in model.genes}
     triples = {name: round(float(np.mean(values)), 4) for name, values in named.items()} | simple_triples(truth, number)
-    names = " ".join(f"{run.parent.name}/{run.name}" for run in runs)
+    names = " ".join(str(Path(*run.parts[-2:])) for run in runs)
     write_json(
         out,
         {

@@ -61,7 +61,7 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     if not parts["share"].abs().max() > 0:
         return "\n".join([*lines, f"  {SAME if found.subsets is None else ADDS}"])
     lines += ["  what the output depends on directly", *_lines(parts["part"], parts["share"])]
-    lines += _of_balance(found.of("balance", row["strain"], row["phenotype"]))
+    lines += _of_balance(found.of("balance", row["strain"], row["phenotype"]), found.subsets is not None)
     for layer, of_layer in layers.groupby("layer", sort=True):
         lines += [f"  part `graph`, by what layer {layer} computes with"]
         lines += _lines(of_layer["relation"], of_layer["share"])
@@ -77,14 +77,16 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     return "\n".join(lines)
 
 
-def _of_balance(balance: pd.DataFrame) -> list[str]:
+def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:
     """Return the reactions with the largest shares of the flux balance, with their fluxes."""
     named = balance[(balance["reaction"] != OTHERS) & (balance["share"].abs() > SMALL)]
     if not len(named):
         return []
     largest = named.head(LINES)
     names = [
-        f"reaction {reaction}, flux {before:.4g} → {after:.4g}"
+        f"reaction {reaction}, flux {after:+.4g}"
+        if interaction
+        else f"reaction {reaction}, flux {before:.4g} → {after:.4g}"
         for reaction, before, after in zip(largest["reaction"], largest["wild_type"], largest["flux"], strict=True)
     ]
     rest = balance["share"].sum() - largest["share"].sum()

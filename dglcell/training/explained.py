@@ -20,7 +20,7 @@ from dglcell.training.prepare import Prepared
 SHOWN, MOST_PHENOTYPES = 3, 2
 """Of so many phenotypes, so many strains are explained for each reason."""
 
-MOST_WORK = 2**32
+MOST_WORK = 2**29
 """Runs whose edges times layers times hidden units are more than this are not explained, so that reports stay quick."""
 
 STRONGEST, MISSED = "strongest prediction", "largest error"
