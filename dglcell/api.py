@@ -19,6 +19,7 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.explanations.tables import NODES, Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
@@ -195,6 +196,7 @@ class Predictor:
         strains: Genotypes | pd.DataFrame | Strains,
         *,
         conditions: Mapping[str, Any] | None = None,
+        interaction: bool = False,
         nodes: int | None = NODES,
         batch_size: int | None = None,
     ) -> Explanations:
@@ -209,6 +211,8 @@ class Predictor:
 
         Args:
             strains, conditions: as for `predict`.
+            interaction: explain the interaction of each strain's changes in place of its whole change: what the
+                prediction has beyond all that fewer of them do, of a pair :math:`y_{ij} - y_i - y_j + y_0`.
             nodes: how many nodes of each layer the tables have for a strain; all where None.
             batch_size: strains per pass; as many as fit into memory where None.
 
@@ -216,12 +220,13 @@ class Predictor:
             Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
 
         Raises:
-            GenotypeError: as for `predict`.
+            GenotypeError: as for `predict`; or an interaction is asked for of a strain that changes fewer than two
+                genes or more than six.
             ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
         """
         _, _, table = self._read(strains, conditions or {})
         with _PREDICTING:
-            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
+            return explain(self.members, table.strains, interaction=interaction, nodes=nodes, batch_size=batch_size)
 
     def predict_nodes(
         self,
@@ -320,6 +325,8 @@ def load(
                 got=f"'{directories[0]}' and '{path}'",
                 expected="runs on one cell graph that predict the same phenotypes and see the same conditions",
             )
+        if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
+            member.config.model.conditions = first.config.model.conditions
     pairs = zip(members, directories, strict=True)
     return Predictor(tuple(predicting_with(predict_with, member, path) for member, path in pairs), tuple(directories))
 

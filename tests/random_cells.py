@@ -22,8 +22,8 @@ EDGES = {
 }
 WEIGHTED = ("converts", "converted_by")
 
-Changes = dict[tuple[int, int], float | None]
-"""(source, destination) → the weight that a strain gives the edge, or None where it removes the edge."""
+Changes = dict[tuple[int, int], float]
+"""(source, destination) → the strength that a strain leaves of the edge, 0 where it removes the edge."""
 
 
 def resident_cell(
@@ -63,28 +63,32 @@ class RandomCell:
                 keep["reaction"][reaction] = False
         return keep
 
-    def surviving(
-        self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
-    ) -> list[tuple[int, int, float]]:
+    def surviving(self, relation: tuple[str, str, str], strain: list[int]) -> list[tuple[int, int, float]]:
         """(source, destination, weight) of the edges of the physically reduced graph, one by one."""
+        return [(u, v, w) for u, v, w, _ in self.surviving_with_strengths(relation, strain)]
+
+    def surviving_with_strengths(
+        self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
+    ) -> list[tuple[int, int, float, float]]:
+        """(source, destination, weight, strength) of the edges of the physically reduced graph, one by one."""
         keep = self.keep(strain)
         weights = self.weights.get(relation, np.ones(len(self.edges[relation][0])))
         edges = []
         for u, v, w in zip(*self.edges[relation], weights, strict=True):
-            weight = (changes or {}).get((int(u), int(v)), w)
-            if keep[relation[0]][u] and keep[relation[2]][v] and weight is not None:
-                edges.append((int(u), int(v), float(weight)))
+            strength = (changes or {}).get((int(u), int(v)), 1.0)
+            if keep[relation[0]][u] and keep[relation[2]][v] and strength:
+                edges.append((int(u), int(v), float(w), strength))
         return edges
 
     def adjacency(
         self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Dense [M, N] weighted adjacency and [M] in-degree of the physically reduced graph."""
+        """Dense [M, N] weighted adjacency and [M] sums of strengths of in-edges of the physically reduced graph."""
         matrix = np.zeros((self.sizes[relation[2]], self.sizes[relation[0]]))
         degree = np.zeros(self.sizes[relation[2]])
-        for u, v, w in self.surviving(relation, strain, changes):
-            matrix[v, u] += w
-            degree[v] += 1
+        for u, v, w, strength in self.surviving_with_strengths(relation, strain, changes):
+            matrix[v, u] += strength * w
+            degree[v] += strength
         return matrix, degree
 
 
@@ -125,12 +129,12 @@ def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
 
 @st.composite
 def changes_of(draw: st.DrawFn, cell: RandomCell, strains: int) -> dict[tuple[str, str, str], list[Changes]]:
-    """Return some removed and reweighted edges: relation → one dictionary per strain."""
-    weight = st.one_of(st.none(), st.sampled_from([0.0, 1.0, -1.5, 0.3, 7.0]))
+    """Return some removed, weakened and strengthened edges: relation → one dictionary per strain."""
+    strength = st.sampled_from([0.0, 1.0, 0.02, 0.3, 7.0])
     chosen = {}
     for relation, (u, v) in cell.edges.items():
         pairs = sorted(set(zip(u.tolist(), v.tolist(), strict=True)))
         if pairs:
-            one = st.dictionaries(st.sampled_from(pairs), weight, max_size=4)
+            one = st.dictionaries(st.sampled_from(pairs), strength, max_size=4)
             chosen[relation] = draw(st.lists(one, min_size=strains, max_size=strains))
     return chosen

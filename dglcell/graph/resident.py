@@ -19,6 +19,7 @@ from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import REACTION, WEIGHT, Relation
 from dglcell.graph.steady_state import SteadyState
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -370,6 +371,7 @@ class ResidentCell(nn.Module):
         media_strengths: [M, K] float32, their strengths.
         reaction_of: [N] int64, the reaction of the metabolic model that each reaction node belongs to.
         reaction_signs: [N] float32, −1 for reaction nodes of the backward direction, 1 for all others.
+        names: node type → names of its nodes; empty where the cell was not made from a `CellGraph`.
     """
 
     media_nodes: Tensor
@@ -400,6 +402,7 @@ class ResidentCell(nn.Module):
         """
         super().__init__()
         self.steady_state, self.of_sources = steady_state, of_sources
+        self.names: Mapping[str, Vocabulary] = {}
         self.media = tuple(media or ())
         nodes = next(iter(media.values())) if media else {}
         strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
@@ -435,7 +438,9 @@ class ResidentCell(nn.Module):
         reactions = cell.vocabularies[REACTION].names if REACTION in cell.vocabularies else ()
         reaction_of = torch.from_numpy(whole_reactions(reactions)[1]) if reactions else None
         signs = torch.tensor([-1.0 if name.endswith("-") else 1.0 for name in reactions])
-        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of, signs)
+        made = cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of, signs)
+        made.names = cell.vocabularies
+        return made
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

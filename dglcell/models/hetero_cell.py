@@ -22,7 +22,6 @@ from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.choose.autotuned import Autotuned
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache, BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
@@ -60,7 +59,8 @@ class HeteroCell(PerturbedModel):
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
        flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
-       weakens reactions in the graphs of its strains, and strengths may be learned (``LearnedStrengths``).
+       weakens reactions in the graphs of its strains, the condition `edges` changes their edges, and strengths may be
+       learned (``LearnedStrengths``).
     7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``). Those
        of ``flux_values`` correct the fluxes that the strain's flux balance has.
     8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
@@ -79,6 +79,8 @@ class HeteroCell(PerturbedModel):
         outputs: T, number of phenotypes.
         features: node type → [N, F] fixed input features, added through a Linear; optional.
     """
+
+    changes_edges = True
 
     def __init__(
         self,
@@ -168,27 +170,26 @@ class HeteroCell(PerturbedModel):
         self._base_cache.forget()
         return super().train(mode)
 
-    def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
+    def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
-        No step of it synchronises with the host or loops over strains (but for the strategy ``edge_subgraph``,
-        which does both).
+        No step of it synchronises with the host or loops over strains, but for the strategy ``edge_subgraph``, which
+        does both, and for strains that change edges, which synchronise.
 
         Args:
-            genotypes: deleted genes.
-            edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
+            genotypes: the strains.
         """
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
         as_given = genotypes
         if self.learned is not None:
             genotypes = self.learned(genotypes)
-        genotypes = self.in_media(genotypes)
+        genotypes = self.in_conditions(genotypes)
         kept_pass = self._base_cache.replay(self)
-        if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
+        if genotypes.shared and kept_pass is not None and genotypes.edges is None and self.shares_deletions:
             encoded = self._from_shared(genotypes, kept_pass)
         else:
-            encoded = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
+            encoded = self._encode(replace(genotypes, shared=()), kept_pass)
         embedding, balance = -encoded.difference_BD, None  # z_w − z_i
         if self.flux_rounds is not None:
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
@@ -255,7 +256,6 @@ class HeteroCell(PerturbedModel):
         genotypes: GenotypeBatch,
         kept_pass: BasePass | None,
         strategy: str | None = None,
-        edges: EdgePerturbations | None = None,
     ) -> _Encoded:
         """Return by how much strains differ from the base.
 
@@ -263,12 +263,11 @@ class HeteroCell(PerturbedModel):
             genotypes: the strains.
             kept_pass: results for the base that were already computed.
             strategy: the configured one where None.
-            edges: changed edges.
         """
         config, autotuned = self.config, self._autotuned()
         execution = autotuned.execution(recompute=self._recomputes(genotypes.num_strains, autotuned))
         perturbed = perturb(
-            self.cell, genotypes, strategy or config.strategy, config.kernel, edges, autotuned, execution, kept_pass
+            self.cell, genotypes, strategy or config.strategy, config.kernel, autotuned, execution, kept_pass
         )
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]

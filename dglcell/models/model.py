@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.data.columns import MEDIUM
-from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.errors import ConfigError, GenotypeError, did_you_mean, listing
+from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
@@ -19,6 +20,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.plugins import class_of
 
@@ -118,6 +120,7 @@ class StrainModel(nn.Module):
         readout: lets heads see conditions and strengths; None where the model sees neither.
         learned: learns what is left of genes; None where nothing says it but the table.
         media_strengths: [M, K] strengths of reaction nodes in the media that strains grow in; None without media.
+        changes_edges: whether strains have graphs of their own, whose edges the condition `edges` may change.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -126,6 +129,8 @@ class StrainModel(nn.Module):
     readout: ConditionedReadout | None
     learned: LearnedStrengths | None
     media_strengths: Tensor | None
+    changes_edges: ClassVar[bool] = False
+    _edges_of: EdgePerturbations | None = None
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
@@ -142,12 +147,20 @@ class StrainModel(nn.Module):
             activation: activation inside it.
 
         Raises:
-            ConfigError: strengths are to be learned from a condition that strains do not have.
+            ConfigError: strengths are to be learned from a condition that strains do not have, or edges are to be
+                changed where strains have no graphs of their own.
         """
         config, seen = self.config, self.config.conditions or {}
         self.readout = self.learned = None
         learned_from = config.conditions_of_strength()
-        shown = [name for name in seen if name not in learned_from]
+        shown = [name for name in seen if name not in learned_from and name != EDGES]
+        if EDGES in seen and not self.changes_edges:
+            raise ConfigError(
+                "the condition `edges` needs a model with a graph for each strain",
+                got=f"`model.name: {config.name}`",
+                expected="hetero_cell",
+                do="set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.conditions`",
+            )
         in_media = MEDIUM in seen and bool(self.cell.media)
         strengths = self._media(seen[MEDIUM]) if in_media else None
         self.register_buffer("media_strengths", strengths, persistent=False)
@@ -188,22 +201,44 @@ class StrainModel(nn.Module):
             )
         return self.cell.media_strengths[[known.index(name) for name in names]]
 
-    def in_media(self, genotypes: GenotypeBatch) -> GenotypeBatch:
-        """Return the strains with the reactions that their media weaken or take away; themselves without media."""
-        if self.media_strengths is None or genotypes.conditions is None:
+    def in_conditions(self, genotypes: GenotypeBatch) -> GenotypeBatch:
+        """Return the strains with what their conditions do to their graphs: reactions of media, and changed edges."""
+        seen, of_media = list(self.config.conditions or ()), self.media_strengths
+        if genotypes.conditions is None:
             return genotypes
-        place = list(self.config.conditions or ()).index(MEDIUM)
-        codes_B = genotypes.conditions[:, place].long()
-        strengths_BK = self.media_strengths[codes_B]
-        B, K = strengths_BK.shape
-        return replace(
-            genotypes,
-            reactions=ReactionStrengths(
+        if of_media is not None:
+            codes_B = genotypes.conditions[:, seen.index(MEDIUM)].long()
+            strengths_BK = of_media[codes_B]
+            B, K = strengths_BK.shape
+            reactions = ReactionStrengths(
                 self.cell.media_nodes.repeat(B),
                 torch.arange(B + 1, device=codes_B.device) * K,
                 strengths_BK.reshape(-1),
-            ),
-        )
+            )
+            genotypes = replace(genotypes, reactions=reactions)
+        if EDGES in seen:
+            codes_B = genotypes.conditions[:, seen.index(EDGES)].long()
+            genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
+        return genotypes
+
+    @torch.inference_mode(False)
+    def _edges(self, device: torch.device) -> EdgePerturbations:
+        """Return what each value of the condition `edges` changes; they are looked up once, as long as none is added.
+
+        Raises:
+            GenotypeError: the cell graph does not have such an edge.
+        """
+        assert self.config.conditions is not None
+        texts = self.config.conditions[EDGES]
+        known = 0 if self._edges_of is None else self._edges_of.num_strains
+        if known != len(texts):
+            try:
+                self._edges_of = EdgePerturbations.build(self.cell, texts)
+            except GenotypeError:
+                del texts[known:]  # Predictions named them, and the next ones shall not fail for them.
+                raise
+        assert self._edges_of is not None
+        return self._edges_of.to(device)
 
     def ignore_conditions_at_first(self) -> None:
         """Set the weights of what sees conditions so that they change nothing yet."""

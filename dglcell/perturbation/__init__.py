@@ -4,8 +4,5 @@ STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """The strains' graphs can be expressed in these ways, of which ``auto`` takes one. See
 ``dglcell.perturbation.perturb``."""
 
-EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
-"""These strategies can express perturbations of single edges."""
-
 DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 """These strategies leave products to DGL, whose build must support the device."""

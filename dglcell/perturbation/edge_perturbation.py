@@ -1,78 +1,101 @@
-"""Describe changes of single edges, beside a strain's gene deletions: removed edges and a strain's own weights."""
+"""Describe strengths of single edges: how much strains leave of them, beside what they do to nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, listing
+from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.errors import GenotypeError, did_you_mean, listing
+from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
-from dglcell.graph.vocabulary import Vocabulary
-from dglcell.perturbation.attention import Score
-
-Node = int | str
-Removal = tuple[int, Relation, Node, Node]
-"""A removal is (strain, relation, source, destination)."""
-Reweighting = tuple[int, Relation, Node, Node, float | Tensor]
-"""A reweighting is (strain, relation, source, destination, weight)."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeChanges:
-    """Hold what strains do to the edges of one relation; every (edge, strain) pair occurs at most once.
+    """Hold what strains leave of edges of one relation; every (edge, strain) pair occurs at most once.
 
     An edge is named by its position among the resident edges, which are sorted by destination.
 
     Attributes:
-        removed_edges: [D] int64 edges that are removed.
-        removed_strains: [D] int64 strain that removes each of them.
-        edges: [Q] int64 edges with a weight of the strain's own.
-        strains: [Q] int64 strain of each weight.
-        weights: [Q] float, in place of the fixed weights (1 where the relation has none); may require gradients.
+        edges: [Q] int64 changed edges, strain by strain.
+        strains: [Q] int64 strain that changes each of them, ascending.
+        strengths: [Q] float, 0 where an edge is removed; may require gradients.
     """
 
-    removed_edges: Tensor
-    removed_strains: Tensor
     edges: Tensor
     strains: Tensor
-    weights: Tensor
+    strengths: Tensor
 
-    def __len__(self) -> int:
-        return len(self.removed_edges) + len(self.edges)
+    def put_into(self, strength_EB: Tensor) -> Tensor:
+        """Return ``strength_EB``, [E, B], with the strengths of changed edges multiplied in."""
+        changed = strength_EB[self.edges, self.strains] * self.strengths.to(strength_EB.dtype)
+        return strength_EB.index_put((self.edges, self.strains), changed)
 
-    def without_removed(self, alive_EB: Tensor) -> Tensor:
+    def removed_from(self, alive_EB: Tensor) -> Tensor:
         """Return ``alive_EB``, [E, B] bool, set to false where a strain has removed the edge."""
-        gone = torch.zeros((), dtype=torch.bool, device=alive_EB.device)
-        return alive_EB.index_put((self.removed_edges, self.removed_strains), gone)
-
-    def reweighted(self, weight_EB: Tensor) -> Tensor:
-        """Return ``weight_EB``, [E, B], with the strains' own weights put in."""
-        return weight_EB.index_put((self.edges, self.strains), self.weights.to(weight_EB.dtype))
-
-    def map(self, device: torch.device | str, first_strain: int = 0) -> EdgeChanges:
-        """Return the same changes on ``device``, with strains numbered from ``first_strain``."""
-        return EdgeChanges(
-            self.removed_edges.to(device),
-            self.removed_strains.to(device) + first_strain,
-            self.edges.to(device),
-            self.strains.to(device) + first_strain,
-            self.weights.to(device),
+        return alive_EB.index_put(
+            (self.edges, self.strains), alive_EB[self.edges, self.strains] & (self.strengths != 0)
         )
+
+    def in_edges(self, relation: ResidentRelation, num_strains: int) -> ChangedInEdges:
+        """Return all in-edges of the pairs of nodes and strains that receive along a changed edge."""
+        key, pair = torch.unique(relation.dst[self.edges] * num_strains + self.strains, return_inverse=True)
+        nodes = key.div(num_strains, rounding_mode="floor")
+        degrees = relation.in_degrees[nodes]
+        pairs = torch.repeat_interleave(degrees)
+        begin = degrees.cumsum(0) - degrees
+        edges = torch.arange(len(pairs), device=key.device) - begin[pairs] + relation.in_starts[nodes][pairs]
+        place = begin[pair] + self.edges - relation.in_starts[nodes][pair]
+        strengths = self.strengths.new_ones(len(pairs)).index_put((place,), self.strengths)
+        return ChangedInEdges(nodes, key % num_strains, edges, pairs, strengths)
+
+    def take(self, rows: Tensor) -> EdgeChanges:
+        """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
+        starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())
+        counts = starts[1] - starts[0]
+        strains = torch.repeat_interleave(counts)
+        within = torch.arange(len(strains), device=rows.device) - (counts.cumsum(0) - counts)[strains]
+        place = starts[0][strains] + within
+        return EdgeChanges(self.edges[place], strains, self.strengths[place])
+
+    def to(self, device: torch.device | str) -> EdgeChanges:
+        """Return the same changes on ``device``."""
+        return EdgeChanges(self.edges.to(device), self.strains.to(device), self.strengths.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedInEdges:
+    """Hold the in-edges of Q pairs of nodes and strains, pair by pair.
+
+    Attributes:
+        nodes, strains: [Q] int64.
+        edges: [L] int64 in-edges.
+        pairs: [L] int64, the pair of each.
+        strengths: [L] float, those of edges that are not changed are 1.
+    """
+
+    nodes: Tensor
+    strains: Tensor
+    edges: Tensor
+    pairs: Tensor
+    strengths: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class EdgePerturbations:
     """Hold the changed edges of B strains.
 
-    A removed edge is not an edge of weight 0: it is left out of degrees, means and softmaxes. A weight replaces the
-    edge's fixed weight, or 1 where the edge has none. Only a strain's deleted genes decide which nodes it loses:
-    removing the edge between a gene and its reaction does not remove the reaction. Edges at a lost node are removed,
-    whatever is said about them here.
+    A message along an edge of strength s is multiplied by s, beside the strength of its source and the fixed weight of
+    the edge; means and softmaxes count it by s. So 0 is no edge: it is left out of degrees, means and softmaxes. Only a
+    strain's genes decide which nodes it loses: removing the edge between a gene and its reaction does not remove the
+    reaction. Edges at a lost node are removed, whatever is said about them here.
 
     Attributes:
         relations: relation → its changed edges.
@@ -83,172 +106,115 @@ class EdgePerturbations:
     num_strains: int
 
     @classmethod
-    def build(
-        cls,
-        cell: ResidentCell,
-        num_strains: int,
-        removed: Sequence[Removal] = (),
-        weights: Sequence[Reweighting] = (),
-        vocabularies: Mapping[str, Vocabulary] | None = None,
-    ) -> EdgePerturbations:
+    def build(cls, cell: ResidentCell, strains: Sequence[str | Sequence[EdgeTarget]]) -> EdgePerturbations:
         """Look edges up by their ends, and check them.
 
-        Edges are directed: both directions of an undirected network are two edges. Parallel edges are changed
-        together. The result is on the device of ``cell``.
+        Edges are directed: both directions of an undirected network are two edges, unless a target says ``both``.
+        Parallel edges are changed together. The result is on the device of ``cell``.
 
         Args:
-            cell: the wild-type cell.
-            num_strains: B of the batch.
-            removed: (strain, relation, source, destination); nodes by index, or by name where there are vocabularies.
-            weights: (strain, relation, source, destination, weight); a weight is a number or a tensor without
-            dimensions (gradients flow into it).
-            vocabularies: node type → names, e.g. ``CellGraph.vocabularies``.
+            cell: the wild-type cell; it knows names of nodes if it was made from a cell graph.
+            strains: the changed edges of each strain, or a text that `read_edge_targets` reads.
 
         Raises:
-            GraphError: the cell graph has no such relation.
-            GenotypeError: a strain, node or edge that does not exist, a weight that is not finite, or two statements
-                about the same edge of a strain.
+            GenotypeError: a text cannot be read, a relation, node or edge does not exist, a strength is no amount, or a
+                strain names an edge twice.
         """
-        relations = {}
-        for relation in dict.fromkeys([entry[1] for entry in removed] + [entry[1] for entry in weights]):
-            gone = [entry for entry in removed if entry[1] == relation]
-            weighed = [entry for entry in weights if entry[1] == relation]
-            lookup = _Lookup(cell[relation], num_strains, vocabularies or {})
-            relations[relation] = lookup.changes(gone, weighed)
-        return cls(relations, num_strains)
+        found: dict[Relation, list[tuple[int, EdgeTarget]]] = {}
+        for strain, written in enumerate(strains):
+            for target in read_edge_targets(written) if isinstance(written, str) else written:
+                for one in _directions(target):
+                    found.setdefault(_relation(cell, one), []).append((strain, one))
+        return cls({r: _changes(cell, r, entries) for r, entries in found.items()}, len(strains))
+
+    def take(self, rows: Tensor) -> EdgePerturbations:
+        """Return what the strains ``rows``, [B] int64, do, in that order; strains may be repeated."""
+        return EdgePerturbations({r: changes.take(rows) for r, changes in self.relations.items()}, len(rows))
 
     def with_wild_type(self) -> EdgePerturbations:
         """Return the same changes with the wild type, unchanged, in front as strain 0."""
-        shifted = {relation: c.map(c.edges.device, first_strain=1) for relation, c in self.relations.items()}
+        shifted = {r: replace(changes, strains=changes.strains + 1) for r, changes in self.relations.items()}
         return EdgePerturbations(shifted, self.num_strains + 1)
 
     def to(self, device: torch.device | str) -> EdgePerturbations:
         """Return the same changes on ``device``."""
-        return replace(self, relations={relation: c.map(device) for relation, c in self.relations.items()})
+        return replace(self, relations={relation: changes.to(device) for relation, changes in self.relations.items()})
 
 
-def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score: Score) -> None:
-    """Refuse weights of single edges where the score does not use weights.
+def _directions(target: EdgeTarget) -> Iterator[EdgeTarget]:
+    yield replace(target, both=False)
+    if target.both and target.source != target.destination:
+        yield replace(target, source=target.destination, destination=target.source, both=False)
 
-    Raises:
-        ConfigError: there are such weights, and the score has ``uses_weights = False``.
-    """
-    if changes is not None and len(changes.edges) and not getattr(score, "uses_weights", True):
-        raise ConfigError(
-            f"relation '{relation[1]}': the attention does not depend on edge weights, but strains change some",
-            got=f"weights of {len(changes.edges):,} edges",
-            expected="removed edges only, or an edge vector in the score",
-            do="set `model.conv: gin` or `model.conv: sage`",
+
+def _relation(cell: ResidentCell, target: EdgeTarget) -> Relation:
+    """Return the relation of this name, which is the only one."""
+    known = {relation[1]: relation for relation in cell.relations}
+    if target.relation not in known:
+        raise GenotypeError(
+            f"a changed edge is of no relation of the cell graph: '{target}'",
+            got=target.relation,
+            expected=listing(known, limit=30),
+            do=did_you_mean(target.relation, known, "see `dglcell graph describe`"),
         )
+    return known[target.relation]
 
 
-@dataclass(frozen=True)
-class _Lookup:
-    """Find and check the edges of one relation."""
+def _changes(cell: ResidentCell, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]]) -> EdgeChanges:
+    edges = cell[relation]
+    device = edges.src.device
+    ends = [
+        (_node(cell, relation[0], target, target.source), _node(cell, relation[2], target, target.destination))
+        for _, target in entries
+    ]
+    source, destination = torch.tensor(ends, device=device).T
+    strain = torch.tensor([strain for strain, _ in entries], device=device)
+    key = destination * edges.num_src + source
+    pairs, order = edges.edges_by_pair
+    first = torch.searchsorted(pairs, key)
+    parallel = torch.searchsorted(pairs, key, right=True) - first
+    _refuse(entries, parallel == 0, "is not in the cell graph", "an edge from its source to its destination",
+            "check the direction, or write <> for both; edges that the wild type lacks cannot be added")  # fmt: skip
+    _, place, count = torch.unique(
+        strain * (edges.num_src * edges.num_dst) + key, return_inverse=True, return_counts=True
+    )
+    _refuse(
+        entries, count[place] > 1, "is named twice in a strain", "each edge once, with one strength", "leave one out"
+    )
+    entry = torch.repeat_interleave(parallel)
+    within = torch.arange(len(entry), device=device) - (parallel.cumsum(0) - parallel)[entry]
+    return EdgeChanges(order[first[entry] + within], strain[entry], _strengths(entries, device)[entry])
 
-    edges: ResidentRelation
-    num_strains: int
-    vocabularies: Mapping[str, Vocabulary]
 
-    def changes(self, removed: Sequence[Removal], weights: Sequence[Reweighting]) -> EdgeChanges:
-        entries: list[tuple[Any, ...]] = [*removed, *weights]
-        device = self.edges.src.device
-        strain, source, destination = (
-            torch.tensor(column, dtype=torch.int64, device=device)
-            for column in (
-                [entry[0] for entry in entries],
-                self._nodes([entry[2] for entry in entries], self.edges.relation[0]),
-                self._nodes([entry[3] for entry in entries], self.edges.relation[2]),
-            )
+def _node(cell: ResidentCell, node_type: str, target: EdgeTarget, node: str | int) -> int:
+    """Return the index of a node that is given by index or name."""
+    names = cell.names.get(node_type)
+    if isinstance(node, str) and names is not None:
+        found = names.find(node)
+        if found in names:
+            return names.index(found)
+        do = "see `dglcell graph describe --names`"
+        raise GenotypeError(f"'{target}' names an unknown {node_type} '{node}'{names.suggestion(node)}", do=do)
+    if isinstance(node, str) or not 0 <= node < cell.num_nodes[node_type]:
+        raise GenotypeError(
+            f"'{target}' names no {node_type} by its index",
+            got=repr(node),
+            expected=f"0 … {cell.num_nodes[node_type] - 1}; names are known to a cell that was made from a `CellGraph`",
         )
-        self._check_strains(strain)
-        # Nodes out of range would be taken for other pairs.
-        inside = (source >= 0) & (source < self.edges.num_src) & (destination >= 0) & (destination < self.edges.num_dst)
-        key = torch.where(inside, destination * self.edges.num_src + source, -1)
-        pairs, order = self.edges.edges_by_pair
-        first = torch.searchsorted(pairs, key)
-        parallel = torch.searchsorted(pairs, key, right=True) - first
-        self._check_found(parallel, entries)
-        self._check_distinct(strain * (self.edges.num_src * self.edges.num_dst) + key, entries)
-        entry = torch.repeat_interleave(parallel)
-        within = torch.arange(len(entry), device=device) - (parallel.cumsum(0) - parallel)[entry]
-        edge, strain = order[first[entry] + within], strain[entry]
-        cut = int(parallel[: len(removed)].sum())
-        weight = self._weights(weights)[entry[cut:] - len(removed)]
-        return EdgeChanges(edge[:cut], strain[:cut], edge[cut:], strain[cut:], weight)
+    return node
 
-    def _nodes(self, nodes: Sequence[Node], node_type: str) -> list[int]:
-        """Return the indices of nodes that are given by index or name."""
-        names = [node for node in nodes if isinstance(node, str)]
-        if not names:
-            return [int(node) for node in nodes]
-        vocabulary = self.vocabularies.get(node_type)
-        if vocabulary is None:
-            raise GenotypeError(
-                f"{self._name}: nodes are given by name, but there is no vocabulary of {node_type} names",
-                got=listing(names),
-                do="pass `vocabularies=cell_graph.vocabularies`, or node indices",
-            )
-        unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
-        if unknown:
-            raise GenotypeError(
-                f"{self._name}: unknown {node_type} '{unknown[0]}'{vocabulary.suggestion(unknown[0])}",
-                got=listing(unknown),
-                expected=f"names among the {len(vocabulary):,} of the cell graph",
-                do="see `dglcell graph describe --names`",
-            )
-        return [vocabulary.index(node) if isinstance(node, str) else int(node) for node in nodes]
 
-    def _weights(self, weights: Sequence[Reweighting]) -> Tensor:
-        """Return the weights as one tensor through which gradients flow, [Q] float64."""
-        device = self.edges.src.device
-        values = [torch.as_tensor(entry[4], dtype=torch.float64, device=device) for entry in weights]
-        stacked = torch.stack(values) if values else torch.empty(0, dtype=torch.float64, device=device)
-        wrong = (~stacked.detach().isfinite()).nonzero().flatten().tolist()
-        if wrong:
-            raise GenotypeError(
-                f"{self._name}: the weight of an edge is not finite",
-                got=listing(self._shown(weights[i]) + f": {float(values[i])}" for i in wrong),
-                expected="finite numbers",
-                do="to take an edge out of a strain's graph, name it in `removed`",
-            )
-        return stacked
+def _strengths(entries: Sequence[tuple[int, EdgeTarget]], device: torch.device) -> Tensor:
+    """Return the strengths as one tensor through which gradients flow, [n] float64."""
+    values: list[Any] = [target.strength for _, target in entries]
+    stacked = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in values])
+    wrong = torch.as_tensor(no_strengths(np.atleast_1d(stacked.detach().cpu().numpy())))
+    _refuse(entries, wrong, "has a strength that is no amount", A_STRENGTH, "use 0 to remove an edge")
+    return stacked
 
-    def _check_strains(self, strain: Tensor) -> None:
-        wrong = strain[(strain < 0) | (strain >= self.num_strains)].unique().tolist()
-        if wrong:
-            raise GenotypeError(
-                f"{self._name}: a changed edge belongs to no strain of the batch",
-                got=f"strain {listing(wrong)}",
-                expected=f"0 … {self.num_strains - 1}",
-                do="number strains by their place in the genotype batch, without the wild type",
-            )
 
-    def _check_found(self, parallel: Tensor, entries: Sequence[tuple[Any, ...]]) -> None:
-        wrong = (parallel == 0).nonzero().flatten().tolist()
-        if wrong:
-            raise GenotypeError(
-                f"{self._name}: no such edge in the cell graph",
-                got=listing(self._shown(entries[i]) for i in wrong),
-                expected=f"ends of one of the {self.edges.num_edges:,} edges, source → destination",
-                do="check the direction; edges that the wild type lacks cannot be added",
-            )
-
-    def _check_distinct(self, key: Tensor, entries: Sequence[tuple[Any, ...]]) -> None:
-        _, place, count = torch.unique(key, return_inverse=True, return_counts=True)
-        wrong = (count[place] > 1).nonzero().flatten().tolist()
-        if wrong:
-            raise GenotypeError(
-                f"{self._name}: two statements about the same edge of a strain",
-                got=listing(dict.fromkeys(self._shown(entries[i]) for i in wrong)),
-                expected="every edge once for a strain, either removed or with a weight",
-                do="leave one out; parallel edges are changed together",
-            )
-
-    @property
-    def _name(self) -> str:
-        return f"relation '{self.edges.relation[1]}'"
-
-    @staticmethod
-    def _shown(entry: tuple[Any, ...]) -> str:
-        return f"strain {entry[0]}, {entry[2]} → {entry[3]}"
+def _refuse(entries: Sequence[tuple[int, EdgeTarget]], wrong: Tensor, what: str, expected: str, do: str) -> None:
+    places = wrong.nonzero().flatten().tolist()
+    if places:
+        shown = list(dict.fromkeys(str(entries[place][1]) for place in places))
+        raise GenotypeError(f"a changed edge {what}: '{shown[0]}'", got=listing(shown), expected=expected, do=do)

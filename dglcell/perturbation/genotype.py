@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 
 MOST_GENES = 2**31
 """Gene indices are below this number in every cell graph."""
@@ -75,6 +76,7 @@ class GenotypeBatch:
             deleted, which costs less.
         reactions: reaction nodes that strains change themselves; optional.
         conditions: [B, C] float, what a model sees of the conditions of each strain; optional.
+        edges: edges that strains change; optional.
     """
 
     genes: Tensor
@@ -85,6 +87,7 @@ class GenotypeBatch:
     strengths: Tensor | None = None
     reactions: ReactionStrengths | None = None
     conditions: Tensor | None = None
+    edges: EdgePerturbations | None = None
 
     @classmethod
     def from_lists(
@@ -206,6 +209,7 @@ class GenotypeBatch:
             None if self.strengths is None else self.strengths.to(device, non_blocking=non_blocking),
             None if self.reactions is None else self.reactions.to(device, non_blocking),
             None if self.conditions is None else self.conditions.to(device, non_blocking=non_blocking),
+            None if self.edges is None else self.edges.to(device),
         )
 
 

@@ -16,7 +16,7 @@ from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.machine.parts import Part
-from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -158,7 +158,6 @@ def perturb(
     genotypes: GenotypeBatch,
     strategy: str = "node_mask",
     kernel: str = "auto",
-    edges: EdgePerturbations | None = None,
     autotuned: Autotuned | None = None,
     execution: Execution | None = None,
     kept_pass: BasePass | None = None,
@@ -171,27 +170,24 @@ def perturb(
             genes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
-        edges: changed edges of the same strains; optional.
-        autotuned: what ``auto`` stands for; the device's defaults where None. With ``edges``, ``auto`` is
-        ``edge_mask``.
+        autotuned: what ``auto`` stands for; the device's defaults where None.
         execution: how ``node_mask`` and ``difference`` compute rows.
         kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
 
     Raises:
-        ConfigError: the strategy is unknown or cannot express changed edges.
+        ConfigError: the strategy is unknown.
         MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
-        GenotypeError: ``edges`` has another number of strains.
+        GenotypeError: the changed edges are of another number of strains.
     """
     check_strategy(strategy)
     autotuned = autotuned or Autotuned.default(genotypes.genes.device.type)
     if strategy == "auto":
-        strategy = autotuned.strategy if edges is None else "edge_mask"
+        strategy = autotuned.strategy
     check_strategy_device(strategy, genotypes.genes.device.type)
-    if edges is not None:
-        _check_edges(edges, genotypes, strategy)
+    edges = _checked_edges(genotypes)
     keep = keep_masks(cell, genotypes)
     left = {} if genotypes.deletes_only else strengths(cell, genotypes)
-    if strategy in EDGE_STRATEGIES:
+    if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
         return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(cell, kept, changed), kept)
@@ -201,7 +197,7 @@ def perturb(
     else:
         base = _of_shared(cell, genotypes) if kept_pass is None else kept_pass.once(lambda: _of_shared(cell, genotypes))
     on_host: dict[str, NDArray[np.int64]] = {}
-    if strategy == "difference" and genotypes.on_host is not None and _bounds_lists(cell, genotypes):
+    if strategy == "difference" and edges is None and genotypes.on_host is not None and _bounds_lists(cell, genotypes):
         on_host = lost_on_host(cell, genotypes.on_host.numpy(), genotypes.shared)
     kept = {
         t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole, on_host=on_host.get(t))
@@ -211,9 +207,9 @@ def perturb(
     engine: Callable[..., NodeMask] = NodeMask
     if strategy == "difference":
         engine = BoundedDifference if on_host else Difference
-    if engine is NodeMask and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+    if engine is NodeMask and edges is None and genotypes.genes.device.type not in UNSTACKED_DEVICES:
         execution = replace(execution, stack=True)
-    return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
+    return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass, edges), kept)
 
 
 def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
@@ -233,17 +229,12 @@ def _bounds_lists(cell: ResidentCell, genotypes: GenotypeBatch) -> bool:
     )
 
 
-def _check_edges(edges: EdgePerturbations, genotypes: GenotypeBatch, strategy: str) -> None:
-    if strategy not in EDGE_STRATEGIES:
-        raise ConfigError(
-            f"strategy '{strategy}' cannot express perturbations of single edges",
-            got=f"changed edges in {len(edges.relations)} relations",
-            expected=", ".join(EDGE_STRATEGIES),
-            do="set `model.strategy: edge_mask`",
-        )
-    if edges.num_strains != genotypes.num_strains:
+def _checked_edges(genotypes: GenotypeBatch) -> EdgePerturbations | None:
+    edges = genotypes.edges
+    if edges is not None and edges.num_strains != genotypes.num_strains:
         raise GenotypeError(
             "edge perturbations and genotypes are of different numbers of strains",
             got=f"{edges.num_strains} and {genotypes.num_strains}",
-            do="build `EdgePerturbations` with `num_strains=genotypes.num_strains`",
+            do="build `EdgePerturbations` with the changed edges of every strain, empty where there are none",
         )
+    return edges

@@ -11,6 +11,7 @@ from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources.guides import SITE, GuideConfig, guide_conditions, site_name
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
+from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]
@@ -22,9 +23,11 @@ NEW = None
 GIVE = "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
 
 
-def seen_by(trained: Trained) -> dict[str, tuple[str, ...]]:
+def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
     """Return the conditions that a model sees, in its order."""
-    return {name: tuple(categories) for name, categories in (trained.config.model.conditions or {}).items()}
+    seen = trained.config.model.conditions or {}
+    # The model looks up edges that it was not trained on as well, so that its list of them may grow.
+    return {name: categories if name == EDGES else tuple(categories) for name, categories in seen.items()}
 
 
 def added_column(condition: str) -> str:
@@ -119,6 +122,10 @@ def condition_number(seen: Seen, condition: str, value: object) -> float:
     text, categories = str(value).strip(), seen[condition]
     if value is NEW:
         return -1
+    if condition == EDGES and isinstance(categories, list):
+        text = edge_text(text)
+        if text not in categories:
+            categories.append(text)
     if categories and text in categories:
         return categories.index(text)
     try:

@@ -212,6 +212,38 @@ def keio_densities(originals: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(about).dropna().sort_values(["b_number", "gene"])
 
 
+FAMILY_LETTERS = 3
+"""Names of bacterial genes begin with three letters for what they do: thrA, thrB and thrC make threonine."""
+
+
+def name_families(originals: Sequence[Path]) -> pd.DataFrame:
+    """List the genes of a protein table of NCBI with the letters that their names begin with."""
+    import pandas as pd
+
+    genes = pd.read_csv(originals[0], dtype=str).sort_values("Synonym")
+    return pd.DataFrame({"gene": genes["Synonym"], "family": genes["Gene"].str[:FAMILY_LETTERS]})
+
+
+def genome_neighbours(originals: Sequence[Path], places: int) -> pd.DataFrame:
+    """List pairs of genes of a protein table of NCBI that stand close together on one strand, as those of an operon do.
+
+    Args:
+        originals: the table.
+        places: the most places from one of a pair to the other, among the genes of both strands.
+    """
+    import pandas as pd
+
+    genes = pd.read_csv(originals[0], dtype=str)
+    genes = genes.iloc[genes["Location"].str.partition(".")[0].astype(int).argsort(kind="stable")]
+    frames = []
+    for apart in range(1, places + 1):
+        after = genes.shift(-apart)
+        rows = genes["Strand"] == after["Strand"]
+        ends = {"gene_a": genes["Synonym"][rows], "gene_b": after["Synonym"][rows]}
+        frames.append(pd.DataFrame({**ends, "places": apart}))
+    return pd.concat(frames)
+
+
 def _read_r(path: Path) -> dict[str, Any]:
     import rdata
 
@@ -234,6 +266,8 @@ CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
         titrated_guides,
         single_mutants,
         keio_densities,
+        name_families,
+        genome_neighbours,
     )
 }
 """A recipe can name these conversions, besides ``copy``: name → function from files to a table."""

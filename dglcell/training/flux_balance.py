@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.errors import count, listing
+from dglcell.errors import GraphError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.media import Media
 from dglcell.graph.metabolism import model_reaction
@@ -33,6 +33,9 @@ SOLVED_TOGETHER = 2048
 TOLERANCE, TIME_LIMIT = 1e-9, 60.0
 """These are the solver's tolerance, and the seconds that it has for one problem."""
 
+LEAST_GROWTH = 1e-6
+"""The wild type grows if it grows faster than this, per hour."""
+
 UNLIMITED = 1e6
 """A reaction without a limit has this capacity, because checkpoints hold finite numbers only."""
 
@@ -46,7 +49,7 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
         prepared: the data that the model is trained on.
 
     Raises:
-        GraphError: the metabolic model does not grow.
+        GraphError: the metabolic model does not grow, or not in one of its media.
     """
     rounds = model.find(FluxRounds)
     if rounds is None:
@@ -57,9 +60,11 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
     own = metabolism.slim_optimize() if rounds.limited else 1.0
     wild_types, growth, capacities = [], [], []
-    for uptakes in media.uptakes.tolist() if media else [[]]:
+    for number, uptakes in enumerate(media.uptakes.tolist() if media else [[]]):
         for exchange, uptake in zip(media.exchanges if media else (), uptakes, strict=True):
             metabolism.reactions.get_by_id(exchange).lower_bound = -uptake
+        if media:
+            _check_growth(metabolism, media.names[number])
         wild_types.append(wild_type_balance(metabolism, reactions, metabolites))
         if rounds.limited:
             growth.append(metabolism.slim_optimize() / own)
@@ -68,7 +73,18 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     rounds.take(wild_types, *limits)
     log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
     for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER):
-        rounds(model.cell, model.in_media(prepared.dataset.take(some).perturbations))
+        rounds(model.cell, model.in_conditions(prepared.dataset.take(some).perturbations))
+
+
+def _check_growth(metabolism: Model, medium: str) -> None:
+    growth = metabolism.slim_optimize()
+    if not growth > LEAST_GROWTH:  # also where it is not a number, because no flux is balanced
+        raise GraphError(
+            f"cells cannot grow in the medium '{medium}', so that growth in it means nothing",
+            got="no balanced flux" if np.isnan(growth) else f"a growth of {growth:.3g} per hour",
+            expected=f"more than {LEAST_GROWTH:g} per hour",
+            do=f"let `cell.media.{medium}` take up what they can grow on",
+        )
 
 
 def _capacities(metabolism: Model, cell: CellGraph, media: Media | None) -> Tensor:

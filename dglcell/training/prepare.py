@@ -27,10 +27,13 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, count, listi
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.features import read_features
 from dglcell.graph.model_files import read_model
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
 from dglcell.models.config import HeteroCellConfig
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
@@ -131,6 +134,8 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model = replace(model, strength_curves=True)
     if isinstance(model, HeteroCellConfig) and model.nodes is None and config.data.nodes:
         model = replace(model, nodes={name: of.type for name, of in config.data.nodes.items()})
+    if model.conditions and EDGES in model.conditions:
+        EdgePerturbations.build(ResidentCell.of(prepared.cell), model.conditions[EDGES])  # refuses what is not there
     if prepared.cell.media and MEDIUM not in (model.conditions or {}):
         raise ConfigError(
             "the cell graph has media, and the model does not see in which its strains grow",

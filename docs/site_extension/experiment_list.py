@@ -24,6 +24,7 @@ GROUPS = {
     "108-imm904": "iMM904: from pairs to triples of yeast",
     "109-several-screens": "Several screens: pairs of a screen left out",
     "110-mathis2020-crispri": "Mathis 2021: titrated CRISPRi of *E. coli*",
+    "111-baba2006-keio": "Baba 2006: growth of the Keio deletions of *E. coli*",
     "112-faure2023-media": "Faure 2023: growth of *E. coli* in media",
     "113-fba-strengths-media": "E. coli core: knock-downs in media",
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",

@@ -140,6 +140,33 @@ def test_strains_with_conditions_train(name: str, tmp_path: Path) -> None:
     assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
 
 
+def test_deletions_in_media_train(tmp_path: Path) -> None:
+    """On the core model, with two carbon sources in place of LB and MOPS."""
+    numbers, genes = np.random.default_rng(0), [f"b0{number}" for number in (720, 721, 722, 723, 724, 726, 727, 728)]
+    tables = {
+        "ecoli/baba2006_keio": ["gene,b_number,lb_22h,mops_24h,mops_48h"],
+        "networks/ecoli_k12_neighbours": ["gene_a,gene_b,places"],
+        "genes/ecoli_k12_families": ["gene,family"],
+    }
+    for gene, other in itertools.pairwise(genes):
+        tables["ecoli/baba2006_keio"].append(f"x,{gene}," + ",".join(f"{x:.3f}" for x in numbers.uniform(size=3)))
+        tables["networks/ecoli_k12_neighbours"].append(f"{gene},{other},1")
+        tables["genes/ecoli_k12_families"].append(f"{gene},x")
+    for name, lines in tables.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
+    steps = [key for key in ONE_STEP if not key.startswith("data")]
+    own = [f"paths.raw={tmp_path}", "cell.model=textbook", "model.flux_rounds=32", "model.null_share=0"]
+    config = load_config(CONF / "111-baba2006-keio/new_genes.yaml", [*overrides, *steps, *own])
+    config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
+    config.cell.networks["neighbours"].path = str(tmp_path / "networks/ecoli_k12_neighbours.csv.gz")
+    config.cell.networks["family"].path = str(tmp_path / "genes/ecoli_k12_families.csv.gz")
+    result = train(config)
+    assert {row.part for row in result.rows} == {"validation", "test"}
+    assert all(np.isfinite(row.metrics["mae"]) for row in result.rows)
+
+
 def test_alleles_train(tmp_path: Path) -> None:
     """In a random split, as new alleles of known genes, which is a difference over new genes."""
     raw, numbers = write_raw_folder(tmp_path / "raw"), np.random.default_rng(0)

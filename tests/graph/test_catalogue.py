@@ -30,7 +30,7 @@ def test_names_and_files_differ() -> None:
 def cell_of(folder: Path, name: str, **keys: object) -> CellGraph:
     """Return a cell of one network alone; files whose hash is declared are named by path."""
     source = NETWORKS[name]
-    path = str(folder / source.file.path) if source.file.sha256 else ""
+    path = str(folder / source.file.path) if source.file.sha256 or source.file.content else ""
     network = NetworkConfig(source=name, path=path, **keys)  # type: ignore[arg-type]
     return build_cell(
         CellConfig(networks={"net": network}, genes="sgd_features", aliases="sgd_features", unknown="drop"), str(folder)
@@ -48,11 +48,11 @@ REGULATED = {(GENES[1], target) for target in GENES}
 COMPLEXES = {(a, b) for i, a in enumerate(GENES) for j, b in enumerate(GENES) if a != b and i // 3 == j // 3}
 EXPECTED = {
     **dict.fromkeys(("string12_0_physical", "sgd_physical", "biogrid_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
-    **dict.fromkeys(("hu2007_coexpression", "tong2004_interactions"), BOTH_WAYS),
+    **dict.fromkeys(("hu2007_coexpression", "tong2004_interactions", "ecoli_k12_neighbours"), BOTH_WAYS),
     **dict.fromkeys(("sgd_regulatory", "yeastract", "brentlab_tf_targets"), DIRECTED),
     **dict.fromkeys(("tflink", "yeastract_pairs"), REGULATED),
     "yeastract_matrix": {(GENES[1], target) for target in GENES[1::2]},
-    **dict.fromkeys(("cyc2008_complexes", "go_slim_sgd"), COMPLEXES),
+    **dict.fromkeys(("cyc2008_complexes", "go_slim_sgd", "ecoli_k12_families"), COMPLEXES),
 }  # fmt: skip
 
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
 from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation import EDGE_STRATEGIES, STRATEGIES, attention
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import DifferenceStates, Execution, States
@@ -35,7 +34,7 @@ from tests.perturbation.states_of import (
     values_of,
 )
 from tests.perturbation.strategies.test_difference import listed, ring
-from tests.perturbation.test_edge_perturbation import as_perturbations
+from tests.perturbation.test_edge_perturbation import with_changes
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 
 HEADS, DEPTH = 2, 3
@@ -90,14 +89,15 @@ def dense_attend(
     out = np.zeros((cell.sizes[relation[2]], len(strains), HEADS, DEPTH))
     for b, strain in enumerate(strains):
         keys, queries = all_keys[:, b], all_queries[:, b]
-        surviving = cell.surviving(relation, strain, changes and changes[b])
-        for v in {v for _, v, _ in surviving}:
+        surviving = cell.surviving_with_strengths(relation, strain, changes and changes[b])
+        for v in {v for _, v, _, _ in surviving}:
             logits, values = [], []
-            for u, w in [(u, w) for u, other, w in surviving if other == v]:
+            for u, w, strength in [(u, w, s) for u, other, w, s in surviving if other == v]:
                 x = keys[u] + queries[v]
                 if case.edge_vector is not None:
                     x = x + w * case.edge_vector.detach().numpy()
-                logits.append((np.where(x > 0, x, case.slope * x).reshape(HEADS, DEPTH) * vector).sum(1))
+                logit = (np.where(x > 0, x, case.slope * x).reshape(HEADS, DEPTH) * vector).sum(1)
+                logits.append(logit + np.log(strength))
                 values.append(keys[u].reshape(HEADS, DEPTH))
             share = np.exp(logits) / np.exp(logits).sum(0)
             out[v, b] = (share[:, :, None] * values).sum(0)
@@ -140,24 +140,24 @@ def test_changed_edges_are_attended_to_as_in_the_reduced_graph(data: Any, cell: 
     for relation in cell.edges:
         mine = {relation: changes[relation]} if relation in changes else {}
         case = Case.draw(data, cell, relation, len(strains))
-        if case.edge_vector is None:
-            case.edge_vector = torch.ones(HEADS * DEPTH, dtype=torch.float64, requires_grad=True)
         expected, found = dense_attend(cell, relation, strains, case, mine.get(relation)), []
-        for strategy in EDGE_STRATEGIES:
-            edges, weights = as_perturbations(cell, len(strains), mine)
-            y = case.attend(perturb(cell.resident, GenotypeBatch.from_lists(strains), strategy, edges=edges), relation)
+        for strategy in DGL_STRATEGIES:
+            batch, strengths = with_changes(cell, strains, mine)
+            y = case.attend(perturb(cell.resident, batch, strategy), relation)
             agree([y], [expected], strategy)
-            found.append(gradients(y, [*case.leaves, weights]))
+            found.append(gradients(y, [*case.leaves, strengths]))
         agree(*found)
 
 
-@pytest.mark.parametrize("strategy", EDGE_STRATEGIES)
-def test_weights_that_attention_would_not_see_are_refused(strategy: str) -> None:
-    cell, batch = ring(4), GenotypeBatch.from_lists([[]])
-    edges = EdgePerturbations.build(cell.resident, 1, weights=[(0, PHYSICAL, 0, 1, 2.0)])
-    perturbed = perturb(cell.resident, batch, strategy, edges=edges)
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+def test_attention_over_changed_edges_needs_whole_states(strategy: str) -> None:
+    cell = ring(4)
+    batch, _ = with_changes(cell, [[]], {PHYSICAL: [{(0, 1): 0.5}]})
+    perturbed = perturb(cell.resident, batch, strategy)
     x = perturbed.start(torch.ones(4, 6, dtype=torch.float64))
-    with pytest.raises(ConfigError, match=r"'physical': the attention does not depend on edge weights.*\n.*1 edges"):
+    with pytest.raises(
+        ConfigError, match=r"cannot express changed edges\n.*'physical'\n.*edge_mask\n.*which needs DGL"
+    ):
         perturbed.attend(PHYSICAL, x, x, GATv2Score(torch.ones(2, 3)))
 
 

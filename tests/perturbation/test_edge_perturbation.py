@@ -1,7 +1,8 @@
-"""Perturbations of single edges: against dense numpy, the oracle, and what is refused."""
+"""Strengths of single edges: against dense numpy under all strategies, their limits, and what is refused."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,76 +10,83 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, GraphError
+from dglcell.errors import GenotypeError
+from dglcell.graph.edge_targets import EdgeTarget
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation import EDGE_STRATEGIES
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, perturb
-from tests.perturbation.states_of import agree, gradients, states_of, values_of
+from dglcell.perturbation.states import Execution
+from tests.perturbation.states_of import DENSE_SHARES, agree, gradients, states_of, values_of
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 
 WIDTH = 3
 PHYSICAL, CONVERTS = ("gene", "physical", "gene"), ("reaction", "converts", "metabolite")
 
 
-def as_perturbations(
-    cell: RandomCell, strains: int, changes: dict[tuple[str, str, str], list[Changes]]
-) -> tuple[EdgePerturbations, torch.Tensor]:
-    """Return the same through the public builder, and the tensor that holds all weights."""
+def with_changes(
+    cell: RandomCell, strains: list[list[int]], changes: dict[tuple[str, str, str], list[Changes]]
+) -> tuple[GenotypeBatch, Tensor]:
+    """Return the strains as a batch, and the tensor that holds all strengths but 0."""
     entries = [
-        (b, r, u, v, w) for r, many in changes.items() for b, one in enumerate(many) for (u, v), w in one.items()
+        (b, r, u, v, s) for r, many in changes.items() for b, one in enumerate(many) for (u, v), s in one.items()
     ]
-    leaf = torch.tensor([w for *_, w in entries if w is not None], dtype=torch.float64, requires_grad=True)
+    leaf = torch.tensor([s for *_, s in entries if s], dtype=torch.float64, requires_grad=True)
     values = iter(leaf.unbind() if len(leaf) else ())
-    removed = [(b, r, u, v) for b, r, u, v, w in entries if w is None]
-    weights = [(b, r, u, v, next(values)) for b, r, u, v, w in entries if w is not None]
-    return EdgePerturbations.build(cell.resident, strains, removed, weights), leaf
+    targets: list[list[EdgeTarget]] = [[] for _ in strains]
+    for b, relation, u, v, strength in entries:
+        targets[b].append(EdgeTarget(relation[1], u, v, next(values) if strength else 0.0))
+    edges = EdgePerturbations.build(cell.resident, targets)
+    return replace(GenotypeBatch.from_lists(strains), edges=edges), leaf
 
 
 @settings(max_examples=40)
-@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES))
-def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str) -> None:
+@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES), dense_share=DENSE_SHARES)
+def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str, dense_share: float) -> None:
     strains = data.draw(genotypes_of(cell))
-    changes, batch = data.draw(changes_of(cell, len(strains))), GenotypeBatch.from_lists(strains)
+    changes = data.draw(changes_of(cell, len(strains)))
     for relation in cell.edges:
         values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
         x, columns = values.whole(len(strains)).detach().numpy(), []
         for b, strain in enumerate(strains):
             matrix, degree = cell.adjacency(relation, strain, changes[relation][b] if relation in changes else None)
             y = matrix @ x[:, b]
-            columns.append(y / np.maximum(degree, 1)[:, None] if reduce == "mean" else y)
+            columns.append(y / np.where(degree == 0, 1, degree)[:, None] if reduce == "mean" else y)
         expected, found = torch.as_tensor(np.stack(columns, axis=1)), []
-        for strategy in EDGE_STRATEGIES:
-            edges, weights = as_perturbations(cell, len(strains), changes)
-            perturbed = perturb(cell.resident, batch, strategy, edges=edges)
+        for strategy in STRATEGIES:
+            batch, strengths = with_changes(cell, strains, changes)
+            perturbed = perturb(cell.resident, batch, strategy, execution=Execution(dense_share=dense_share))
             y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
             agree([y], [expected], strategy)
-            found.append(gradients(y, [*values.leaves, weights]))
-        agree(*found)
+            found.append(gradients(y, [*values.leaves, strengths]))
+        for one in found[1:]:
+            agree(found[0], one)
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
-def test_the_model_agrees_forward_and_in_every_gradient(data, cell: RandomCell, conv: str) -> None:
+def test_the_model_agrees_forward_and_in_every_gradient(data: Any, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))
     changes, outcomes = data.draw(changes_of(cell, len(strains))), []
-    for strategy in EDGE_STRATEGIES:
+    for strategy in STRATEGIES:
         torch.manual_seed(0)
         config = HeteroCellConfig(hidden=4, layers=2, local_heads=2, conv=conv, strategy=strategy)
         model = HeteroCell(cell.resident, config).double()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(std=0.5)
-        edges, weights = as_perturbations(cell, len(strains), changes)
-        prediction = model(GenotypeBatch.from_lists(strains), edges).phenotypes
-        leaves = [weights, *model.parameters()]
-        gradients = torch.autograd.grad(prediction.square().sum(), leaves, allow_unused=True, materialize_grads=True)
-        outcomes.append([prediction.detach(), *gradients])
-    agree(*outcomes)
+        batch, strengths = with_changes(cell, strains, changes)
+        prediction = model(batch).phenotypes
+        leaves = [strengths, *model.parameters()]
+        found = torch.autograd.grad(prediction.square().sum(), leaves, allow_unused=True, materialize_grads=True)
+        outcomes.append([prediction.detach(), *found])
+    for outcome in outcomes[1:]:
+        agree(outcomes[0], outcome)
 
 
 def small_cell() -> RandomCell:
@@ -88,104 +96,104 @@ def small_cell() -> RandomCell:
     return RandomCell(sizes, edges, {CONVERTS: np.array([2.0])})
 
 
-def received(edges: EdgePerturbations, relation: tuple[str, str, str], reduce: str = "sum") -> list[float]:
-    """Return what the last node of the relation receives in every strain, where every source sends 1."""
+def received(
+    strains: list[list[EdgeTarget]], relation: tuple[str, str, str], reduce: str = "sum", genes: Any = None
+) -> list[float]:
+    """Return what all nodes of the relation receive in every strain, where every source sends 1."""
     cell, results = small_cell(), []
-    for strategy in EDGE_STRATEGIES:
-        perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]] * edges.num_strains), strategy, edges=edges)
+    batch = GenotypeBatch.from_lists(genes or [[]] * len(strains))
+    batch = replace(batch, edges=EdgePerturbations.build(cell.resident, strains))
+    for strategy in STRATEGIES:
+        perturbed = perturb(cell.resident, batch, strategy)
         ones = perturbed.start(torch.ones(cell.sizes[relation[0]], 1, dtype=torch.float64))
-        results.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)).tolist())
-    assert results[0] == results[1]
-    return results[0]
+        results.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=0, atol=1e-12)
+    return [round(float(value), 10) for value in results[0]]
+
+
+def of(source: int, destination: int, strength: float = 0.0, relation: str = "physical") -> EdgeTarget:
+    return EdgeTarget(relation, source, destination, strength)
 
 
 def test_parallel_edges_are_changed_together() -> None:
-    edges = EdgePerturbations.build(
-        small_cell().resident, 3, removed=[(0, PHYSICAL, 0, 1)], weights=[(1, PHYSICAL, 0, 1, 0.5)]
-    )
-    assert received(edges, PHYSICAL) == [1.0, 2.0, 3.0]
+    assert received([[of(0, 1)], [of(0, 1, 0.5)], []], PHYSICAL) == [1.0, 2.0, 3.0]
 
 
-def test_a_removed_edge_is_no_edge_of_weight_zero() -> None:
-    edges = EdgePerturbations.build(
-        small_cell().resident, 2, removed=[(0, PHYSICAL, 2, 1)], weights=[(1, PHYSICAL, 2, 1, 0.0)]
-    )
-    assert received(edges, PHYSICAL, "mean") == [1.0, 2 / 3]
+def test_a_mean_counts_an_edge_by_its_strength() -> None:
+    """Where nodes send 1 a mean is 1, however weak edges are, and without any edge there is none."""
+    assert received([[of(2, 1)], [of(2, 1, 0.25)], [of(0, 1), of(2, 1)]], PHYSICAL, "mean") == [1.0, 1.0, 0.0]
 
 
-def test_a_weight_replaces_the_fixed_weight() -> None:
-    edges = EdgePerturbations.build(small_cell().resident, 2, weights=[(1, CONVERTS, 0, 0, -3.0)])
-    assert received(edges, CONVERTS) == [2.0, -3.0]
+def test_a_strength_multiplies_the_fixed_weight_and_the_strength_of_the_source() -> None:
+    assert received([[of(0, 0, 0.5, "converts")]], CONVERTS) == [1.0]
+    assert received([[of(2, 1, 0.5)]], PHYSICAL, genes=[{2: 0.5}]) == [2.25]
 
 
-def test_nodes_can_be_named() -> None:
-    names = {"gene": Vocabulary(("YAL001C", "YAL002W", "YAL003W"))}
-    build = EdgePerturbations.build
-    named = build(small_cell().resident, 1, [(0, PHYSICAL, "YAL003W", "YAL002W")], vocabularies=names)
-    assert received(named, PHYSICAL) == [2.0]
-    with pytest.raises(GenotypeError, match=r"'physical': unknown gene 'YAL003C'\n  got: .*YAL003C"):
-        build(small_cell().resident, 1, [(0, PHYSICAL, "YAL003C", "YAL002W")], vocabularies=names)
-    with pytest.raises(GenotypeError, match=r"there is no vocabulary of gene names\n  got:      YAL001C\n  do: .*pass"):
-        build(small_cell().resident, 1, [(0, PHYSICAL, "YAL001C", 1)])
+def test_a_strength_of_one_is_the_wild_type_and_that_of_zero_a_removed_edge() -> None:
+    assert received([[of(2, 1, 1.0)], [of(2, 1, 1e-6)], [of(2, 1)]], PHYSICAL) == [3.0, 2.000001, 2.0]
 
 
-def test_moving_and_the_wild_type_in_front() -> None:
-    edges = EdgePerturbations.build(
-        small_cell().resident, 2, removed=[(0, PHYSICAL, 0, 1)], weights=[(1, PHYSICAL, 2, 1, 5.0)]
-    )
-    moved = edges.to("cpu").with_wild_type()
-    assert moved.num_strains == 3
-    assert received(moved, PHYSICAL) == [3.0, 1.0, 7.0]
+def test_batches_take_strains_that_are_described_once() -> None:
+    edges = EdgePerturbations.build(small_cell().resident, [[of(0, 1)], [], [of(2, 1, 0.5), of(0, 1, 2.0)]])
+    taken = edges.take(torch.tensor([2, 1, 0, 2]))
+    batch = replace(GenotypeBatch.from_lists([[]] * 4), edges=taken.to("cpu"))
+    perturbed = perturb(small_cell().resident, batch, "difference")
+    ones = perturbed.start(torch.ones(3, 1, dtype=torch.float64))
+    assert perturbed.aggregate(PHYSICAL, ones).whole().sum((0, 2)).tolist() == [4.5, 3.0, 1.0, 4.5]
+
+
+def named_cell() -> Any:
+    cell = small_cell().resident
+    cell.names = {"gene": Vocabulary(("YAL001C", "YAL002W", "YAL003W"))}
+    return cell
+
+
+def test_edges_are_named_as_tables_write_them() -> None:
+    edges = EdgePerturbations.build(named_cell(), ["physical:YAL003W>YAL002W:0.25", "none", ""])
+    (changes,) = edges.relations.values()
+    assert (edges.num_strains, changes.strains.tolist(), changes.strengths.tolist()) == (3, [0], [0.25])
 
 
 BAD = {
-    "unknown edge": (
-        {"removed": [(0, PHYSICAL, 0, 1), (1, PHYSICAL, 1, 0)]},
-        r"relation 'physical': no such edge in the cell graph\n  got:      strain 1, 1 → 0\n"
-        r"  expected: ends of one of the 3 edges, source → destination\n  do:       check the direction",
+    "relation": (
+        "genetic:YAL001C>YAL002W",
+        r"of no relation of the cell graph: 'genetic:.*\n  got: .*genetic\n.*physical",
     ),
-    "aliased pair": ({"removed": [(0, PHYSICAL, 3, 0)]}, r"no such edge .*\n  got:      strain 0, 3 → 0"),
-    "strain": (
-        {"weights": [(2, PHYSICAL, 0, 1, 1.0), (-1, PHYSICAL, 0, 1, 1.0)]},
-        r"belongs to no strain of the batch\n  got:      strain -1, 2\n  expected: 0 … 1\n  do: .*number strains",
+    "gene": ("physical:YAL003C>YAL002W", r"'physical:YAL003C>YAL002W' names an unknown gene 'YAL003C'"),
+    "direction": (
+        "physical:YAL002W>YAL001C",
+        r"is not in the cell graph: 'physical:YAL002W>YAL001C'\n  got: .*\n  expected: .*\n  do: .*check the direction",
     ),
-    "weight": (
-        {"weights": [(0, PHYSICAL, 0, 1, 1.0), (1, PHYSICAL, 0, 1, float("nan"))]},
-        r"weight of an edge is not finite\n  got:      strain 1, 0 → 1: nan\n  expected: finite .*\n  do: .*removed",
+    "both": ("physical:YAL001C<>YAL002W", r"is not in the cell graph: 'physical:YAL002W>YAL001C'"),
+    "twice": (
+        "physical:YAL001C>YAL002W; physical:YAL001C>YAL002W:0.5",
+        r"is named twice in a strain: .*\n  got: .*:0.5",
     ),
-    "conflict": (
-        {"removed": [(0, PHYSICAL, 0, 1)], "weights": [(0, PHYSICAL, 0, 1, 2.0)]},
-        r"two statements about the same edge of a strain\n  got:      strain 0, 0 → 1\n  expected: .*once",
-    ),
-    "duplicate": ({"removed": [(1, PHYSICAL, 2, 1)] * 2}, r"two statements .*\n  got:      strain 1, 2 → 1\n"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
-def test_wrong_edges_are_refused(arguments: dict, message: str) -> None:
+@pytest.mark.parametrize(("written", "message"), BAD.values(), ids=BAD)
+def test_edges_that_are_not_there_are_refused(written: str, message: str) -> None:
     with pytest.raises(GenotypeError, match=message):
-        EdgePerturbations.build(small_cell().resident, 2, **arguments)
+        EdgePerturbations.build(named_cell(), ["", written])
 
 
-def test_an_unknown_relation_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"no such relation\n  got:      \('gene', 'genetic', 'gene'\)"):
-        EdgePerturbations.build(small_cell().resident, 2, [(0, ("gene", "genetic", "gene"), 0, 1)])
+@pytest.mark.parametrize("strength", [-1.0, float("nan"), 1e-9])
+def test_a_strength_that_is_no_amount_is_refused(strength: float) -> None:
+    with pytest.raises(GenotypeError, match=r"has a strength that is no amount: 'physical:0>1:.*\n.*\n.*from 1e-06"):
+        EdgePerturbations.build(small_cell().resident, [[of(0, 1, strength)]])
 
 
-@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
-def test_strategies_of_node_deletions_refuse_changed_edges(strategy: str) -> None:
-    cell = small_cell().resident
-    edges = EdgePerturbations.build(cell, 1, [(0, PHYSICAL, 0, 1)])
+def test_nodes_outside_of_the_cell_are_refused() -> None:
     with pytest.raises(
-        ConfigError,
-        match=rf"strategy '{strategy}' cannot express perturbations of single edges\n  got: .*1 relations\n"
-        r"  expected: edge_mask, edge_subgraph\n  do:       set `model.strategy: edge_mask`",
+        GenotypeError, match=r"'physical:3>0' names no gene by its index\n  got:      3\n  expected: 0 … 2"
     ):
-        perturb(cell, GenotypeBatch.from_lists([[]]), strategy, edges=edges)
+        EdgePerturbations.build(small_cell().resident, [[of(3, 0)]])
 
 
 def test_another_number_of_strains_is_refused() -> None:
     cell = small_cell().resident
-    edges = EdgePerturbations.build(cell, 1, [(0, PHYSICAL, 0, 1)])
-    with pytest.raises(GenotypeError, match=r"different numbers of strains\n  got:      1 and 2\n  do: .*num_strains="):
-        perturb(cell, GenotypeBatch.from_lists([[], []]), "edge_mask", edges=edges)
+    batch = replace(GenotypeBatch.from_lists([[], []]), edges=EdgePerturbations.build(cell, [[of(0, 1)]]))
+    with pytest.raises(GenotypeError, match=r"different numbers of strains\n  got:      1 and 2\n  do: .*every strain"):
+        perturb(cell, batch, "edge_mask")

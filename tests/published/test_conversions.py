@@ -80,6 +80,19 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         {},
         "gene,b_number,lb_22h,mops_24h,mops_48h\nthrL,b0001,0.848,0.355,0.542\n",
     ),
+    "name_families": (
+        ["Location,Strand,Gene,Synonym\n5..9,+,thrB,b0003\n1..4,-,dnaK,b0001\n"],
+        {},
+        "gene,family\nb0001,dna\nb0003,thr\n",
+    ),
+    "genome_neighbours": (
+        [
+            "Location,Strand,Gene,Synonym\n50..59,+,d,b0004\n1..9,+,a,b0001\n10..19,+,b,b0002\n20..29,-,c,b0003\n"
+            "100..109,+,e,b0005\n"
+        ],
+        {"places": 2},
+        "gene_a,gene_b,places\nb0001,b0002,1\nb0004,b0005,1\nb0002,b0004,2\n",
+    ),
     "gml_edges": (
         [
             'graph [\n  node [\n    id 0\n    label "ymr056c  aac1"\n  ]\n'

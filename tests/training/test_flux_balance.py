@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.model import StrainModel, make_model
 from dglcell.nn.flux_rounds import FluxRounds
@@ -55,7 +56,7 @@ def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
     _, prepared, model = run
     rounds, strains = model.find(FluxRounds), prepared.dataset
     assert rounds is not None
-    growth, certain = rounds(model.cell, model.in_media(strains.perturbations))
+    growth, certain = rounds(model.cell, model.in_conditions(strains.perturbations))
     found, expected = growth[:, -1].numpy(), strains.labels[:, 0].numpy()
     assert np.abs(found - expected).mean() < 0.005
     assert np.corrcoef(found, expected)[0, 1] > 0.995
@@ -68,13 +69,24 @@ def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
     assert len(set(expected[wild].round(2))) == 3
 
 
+def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:
+    config, prepared, model = run
+    media = {**config.cell.media, "no oxygen": {"EX_glc__D_e": 0}}
+    starved = replace(config, cell=replace(config.cell, media=media))
+    with pytest.raises(
+        GraphError,
+        match=r"grow in the medium 'no oxygen'.*\n  got:      no balanced flux\n.*per hour\n.*`cell.media.no oxygen`",
+    ):
+        start_flux_rounds(model, starved, prepared)
+
+
 def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainModel]) -> None:
     _, prepared, model = run
     strains = prepared.dataset
     rounds = model.find(FluxRounds)
     assert rounds is not None
     batch = strains.perturbations
-    _, certain = rounds(model.cell, model.in_media(batch))
+    _, certain = rounds(model.cell, model.in_conditions(batch))
     link = model.link  # type: ignore[attr-defined]
     link.choose(["bounded"], torch.zeros(1), torch.ones(1))
     with torch.no_grad():
@@ -90,14 +102,17 @@ def test_strengths_0_and_1_are_the_deletion_and_the_wild_type(run: tuple[Config,
     assert strains.strengths is not None
     some = torch.arange(0, len(strains), 7)
     batch = strains.take(some)
-    whole = rounds(model.cell, model.in_media(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
+    whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
     order = torch.tensor([model.cell.media.index(name) for name in strains.conditions["medium"]])
     media = order[batch.of_kind("condition")["medium"].long()]
     torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
     gone = batch.with_(strengths=torch.zeros(len(batch.targets))).perturbations
     deleted = batch.with_(strengths=None).perturbations
     torch.testing.assert_close(
-        rounds(model.cell, model.in_media(gone))[0], rounds(model.cell, model.in_media(deleted))[0], atol=1e-6, rtol=0
+        rounds(model.cell, model.in_conditions(gone))[0],
+        rounds(model.cell, model.in_conditions(deleted))[0],
+        atol=1e-6,
+        rtol=0,
     )
 
 

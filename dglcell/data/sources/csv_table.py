@@ -16,8 +16,9 @@ from dglcell.data.sources.guides import guide_conditions, site_name
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
+from dglcell.graph.edge_targets import EDGE_FORM, EDGES, NO_EDGES, edge_text
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable
 
@@ -189,6 +190,9 @@ def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, 
     found: dict[str, NDArray[Any]] = {}
     for name, column in config.conditions.items():
         cells = rows.column(column, "conditions").str.strip()
+        if name == EDGES:
+            found[name] = _edges(rows, column, cells, mistakes)
+            continue
         numbers, missing = read_numbers(cells, config.decimal, config.na_values)
         mistakes.add(
             rows,
@@ -206,6 +210,25 @@ def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, 
         sequences = rows.column(config.guides.sequence, "guides.sequence").tolist()
         found |= guide_conditions(sequences, sites, rows.file)
     return found
+
+
+def _edges(rows: Rows, column: str, cells: pd.Series, mistakes: Mistakes) -> NDArray[Any]:
+    """Return which edges the rows change, as texts that are equal where the changes are; a row may change none."""
+    texts, wrong = dict[str, str](), []
+    for cell in cells.unique():
+        try:
+            texts[cell] = edge_text(cell)
+        except GenotypeError:
+            wrong.append(cell)
+    mistakes.add(
+        rows,
+        cells.isin(wrong).to_numpy(),
+        "changed edges cannot be read",
+        [column],
+        expected=EDGE_FORM,
+        do="leave the cell empty where a strain changes no edge",
+    )
+    return cells.map(texts).fillna(NO_EDGES).to_numpy(dtype=str)
 
 
 def _numbers(

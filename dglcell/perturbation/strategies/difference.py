@@ -85,7 +85,7 @@ class Difference(_Lists):
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
-        if states.delta is not None and states.index is None:
+        if relation in self.changed or (states.delta is not None and states.index is None):
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
         sources = self._senders(relation[0], states)
         targets = self._receivers(relation, sources)
@@ -99,6 +99,7 @@ class Difference(_Lists):
         """
         assert isinstance(keys, DifferenceStates)
         assert isinstance(queries, DifferenceStates)
+        self.refuse_changed(relation)
         base_MH = self.base_attention(relation, keys, queries, score)
         dense = any(states.delta is not None and states.index is None for states in (keys, queries))
         if not dense:

@@ -8,13 +8,13 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, check_weights_matter
+from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import States, WholeStates
 
 
 class EdgeMask:
-    """Aggregate with masked weights [E, B, 1], so that any edge of any strain can have a weight of its own.
+    """Aggregate with masked weights [E, B, 1], so that any edge of any strain can have a strength of its own.
 
     The weights are in ``edata``, and messages are ``u_mul_e``.
 
@@ -47,13 +47,12 @@ class EdgeMask:
         return WholeStates(self._aggregated(relation, states.columns, reduce), self.num_strains)
 
     def _aggregated(self, relation: Relation, x_NCH: Tensor, reduce: str) -> Tensor:
-        edges, source = self.cell[relation], self.kept[relation[0]]
+        edges = self.cell[relation]
         if edges.num_edges == 0:
             return x_NCH.new_zeros(edges.num_dst, *x_NCH.shape[1:])
         alive_EC, weight_EC = self._edge_data(relation, x_NCH.dtype)
-        strength_EC = alive_EC.to(x_NCH.dtype)
-        if source.strengths_NB is not None:
-            strength_EC = strength_EC * source.columns(x_NCH.dtype)[edges.src]
+        strength_EC = self._strengths(relation, alive_EC, x_NCH.dtype)
+        strength_EC = alive_EC.to(x_NCH.dtype) if strength_EC is None else strength_EC
         graph = edges.dgl_graph
         fn = import_dgl().function
         with graph.local_scope():
@@ -72,17 +71,17 @@ class EdgeMask:
         assert isinstance(keys, WholeStates)
         assert isinstance(queries, WholeStates)
         edges, key_NCH, query_MCH = self.cell[relation], keys.columns, queries.columns
-        check_weights_matter(self._changes(relation), relation, score)
         if edges.num_edges == 0:
             return WholeStates(torch.zeros_like(query_MCH), self.num_strains)
         alive_EC, weight_EC = self._edge_data(relation, key_NCH.dtype)
+        changes = self._changes(relation)
+        alive_EC = alive_EC if changes is None else changes.removed_from(alive_EC)
         graph, gone_EC1 = edges.dgl_graph, ~alive_EC.unsqueeze(-1)
         ends = key_NCH[edges.src].flatten(0, 1), query_MCH[edges.dst].flatten(0, 1)
         logits_ECA = score(*ends, weight_EC.flatten()).unflatten(0, alive_EC.shape)
-        source = self.kept[relation[0]]
-        if source.strengths_NB is not None:
-            strength_EC1 = source.columns(key_NCH.dtype)[edges.src].unsqueeze(-1)
-            logits_ECA = logits_ECA + strength_EC1.masked_fill(gone_EC1, 1).log()
+        strength_EC = self._strengths(relation, alive_EC, key_NCH.dtype)
+        if strength_EC is not None:
+            logits_ECA = logits_ECA + strength_EC.unsqueeze(-1).masked_fill(gone_EC1, 1).log()
         floor = torch.finfo(logits_ECA.dtype).min
         share_ECA = (
             import_dgl().ops.edge_softmax(graph, logits_ECA.masked_fill(gone_EC1, floor)).masked_fill(gone_EC1, 0)
@@ -96,14 +95,19 @@ class EdgeMask:
         return self.perturbations.relations.get(relation) if self.perturbations else None
 
     def _edge_data(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return which edges survive, [E, C] bool, and their weights, [E, C]."""
+        """Return which edges have both ends, [E, C] bool, and the fixed weights of all, [E, C]."""
         edges = self.cell[relation]
         source, destination = (self.kept[node_type].columns(torch.bool) for node_type in (relation[0], relation[2]))
         alive_EC = source[edges.src] & destination[edges.dst]
         weight_EC = torch.ones(alive_EC.shape, dtype=dtype, device=alive_EC.device)
         if edges.weight is not None:
             weight_EC = edges.weight.to(dtype).unsqueeze(1).expand_as(alive_EC)
-        changes = self._changes(relation)
-        if changes is None:
-            return alive_EC, weight_EC
-        return changes.without_removed(alive_EC), changes.reweighted(weight_EC)
+        return alive_EC, weight_EC
+
+    def _strengths(self, relation: Relation, alive_EC: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """Return the strengths of edges times those of their sources, [E, C]; None where nothing is weakened."""
+        changes, source = self._changes(relation), self.kept[relation[0]]
+        if changes is None and source.strengths_NB is None:
+            return None
+        strength_EC = alive_EC * source.columns(dtype)[self.cell[relation].src]
+        return strength_EC if changes is None else changes.put_into(strength_EC)

@@ -11,7 +11,7 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import States, WholeStates
 
@@ -44,16 +44,14 @@ class EdgeSubgraph:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
     def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
-        """Return the graph of one strain, with its own edge weights."""
+        """Return the graph of one strain, with the strengths of its edges."""
         surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
         graph = import_dgl().edge_subgraph(wild_type, surviving, relabel_nodes=False)
         for relation, changes in self.perturbations.items():
             mine = changes.strains == strain
-            if len(changes.edges):
-                edges = self.cell[relation]
-                weight = changes.weights.new_ones(edges.num_edges) if edges.weight is None else edges.weight
-                weight = weight.to(changes.weights.dtype).index_put((changes.edges[mine],), changes.weights[mine])
-                graph.edges[relation].data["weight"] = weight[surviving[relation]]
+            strength = changes.strengths.new_ones(self.cell[relation].num_edges)
+            strength = strength.index_put((changes.edges[mine],), changes.strengths[mine])
+            graph.edges[relation].data["strength"] = strength[surviving[relation]]
         return graph
 
     def _surviving(self, relation: Relation, strain: int) -> Tensor:
@@ -62,7 +60,7 @@ class EdgeSubgraph:
         alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
         if relation in self.perturbations:
             changes = self.perturbations[relation]
-            alive[changes.removed_edges[changes.removed_strains == strain]] = False
+            alive[changes.edges[(changes.strains == strain) & (changes.strengths == 0)]] = False
         return alive.nonzero().squeeze(1)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
@@ -83,24 +81,23 @@ class EdgeSubgraph:
         if graph.num_edges() == 0:
             return x_NH.new_zeros(graph.num_dst_nodes(), x_NH.shape[-1])
         fn = import_dgl().function
+        strength_E = _edge_strengths(graph, strength_N, x_NH.dtype)
         with graph.local_scope():
-            graph.srcdata["x"] = x_NH if strength_N is None else x_NH * strength_N.unsqueeze(1)
+            graph.srcdata["x"] = x_NH
+            weight_E = x_NH.new_ones(graph.num_edges()) if strength_E is None else strength_E
             if "weight" in graph.edata:
-                graph.edata["weight"] = graph.edata["weight"].to(x_NH.dtype).unsqueeze(-1)
-                message = fn.u_mul_e("x", "weight", "m")
-            else:
-                message = fn.copy_u("x", "m")
-            graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
+                weight_E = weight_E * graph.edata["weight"].to(x_NH.dtype)
+            graph.edata["weight"] = weight_E.unsqueeze(-1)
+            graph.update_all(fn.u_mul_e("x", "weight", "m"), {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
             y_MH: Tensor = graph.dstdata["y"]
-            if reduce == "mean" and strength_N is not None:  # weighted by strengths, not by the number of edges
-                graph.srcdata["strength"] = strength_N.unsqueeze(1)
-                graph.update_all(fn.copy_u("strength", "m"), fn.mean("m", "mean"))
+            if reduce == "mean" and strength_E is not None:  # weighted by strengths, not by the number of edges
+                graph.edata["strength"] = strength_E.unsqueeze(1)
+                graph.update_all(fn.copy_e("strength", "m"), fn.mean("m", "mean"))
                 mean_M1 = graph.dstdata["mean"]
                 y_MH = y_MH / torch.where(mean_M1 == 0, 1, mean_M1)
             return y_MH
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        check_weights_matter(self.perturbations.get(relation), relation, score)
         assert isinstance(keys, WholeStates)
         assert isinstance(queries, WholeStates)
         key_columns, query_columns = keys.columns.unbind(1), queries.columns.unbind(1)
@@ -121,8 +118,18 @@ class EdgeSubgraph:
         source, destination = graph.edges()
         weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else key_NH.new_ones(len(source))
         logits_EA = score(key_NH[source], query_MH[destination], weights)
-        if strength_N is not None:
-            logits_EA = logits_EA + strength_N[source].log().unsqueeze(1)
+        strength_E = _edge_strengths(graph, strength_N, key_NH.dtype)
+        if strength_E is not None:
+            logits_EA = logits_EA + strength_E.log().unsqueeze(1)
         share_EA1 = import_dgl().ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
         value_NAD = key_NH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
         return import_dgl().ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)
+
+
+def _edge_strengths(graph: DGLGraph, strength_N: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return the strengths of edges times those of their sources, [E]; None where nothing is weakened."""
+    of_edges = graph.edata["strength"].to(dtype) if "strength" in graph.edata else None
+    if strength_N is None:
+        return of_edges
+    of_sources = strength_N[graph.edges()[0]]
+    return of_sources if of_edges is None else of_sources * of_edges

@@ -1,0 +1,126 @@
+"""Compare what predicts growth of the Keio collection, medium by medium: ``python -m benchmarks.keio OUT RUNS``.
+
+RUNS is the folder of finished runs of `conf/111-baba2006-keio/new_genes.yaml`, a run for each draw of the test genes.
+Correlations over all media together tell mostly that cells grow more in one medium than in another, so that they are
+taken within each medium here. Beside the model stand the null models of its run, the growth that flux balance analysis
+gives (linear programs, without training), and null models that are fitted to one medium alone, which then also see the
+reactions that strains lose. Intervals are Student's over draws.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.new_genes import over_draws, scores
+from dglcell.baselines.fit import MEAN_OF_TWO, Problem, fit_null_models
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.data.columns import MEDIUM, PHENOTYPE
+from dglcell.data.strains import Strains
+from dglcell.files.atomic import write_json
+from dglcell.graph.media import Media
+from dglcell.graph.model_files import read_model
+from dglcell.machine.processor import processor_name
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.null_problems import null_problems
+from dglcell.training.prepare import prepare
+
+EXPERIMENT = Path("conf/111-baba2006-keio/new_genes.yaml")
+DENSITY = "density"
+TOGETHER = ("additive ridge", "kernel ridge over strains", MEAN_OF_TWO)
+ALONE = ("reaction ridge", "reaction kernel ridge", MEAN_OF_TWO)
+
+Growth = dict[str, dict[str, float]]
+"""This maps media to genes, and these to the growth without them, relative to the wild type in that medium."""
+
+
+def flux_balance(config: Config) -> Growth:
+    """Return what flux balance analysis says of every single deletion in every medium; infeasible is no growth."""
+    from cobra.flux_analysis import single_gene_deletion
+
+    assert config.cell.model is not None
+    model = read_model(config.cell.model, config.paths.raw)
+    model.tolerance = 1e-9
+    media, found = Media.of(model, config.cell.media, "cell.media"), {}
+    for name, uptakes in zip(media.names, media.uptakes, strict=True):
+        for exchange, uptake in zip(media.exchanges, uptakes.tolist(), strict=True):
+            model.reactions.get_by_id(exchange).lower_bound = -uptake
+        same = [other for other in found if config.cell.media[other] == config.cell.media[name]]
+        if same:
+            found[name] = found[same[0]]
+            continue
+        whole, table = model.slim_optimize(), single_gene_deletion(model, processes=1)
+        growth = table["growth"].fillna(0) / whole
+        found[name] = {next(iter(genes)): float(value) for genes, value in zip(table["ids"], growth, strict=True)}
+    return found
+
+
+def in_medium(strains: Strains, medium: str) -> Strains:
+    """Return the strains that grow in a medium, which have no conditions then."""
+    part = strains.take((strains.shown(MEDIUM) == medium).nonzero()[0])
+    return part.with_(columns={column: of for column, of in part.columns.items() if column.kind == PHENOTYPE})
+
+
+def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the scores of each predictor on the test part of a run: medium → predictor → metrics."""
+    seed = int(run.name.removeprefix("seed-"))
+    prepared = prepare(load_config(EXPERIMENT, [f"split.seed={seed}"]), command="benchmark")
+    (problem,) = null_problems(prepared)
+    everything = prepared.dataset.numpy()
+    test = everything.take(prepared.parts["test"].numpy())
+    table = pd.read_csv(RunDirectory(run).predictions("test")).set_index(["genes", MEDIUM])[f"predicted_{DENSITY}"]
+    together, found = fit_null_models(problem), {}
+    for medium in growth:
+        rows, alone = test.take((test.shown(MEDIUM) == medium).nonzero()[0]), in_medium(test, medium)
+        genes = [genes[0] for genes in alone.genotypes]
+        parts = [in_medium(part, medium) for part in (problem.train, problem.validation)]
+        own = fit_null_models(
+            Problem(
+                *parts,
+                *(part.phenotypes[DENSITY] for part in parts),
+                similarity=problem.similarity,
+                most_deletions=1,
+                reactions=problem.reactions,
+            )
+        )
+        predictions = {
+            "model": table.loc[[(gene, medium) for gene in genes]].to_numpy(),
+            "flux balance analysis": pd.Series(growth[medium]).reindex(genes).to_numpy(),
+            **{f"{name}, all media": together[name].predict(rows) for name in TOGETHER},
+            **{f"{name}, this medium": own[name].predict(alone) for name in ALONE},
+        }
+        found[medium] = scores(alone.phenotypes[DENSITY].astype(float), predictions)
+    return found
+
+
+def main(out: str, folder: str) -> None:
+    """Write the file."""
+    config = load_config(EXPERIMENT)
+    growth = flux_balance(config)
+    runs = sorted((Path(folder) / config.experiment.name).glob("seed-*"))
+    draws = [draw(run, growth) for run in runs]
+    differences = {
+        medium: {
+            name: over_draws([one[medium] for one in draws], name, "pearson")
+            for name, of in draws[0][medium].items()
+            if name != "model" and of["pearson"] is not None
+        }
+        for medium in growth
+    }
+    write_json(
+        Path(out),
+        {
+            "command": "python -m benchmarks.keio OUT RUNS",
+            "experiment": config.experiment.name,
+            "processor": processor_name(),
+            "draws": [{"split_seed": int(run.name[5:]), "media": of} for run, of in zip(runs, draws, strict=True)],
+            "differences": differences,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Read which edges a strain changes, as a table writes it: ``physical:YAL001C>YBR002W:0.3; physical:b0008<>b0114``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.errors import GenotypeError
+
+EDGES = "edges"
+"""The condition of this name says which edges a strain changes."""
+
+NO_EDGES = "none"
+"""A strain that changes no edge has this in place of them; an empty cell means the same."""
+
+EDGE_FORM = "RELATION:SOURCE>DESTINATION, or RELATION:SOURCE>DESTINATION:STRENGTH, several separated by ;"
+"""Messages say this of what they expect."""
+
+WRITTEN = re.compile(r"\s*([^:<>]+):([^<>]+?)(<?>)([^<>]+?)(?::([^:<>]*))?\s*")
+
+
+@dataclass(frozen=True)
+class EdgeTarget:
+    """Hold what a strain leaves of an edge.
+
+    Attributes:
+        relation: name of the relation.
+        source, destination: names of the nodes at its ends, or their indices.
+        strength: what is left of the edge: 0 removes it, 1 is the wild type. A tensor without dimensions gets
+            gradients.
+        both: whether the edge in the other direction is changed, too.
+    """
+
+    relation: str
+    source: str | int
+    destination: str | int
+    strength: Any = 0.0
+    both: bool = False
+
+    def __str__(self) -> str:
+        ends = f"{self.relation}:{self.source}{'<>' if self.both else '>'}{self.destination}"
+        return ends if float(self.strength) == 0 else f"{ends}:{float(self.strength):g}"
+
+
+def read_edge_targets(text: str) -> list[EdgeTarget]:
+    """Read the edges that a strain changes, separated by ``;``.
+
+    Args:
+        text: ``relation:source>destination``, with ``:strength`` behind it where the edge is not removed. ``<>`` in
+            place of ``>`` means both directions. It may be empty, or ``none``.
+
+    Raises:
+        GenotypeError: an edge is written otherwise, or its strength is no amount.
+    """
+    entries = [entry.strip() for entry in text.split(";")]
+    return [_read_one(entry) for entry in entries if entry not in ("", NO_EDGES)]
+
+
+def _read_one(entry: str) -> EdgeTarget:
+    found = WRITTEN.fullmatch(entry)
+    if found is None:
+        raise GenotypeError("a changed edge cannot be read", got=f"'{entry}'", expected=EDGE_FORM)
+    relation, source, arrow, destination, amount = found.groups()
+    try:
+        strength = float(amount or 0)
+    except ValueError:
+        strength = np.nan
+    if no_strengths(np.array(strength)):
+        raise GenotypeError(
+            f"the strength of an edge is no amount: '{entry}'",
+            got=f"'{amount}'",
+            expected=A_STRENGTH,
+            do=f"write {EDGE_FORM}",
+        )
+    return EdgeTarget(relation.strip(), source.strip(), destination.strip(), strength, arrow == "<>")
+
+
+def edge_text(text: str) -> str:
+    """Return the same edges in the order of their names, so that equal changes are equal texts.
+
+    Raises:
+        GenotypeError: as for `read_edge_targets`.
+    """
+    return "; ".join(sorted(map(str, read_edge_targets(text)))) or NO_EDGES
