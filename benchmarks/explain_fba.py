@@ -1,109 +1,117 @@
-"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT RUN STRAINS``.
+"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH RUN …``.
 
-RUN has learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range of
-fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per
-growth, because all fluxes fall with growth; or whose flux differs in the parsimonious solution. Of test strains that
-grow less than the wild type, but grow, STRAINS are drawn. Reactions that the strain loses are left out, because every
-list of them would be right. A reaction's score is its absolute share behind the last layer. Simple scores, which know
-nothing of what the model computes for the strain, stand beside it.
+The runs have learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range
+of fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per
+growth, because all fluxes fall with growth; or whose flux differs in the parsimonious solution. TRUTH is an ``.npz``
+file, which is computed for test strains of the first run where it does not exist. These grow less than the wild type,
+but grow. Reactions that a strain loses are left out, because every list of them would be right.
+
+A reaction's score is its absolute share behind the last layer, the sum over its directions and enzyme complexes. Simple
+scores, which know nothing of what the model computes for the strain, stand beside it. Runs whose names end in
+``-permuted`` were trained on permuted labels (``benchmarks.permuted``). Scores of several seeds are means over runs.
+Intervals are of a bootstrap over strains.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import torch
-from cobra import Model
-from cobra.flux_analysis import flux_variability_analysis, pfba
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.explanations.split import check_model
-from dglcell.explanations.tables import explain
+from benchmarks.flux_truth import LARGE, Truth, responsible, subsets, truth_of
+from benchmarks.permuted import NAME as PERMUTED
+from dglcell.data.strains import Strains
+from dglcell.explanations.graph import Rows
+from dglcell.explanations.split import Explainer, check_model
+from dglcell.explanations.tables import OTHERS, explain
 from dglcell.files.atomic import write_json
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.model_files import read_model
 from dglcell.graph.schema import CONVERTS, REACTION
 from dglcell.machine.processor import processor_name
 from dglcell.nn.blocks import initialise, start_at_the_mean
-from dglcell.prediction.columns import GenotypeColumns
-from dglcell.prediction.frames import read_strains
 from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 
-APART, DIFFERENT = 1e-6, 1e-3
-"""Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
-or to 1."""
-
 GROWTH = (0.01, 0.999)
 """Strains with a measured growth between these are explained."""
 
-FIRST = (10, 50)
+STRAINS, TRIPLES, FIRST, RESAMPLES = 150, 200, (10, 50), 1000
+
+OF_LARGE = 50
+"""Of large metabolic models, so many strains and triples are taken."""
+
+FEWEST = 5
+"""Within a reaction, strains are ranked where it changes in so many of them, and stays in as many."""
+
+EXPLANATION, BALANCE, FLUXES = "explanation", "share of the flux balance", "fluxes of the rounds"
+MEANS = {
+    EXPLANATION: "mean explanation of other strains",
+    BALANCE: "mean share of the flux balance of other strains",
+    FLUXES: "mean change of fluxes of other strains",
+}
+"""These are scores that explain a strain, and beside each the null model that knows nothing of the strain."""
+
+Matrix = NDArray[np.float64]
 
 
-class Fluxes(NamedTuple):
-    """Hold the largest growth, the range of each flux there, and one solution with small fluxes, each [reactions]."""
-
-    growth: float
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    fluxes: NDArray[np.float64]
+# Scores of reactions, [strains, reactions].
 
 
-Scores = dict[str, NDArray[np.float64]]
+def shares(members: Sequence[Trained], strains: Strains, reactions: Sequence[str]) -> dict[str, Matrix]:
+    """Return the absolute share of each reaction behind the last layer and of the flux balance, and changes of flux."""
+    found = explain(members, strains, nodes=None)
+    nodes = found.nodes[(found.nodes["node_type"] == REACTION) & (found.nodes["layer"] == found.nodes["layer"].max())]
+    out = {EXPLANATION: _matrix(nodes["node"].map(model_reaction), nodes["strain"], nodes["share"], strains, reactions)}
+    balance = found.balance[found.balance["reaction"] != OTHERS]
+    if len(balance):
+        change = balance["flux"] - balance["wild_type"]
+        for name, values in ((BALANCE, balance["share"]), (FLUXES, change)):
+            out[name] = _matrix(balance["reaction"], balance["strain"], values, strains, reactions)
+    return {name: np.abs(values) for name, values in out.items()}
 
 
-def fluxes_of(model: Model) -> Fluxes:
-    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
-    ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
-    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
-    return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
-
-
-def truths(model: Model, genes: Sequence[str], before: Fluxes) -> dict[str, NDArray[np.bool_]]:
-    """Return which reactions of the model change in a strain, by three definitions, [reactions]."""
-    with model:
-        for gene in genes:
-            model.genes.get_by_id(gene).knock_out()
-        after = fluxes_of(model)
-    size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
-    return {
-        "flux variability": _apart(before, after, 1, 1),
-        "flux variability, per growth": _apart(before, after, before.growth, after.growth),
-        "parsimonious fluxes": np.abs(after.fluxes - before.fluxes) > DIFFERENT * size,
-    }
-
-
-def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:
-    """Return where two ranges have no flux in common, in units of their own."""
-    gap = np.maximum(after.low / new_unit - before.high / unit, before.low / unit - after.high / new_unit)
-    return gap > APART * np.maximum(1, np.abs(before.high / unit))
-
-
-def shares(members: Sequence[Trained], strains: Any, reactions: Sequence[str]) -> NDArray[np.float64]:
-    """Return the absolute share of each reaction behind the last layer, [strains, reactions]."""
-    found = explain(members, strains, nodes=None).nodes
-    found = found[(found["node_type"] == REACTION) & (found["layer"] == found["layer"].max())]
+def _matrix(names: Any, rows: Any, values: Any, strains: Strains, reactions: Sequence[str]) -> Matrix:
     place = {name: i for i, name in enumerate(reactions)}
     out = np.zeros((len(strains), len(reactions)))
-    columns = found["node"].map(lambda node: place[model_reaction(node)]).to_numpy()
-    np.add.at(out, (found["strain"].to_numpy(), columns), found["share"].to_numpy())
-    return np.abs(out)
+    np.add.at(out, (rows.to_numpy(), names.map(place.__getitem__).to_numpy()), values.to_numpy())
+    return out
 
 
-def untrained(member: Trained) -> Trained:
+def changes_of_states(member: Trained, strains: Strains, reactions: Sequence[str]) -> Matrix:
+    """Return by how much the states of each reaction's nodes differ behind the last layer, summed over its nodes."""
+    explainer = Explainer(member.model, member.normaliser)
+    [split] = explainer(strains.to("cpu").perturbations)
+    states = [rows for rows, _ in split.rows if _is_last(rows, explainer.num_layers)]
+    names = pd.Series(member.cell.vocabularies[REACTION].names).map(model_reaction)
+    out = np.zeros((len(strains), len(reactions)))
+    for rows in states:
+        length = rows.delta_KH.detach().norm(dim=1).double()
+        where = names.iloc[rows.index.nodes.numpy()].reset_index(drop=True)
+        out += _matrix(where, pd.Series(rows.index.strains.numpy()), pd.Series(length.numpy()), strains, reactions)
+    return out
+
+
+def _is_last(rows: Rows, num_layers: int) -> bool:
+    return rows.relation is None and rows.layer == num_layers and rows.node_type == REACTION
+
+
+def untrained(member: Trained, seed: int) -> Trained:
     """Return the same network with fresh weights; it keeps the fixed numbers beside them."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = check_model(copy.deepcopy(member.model))
     model.apply(initialise)
     model.encoder.spread_embeddings()
@@ -111,8 +119,40 @@ def untrained(member: Trained) -> Trained:
     return replace(member, model=model)
 
 
+def scores_of_run(member: Trained, strains: Strains, reactions: Sequence[str], permuted: bool) -> dict[str, Matrix]:
+    """Return the scores of reactions that one run gives."""
+    fresh = untrained(member, member.config.seed)  # a copy, before kernels keep what cannot be copied
+    of_model = shares([member], strains, reactions)
+    if permuted:
+        return {"network trained on permuted labels": of_model[EXPLANATION]}
+    found = dict(of_model)
+    with mock.patch("dglcell.explanations.split.secants.secants", nullcontext):
+        found["gradient × difference"] = shares([member], strains, reactions)[EXPLANATION]
+    if check_model(member.model).config.layers:
+        found["change of states"] = changes_of_states(member, strains, reactions)
+    found["untrained network"] = shares([fresh], strains, reactions)[EXPLANATION]
+    return found | {mean: mean_of_others(found[name]) for name, mean in MEANS.items() if name in found}
+
+
+def mean_of_others(score: Matrix) -> Matrix:
+    """Return the mean of the scores of all other strains, each as parts of its sum."""
+    size = score / np.maximum(score.sum(1, keepdims=True), 1e-30)
+    return (size.sum(0) - size) / (len(size) - 1)
+
+
+def simple_scores(
+    cell: dglcell.CellGraph, lost: Sequence[Sequence[str]], reactions: Sequence[str]
+) -> dict[str, Matrix]:
+    """Return scores of reactions by the cell graph alone."""
+    neighbours, degree = distances(cell, reactions)
+    return {
+        "distance": np.stack([nearness(neighbours, start, reactions) for start in lost]),
+        "degree": np.tile(np.array([degree[name] for name in reactions], float), (len(lost), 1)),
+    }
+
+
 def distances(cell: dglcell.CellGraph, reactions: Sequence[str]) -> tuple[dict[str, set[str]], dict[str, int]]:
-    """Return the neighbours of each reaction by metabolites, and how many metabolites' reactions it meets."""
+    """Return the neighbours of each reaction by metabolites, and how many there are."""
     edges = cell.content[CONVERTS]
     names = [model_reaction(name) for name in cell.vocabularies[REACTION].names]
     by_metabolite: dict[int, set[str]] = {}
@@ -138,6 +178,9 @@ def nearness(neighbours: Mapping[str, set[str]], start: Sequence[str], reactions
     return -np.array([steps.get(name, len(reactions)) for name in reactions], float)
 
 
+# How well a score tells what changes.
+
+
 def auroc(score: NDArray[np.float64], truth: NDArray[np.bool_]) -> float:
     """Return the share of pairs of a changed and an unchanged reaction in which the changed one has more."""
     from scipy.stats import rankdata
@@ -154,75 +197,163 @@ def precision(score: NDArray[np.float64], truth: NDArray[np.bool_], first: int) 
     return float((truth[above].sum() + truth[tied].mean() * (first - above.sum())) / first)
 
 
-def main(out: Path, run: Path, number: int) -> None:
-    """Explain strains of a run, and compare with the truth."""
-    predictor = dglcell.load(run)
-    [member], cell = predictor.members, predictor.cell
-    assert member.config.cell.model is not None
-    model = read_model(member.config.cell.model)
-    strains, genotypes = _drawn(predictor, run, number)
+def by_strain(score: Matrix, changed: NDArray[np.bool_], kept: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+    """Return AUROC and precision of each strain, NaN where none or all of its reactions change."""
+    names = ("auroc", *(f"precision_{k}" for k in FIRST))
+    found = {name: np.full(len(score), np.nan) for name in names}
+    for i, keeps in enumerate(kept):
+        truth, mine = changed[i][keeps], score[i][keeps]
+        if 0 < truth.sum() < len(truth):
+            found["auroc"][i] = auroc(mine, truth)
+            for k in FIRST:
+                found[f"precision_{k}"][i] = precision(mine, truth, k)
+    return found
+
+
+def within_reactions(score: Matrix, changed: NDArray[np.bool_], kept: NDArray[np.bool_]) -> float:
+    """Return how well a reaction's part of a strain's scores tells in which strains it changes: the mean AUROC.
+
+    What is the same in every strain, such as the degree of a reaction, has 0.5 here.
+    """
+    part = score / np.maximum(score.sum(1, keepdims=True), 1e-30)
+    found = []
+    for r in range(score.shape[1]):
+        keeps = kept[:, r]
+        truth = changed[keeps, r]
+        if min(truth.sum(), (~truth).sum()) >= FEWEST:
+            found.append(auroc(part[keeps, r], truth))
+    return float(np.mean(found)) if found else float("nan")
+
+
+def interval(values: NDArray[np.float64]) -> list[float]:
+    """Return the ends of the interval at 95 % of a mean, by a bootstrap over strains."""
+    known = values[np.isfinite(values)]
+    drawn = np.random.default_rng(0).integers(len(known), size=(RESAMPLES, len(known)))
+    return [round(float(end), 4) for end in np.quantile(known[drawn].mean(1), (0.025, 0.975))]
+
+
+def summary(
+    runs: Sequence[Matrix], changed: NDArray[np.bool_], kept: NDArray[np.bool_]
+) -> tuple[dict[str, Any], Matrix]:
+    """Return how good a score is, in the mean over runs; and the AUROC of each strain."""
+    found = [by_strain(score, changed, kept) for score in runs]
+    out: dict[str, Any] = {"runs": len(runs)}
+    for name in found[0]:
+        mean = np.mean([one[name] for one in found], axis=0)
+        out[name] = round(float(np.nanmean(mean)), 4)
+        out[f"{name}_interval"] = interval(mean)
+    out["auroc_of_runs"] = [round(float(np.nanmean(one["auroc"])), 4) for one in found]
+    out["within_reactions"] = round(float(np.mean([within_reactions(one, changed, kept) for one in runs])), 4)
+    return out, np.mean([one["auroc"] for one in found], axis=0)
+
+
+# Which deletions of a triple are responsible.
+
+
+def triples_of_run(predictor: dglcell.Predictor, truth: Truth) -> float:
+    """Return in which share of triples the model's predictions for subsets name a responsible subset."""
+    found = predictor.explain([triple.split(";") for triple in truth.triples], interaction=True, nodes=1).subsets
+    assert found is not None
+    order = {chosen: i for i, chosen in enumerate(subsets(3))}
+    # The package lists subsets by the bits of a number, and the truth by their size.
+    bits = [order[tuple(i for i in range(3) if number >> i & 1)] for number in range(8)]
+    predicted = np.zeros((len(truth.triples), 8))
+    predicted[:, bits] = found["predicted"].to_numpy().reshape(-1, 8)
+    return agreement(lambda i: responsible(predicted[i], 0.9), truth)
+
+
+def agreement(named: Callable[[int], Set[tuple[int, ...]]], truth: Truth) -> float:
+    """Return in which share of triples a responsible subset is named; of several names each counts its part."""
+    found = []
+    for i, growth in enumerate(truth.growth):
+        names = named(i)
+        found.append(len(names & responsible(growth)) / len(names))
+    return round(float(np.mean(found)), 4)
+
+
+def simple_triples(truth: Truth, reactions_of: Mapping[str, int]) -> dict[str, float]:
+    """Return the same for guesses that know nothing of the model."""
+    singles, pairs = ({chosen for chosen in subsets(3) if len(chosen) == size} for size in (1, 2))
+
+    def most_reactions(i: int) -> set[tuple[int, ...]]:
+        numbers = [reactions_of[gene] for gene in truth.triples[i].split(";")]
+        return {(place,) for place, number in enumerate(numbers) if number == max(numbers)}
+
+    return {
+        "gene with the most reactions": agreement(most_reactions, truth),
+        "any gene": agreement(lambda i: singles, truth),
+        "any pair": agreement(lambda i: pairs, truth),
+        "all three genes": agreement(lambda i: {(0, 1, 2)}, truth),
+    }
+
+
+# The command.
+
+
+def drawn(run: Path, large: bool = False) -> tuple[list[str], list[str]]:
+    """Return test strains that grow less than the wild type, and triples among all test strains that do."""
+    frame = pd.read_csv(RunDirectory(run).predictions("test"))
+    growth = next(iter(read_predictions(RunDirectory(run), "test").values())).measured
+    strains = frame[(growth > GROWTH[0]) & (growth < GROWTH[1])]["genes"]
+    triples = frame[(growth < GROWTH[1]) & (frame["genes"].str.count(";") == 2)]["genes"]
+    chosen = [
+        some.sample(min(OF_LARGE if large else number, len(some)), random_state=0).tolist()
+        for some, number in ((strains, STRAINS), (triples, TRIPLES))
+    ]
+    return chosen[0], chosen[1]
+
+
+def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
+    """Explain strains of runs, and compare with the truth."""
+    first = dglcell.load(runs[0])
+    source = first.members[0].config.cell.model
+    assert source is not None
+    model = read_model(source)
+    if not path.exists():
+        truth_of(model, *drawn(runs[0], len(model.reactions) > LARGE)).save(path)
+    truth = Truth.read(path)
     reactions = [reaction.id for reaction in model.reactions]
-    wild_type = fluxes_of(model)
-    neighbours, degree = distances(cell, reactions)
-    scores: Scores = {"explanation": shares([member], strains, reactions)}
-    with mock.patch("dglcell.explanations.split.secants.secants", nullcontext):
-        scores["gradient × difference"] = shares([member], strains, reactions)
-    scores["untrained network"] = shares([untrained(member)], strains, reactions)
-    own = [[r.id for g in genes for r in model.genes.get_by_id(g).reactions] for genes in genotypes]
-    scores["distance"] = np.stack([nearness(neighbours, start, reactions) for start in own])
-    scores["degree"] = np.tile(np.array([degree[name] for name in reactions], float), (len(genotypes), 1))
-    size = scores["explanation"] / np.maximum(scores["explanation"].sum(1, keepdims=True), 1e-30)
-    scores["mean explanation of other strains"] = (size.sum(0) - size) / (len(size) - 1)
-    rows: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for i, genes in enumerate(genotypes):
-        lost = _lost(model, genes)
-        for name, truth in truths(model, genes, wild_type).items():
-            kept = np.array([reaction not in lost for reaction in reactions])
-            if not 0 < truth[kept].sum() < kept.sum():
-                continue
-            for score, values in scores.items():
-                measured = {"auroc": auroc(values[i][kept], truth[kept]), "changed": float(truth[kept].mean())}
-                measured |= {f"precision_{k}": precision(values[i][kept], truth[kept], k) for k in FIRST}
-                rows.setdefault(name, {}).setdefault(score, []).append(measured)
-        print(f"{i + 1} of {len(genotypes)} strains", flush=True)
+    genotypes = [strain.split(";") for strain in truth.genotypes]
+    scores: dict[str, list[Matrix]] = defaultdict(list)
+    named: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        predictor = dglcell.load(run)
+        [member] = predictor.members
+        permuted = member.config.experiment.name.endswith(PERMUTED)
+        _, _, table = predictor._read(genotypes, {})
+        for name, values in scores_of_run(member, table.strains, reactions, permuted).items():
+            scores[name].append(values)
+        named[f"predictions, {'permuted labels' if permuted else 'trained'}"].append(triples_of_run(predictor, truth))
+        print(f"{run} is explained", flush=True)
+    own = [[r.id for gene in genes for r in model.genes.get_by_id(gene).reactions] for genes in genotypes]
+    scores |= {name: [values] for name, values in simple_scores(first.cell, own, reactions).items()}
+    truths: dict[str, Any] = {}
+    for definition, changed in truth.changed.items():
+        found = {name: summary(values, changed, truth.kept) for name, values in scores.items()}
+        ours = [name for name in MEANS if name in found]
+        for mean in MEANS.values():  # without the strain itself, a mean is the lower the higher the strain is
+            if mean in found:
+                del found[mean][0]["within_reactions"]
+        truths[definition] = {
+            name: {**about, "ahead": {one: interval(found[one][1] - aurocs) for one in ours if one != name}}
+            for name, (about, aurocs) in found.items()
+        }
+    number = {gene.id: len(gene.reactions) for gene in model.genes}
+    triples = {name: round(float(np.mean(values)), 4) for name, values in named.items()} | simple_triples(truth, number)
+    names = " ".join(str(Path(*run.parts[-2:])) for run in runs)
     write_json(
         out,
         {
-            "command": f"python -m benchmarks.explain_fba OUT RUN {number}",
-            "experiment": member.config.experiment.name,
+            "command": f"python -m benchmarks.explain_fba OUT TRUTH {names}",
+            "model": source,
             "processor": processor_name(),
-            "truths": {name: {score: _summed(found) for score, found in by.items()} for name, by in rows.items()},
+            "strains": len(truth.genotypes),
+            "changed": {name: round(float(np.mean(changed[truth.kept])), 4) for name, changed in truth.changed.items()},
+            "truths": truths,
+            "triples": {"number": len(truth.triples), **triples},
         },
     )
 
 
-def _drawn(predictor: dglcell.Predictor, run: Path, number: int) -> tuple[Any, list[list[str]]]:
-    """Return test strains that grow less than the wild type, and the names of their genes."""
-    import pandas as pd
-
-    frame = pd.read_csv(RunDirectory(run).predictions("test"))
-    growth = read_predictions(RunDirectory(run), "test")[predictor.phenotypes[0]].measured
-    frame = frame[(growth > GROWTH[0]) & (growth < GROWTH[1])].sample(number, random_state=0)
-    columns = GenotypeColumns.of(predictor.members[0])
-    strains = read_strains(frame[["genes"]].reset_index(drop=True), {}, columns, predictor.cell.genes)[2].strains
-    return strains, strains.genotypes
-
-
-def _lost(model: Model, genes: Sequence[str]) -> set[str]:
-    with model:
-        for gene in genes:
-            model.genes.get_by_id(gene).knock_out()
-        return {reaction.id for reaction in model.reactions if reaction.bounds == (0, 0)}
-
-
-def _summed(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {"strains": len(rows)}
-    for name in rows[0]:
-        values = np.array([row[name] for row in rows])
-        found[name] = round(float(values.mean()), 4)
-        found[f"{name}_error"] = round(float(values.std(ddof=1) / len(values) ** 0.5), 4)
-    return found
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), [Path(run) for run in sys.argv[3:]])

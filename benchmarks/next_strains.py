@@ -38,7 +38,7 @@ from dglcell.prediction.next_strains import STRATEGIES, Candidates, choose_next
 from dglcell.prediction.table import GenotypeTable
 from dglcell.training.prepare import prepare
 
-BATCH, ROUNDS, PER_GENE = 96, 4, 12
+BATCH, PER_GENE = 96, 12
 HITS = ("lowest", "extreme")
 
 RANDOM, GREEDY = "random", "lowest predictions"
@@ -56,6 +56,7 @@ class Start:
         validation: number of those that calibrate intervals.
         test: number of those that test the first and the last models.
         pool: most strains that may be chosen.
+        rounds: number of batches that are chosen.
         hits: this share of the pool are hits of each kind, and those that equal the last of them.
         viable: where given, all single deletions train at first, and others are left out if the growth of one of their
             single deletions is lower than this.
@@ -65,6 +66,7 @@ class Start:
     validation: int = 400
     test: int = 2_000
     pool: int = 10_000
+    rounds: int = 4
     hits: float = 0.05
     viable: float | None = None
 
@@ -146,12 +148,12 @@ class Replay:
             predictor, taken, left = first, known, pool
             chosen = np.zeros(0, np.int64)
             rounds = []
-            for number in range(ROUNDS):
+            for number in range(self.start.rounds):
                 picked = left[self._choose(strategy, predictor, left, rng)]
                 chosen, left = np.concatenate([chosen, picked]), np.setdiff1d(left, picked)
                 taken = np.concatenate([known, chosen])
                 rounds.append({kind: len(which.intersection(chosen.tolist())) for kind, which in hits.items()})
-                if strategy != RANDOM or number == ROUNDS - 1:
+                if strategy != RANDOM or number == self.start.rounds - 1:
                     predictor = self.train(f"seed-{self.seed}/{strategy.split()[0]}-{number}", taken, validation)
             value = self.predicted(predictor, test, None).predicted
             genes = len(np.unique(self.strains.take(chosen).targets))

@@ -196,6 +196,7 @@ class Predictor:
         strains: Genotypes | pd.DataFrame | Strains,
         *,
         conditions: Mapping[str, Any] | None = None,
+        interaction: bool = False,
         nodes: int | None = NODES,
         batch_size: int | None = None,
     ) -> Explanations:
@@ -210,6 +211,8 @@ class Predictor:
 
         Args:
             strains, conditions: as for `predict`.
+            interaction: explain the interaction of each strain's changes in place of its whole change: what the
+                prediction has beyond all that fewer of them do, of a pair :math:`y_{ij} - y_i - y_j + y_0`.
             nodes: how many nodes of each layer the tables have for a strain; all where None.
             batch_size: strains per pass; as many as fit into memory where None.
 
@@ -217,12 +220,13 @@ class Predictor:
             Tables of shares, whose sum is the predicted change exactly. For several seeds they are means.
 
         Raises:
-            GenotypeError: as for `predict`.
+            GenotypeError: as for `predict`; or an interaction is asked for of a strain that changes fewer than two
+                genes or more than six.
             ConfigError: the model is of another kind than ``hetero_cell``, or a null model predicts.
         """
         _, _, table = self._read(strains, conditions or {})
         with _PREDICTING:
-            return explain(self.members, table.strains, nodes=nodes, batch_size=batch_size)
+            return explain(self.members, table.strains, interaction=interaction, nodes=nodes, batch_size=batch_size)
 
     def predict_nodes(
         self,

@@ -134,6 +134,8 @@ def _submit(options: argparse.Namespace, suite: Suite, entries: Sequence[Entry],
         for job in jobs:
             refuse_under_way(job_name(job.config), [str(run) for run in job.runs], Path.cwd(), submission.logs)
     numbers = {store: submission.script(build) for store, build in builds.items()}
+    for store, number in numbers.items():
+        print(f"job {number} submitted; it builds the store {store}")
     after = []
     for job in jobs:
         before = [f"--dependency=afterok:{numbers[job.store]}", "--kill-on-invalid-dep=yes"] if job.build else []

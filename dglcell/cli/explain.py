@@ -23,6 +23,7 @@ strains:
   dglcell explain RUN b0008 "icd:0.3 b0008"
   dglcell explain RUN genotypes.csv -o explanations.csv
   dglcell explain RUN --top 20 -o explanations.html
+  dglcell explain RUN "b0008 b2464" --interaction
 Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as `predict`
 reads it. With --top the strains of the test part are explained whose predictions are farthest from that for the wild
 type. If the model sees conditions, give them as --condition NAME=VALUE or in columns of the table.
@@ -32,6 +33,8 @@ The difference between the predictions for the strain and for the wild type is s
 exactly. First comes what the output depends on directly: the strain's graph, scores of its deleted genes, its flux
 balance, measured strains. The part of the graph is then split over the layers and relations that bring it in, over
 deleted genes and lost reactions, and over the nodes that are read. The parts describe the model, not the cell.
+With --interaction the same is done with what the changes of a strain do together: what the prediction has beyond all
+that fewer of them do. Of two genes it is y(both) - y(first) - y(second) + y(wild type).
 
 files:
   -o explanations.csv    one long table; .parquet has the same
@@ -47,6 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "strains", nargs="*", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
     )
     parser.add_argument("--top", type=positive, metavar="N", help="explain N strains of the test part")
+    parser.add_argument(
+        "--interaction",
+        action="store_true",
+        help="explain what two to six changes of a strain do together beyond what fewer of them do",
+    )
     parser.add_argument("--phenotype", metavar="NAME", help="explain only this phenotype, if there are several")
     parser.add_argument(
         "--condition",
@@ -108,6 +116,7 @@ def explain(options: argparse.Namespace) -> None:
         predictor = load(runs, checkpoint=options.checkpoint, device=options.device)
         report = reporter(options) if options.output is not None else lambda line: None
         settings: dict[str, Any] = {"nodes": options.nodes, "batch_size": options.batch_size, "report": report}
+        settings["interaction"] = options.interaction
         if options.escher is not None:
             settings["nodes"] = None  # a map shows all reactions
         strains = _strains(options, table, predictor, runs[0])
@@ -161,7 +170,7 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
     if table is not None:
         return read_genotypes(table, genes, (), columns, conditions=conditions).strains
     if options.top is not None:
-        return _farthest(predictor, run, options.top)
+        return _farthest(predictor, run, options.top, options.interaction)
     import pandas as pd
 
     frame = pd.DataFrame(
@@ -170,21 +179,46 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
     return read_strains(frame, conditions, columns, genes)[2].strains
 
 
-def _farthest(predictor: Predictor, run: Path, number: int) -> Any:
-    """Return the strains of the test part whose predictions are farthest from those for the wild type."""
+def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -> Any:
+    """Return the strains of the test part whose predictions are farthest from those for the wild type.
+
+    With ``interaction`` they are those with the largest predicted interactions.
+
+    Raises:
+        ConfigError: an interaction is asked for, and no strain of the test part has one.
+    """
     import numpy as np
 
+    from dglcell.explanations.interactions import MOST_CHANGES, subsets_of
     from dglcell.explanations.tables import explain as explain_strains
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_rows
-    from dglcell.prediction.table import read_genotypes
+    from dglcell.prediction.table import GenotypeTable, read_genotypes
     from dglcell.report.run_files import check_predictions
     from dglcell.runs.directory import RunDirectory
 
     path = RunDirectory(run).predictions("test")
     check_predictions(RunDirectory(run), "test")
     table = read_genotypes(path, predictor.cell.genes, (), GenotypeColumns.of(predictor.members[0], ["genes"]))
+    strains = table.strains
+    if interaction:
+        changes = strains.num_deletions
+        strains = strains.take(np.flatnonzero((changes >= 2) & (changes <= MOST_CHANGES)))
+        if not len(strains):
+            raise ConfigError(
+                "no strain of the test part has an interaction",
+                expected=f"strains that change 2 to {MOST_CHANGES} genes",
+                do="name strains, or leave --interaction out",
+            )
+        subsets = subsets_of(strains)
+        every = len(subsets.strains)
+        table = GenotypeTable([], [[]] * every, subsets.strains, np.ones(every, bool))
     predicted = predict_rows(predictor.members, table)
-    first = explain_strains(predictor.members, table.strains.slice(0, 1), nodes=1).strains.set_index("phenotype")
-    change = sum(np.abs(predicted[f"predicted_{name}"] - first.loc[name, "wild_type"]) for name in predictor.phenotypes)
-    return table.strains.take(np.argsort(-np.asarray(change), kind="stable")[:number])
+    if interaction:
+        change = sum(np.abs(subsets.sums(predicted[f"predicted_{name}"])) for name in predictor.phenotypes)
+    else:
+        first = explain_strains(predictor.members, strains.slice(0, 1), nodes=1).strains.set_index("phenotype")
+        change = sum(
+            np.abs(predicted[f"predicted_{name}"] - first.loc[name, "wild_type"]) for name in predictor.phenotypes
+        )
+    return strains.take(np.argsort(-np.asarray(change), kind="stable")[:number])

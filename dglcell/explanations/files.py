@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError
-from dglcell.explanations.network import Network, network_of
-from dglcell.explanations.tables import Explanations
+from dglcell.explanations.network import network_of
+from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.text import strain_name
 from dglcell.files.atomic import atomic_file, no_formula
 from dglcell.files.parquet import LONGEST_OUTPUT, import_pyarrow
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import REACTION
+from dglcell.report.network import Network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +25,9 @@ SUFFIXES = (".html", ".csv", ".parquet", ".json")
 
 TEXTS = ("genes", "phenotype", "table", "part", "relation", "node_type", "node", "name")
 """These columns of the long table hold text."""
+
+STRAINS = ("predicted", "wild_type", "expected", "change", "rest")
+"""These columns of the table of strains are rows of the long table."""
 
 FORMAT = "dglcell explanations"
 
@@ -68,21 +73,26 @@ def write(found: Explanations, path: Path) -> None:
 def long_table(found: Explanations) -> pd.DataFrame:
     """Return all tables below each other: ``table`` names the one that a row is from, and other cells stay empty.
 
-    Columns are strain, genes, phenotype, table, layer, part, relation, node_type, node, name and share. Rows of
-    ``strains`` have the predictions as parts: predicted, wild_type, change and rest.
+    Columns are strain, genes, phenotype, table, layer, part, relation, node_type, node, name, share, wild_type, flux.
+    Rows of ``strains`` have the predictions as parts: predicted, wild_type, change and rest, and expected in an
+    interaction. Those of ``balance`` alone have the last two, and those of ``subsets`` have predictions as shares.
     """
     import pandas as pd
 
-    values = ["predicted", "wild_type", "change", "rest"]
+    values = [name for name in STRAINS if name in found.strains]
     of_strains = found.strains.melt(["strain", "genes", "phenotype"], values, "part", "share")
     genes = found.strains.drop_duplicates("strain").set_index("strain")["genes"]
     pieces = [of_strains.assign(table="strains")]
     for name in ("parts", "layers", "removed", "nodes"):
         table = found.tables[name]
         pieces.append(table.assign(table=name, genes=table["strain"].map(genes)))
+    balance = found.balance.rename(columns={"reaction": "node"}).assign(table="balance", node_type=REACTION)
+    pieces.append(balance.assign(genes=balance["strain"].map(genes)))
+    if found.subsets is not None:
+        pieces.append(found.subsets.rename(columns={"predicted": "share"}).assign(table="subsets", part="predicted"))
     whole = pd.concat([piece for piece in pieces if len(piece)], ignore_index=True)
     columns = ["strain", "genes", "phenotype", "table", "layer", "part", "relation", "node_type", "node", "name"]
-    whole = whole.reindex(columns=[*columns, "share"])
+    whole = whole.reindex(columns=[*columns, "share", "wild_type", "flux"])
     whole["layer"] = whole["layer"].astype("Int64")
     for name in TEXTS:
         whole[name] = whole[name].fillna("")
@@ -96,7 +106,13 @@ def as_json(found: Explanations) -> dict[str, Any]:
         network = network_of(found, row["strain"], row["phenotype"])
         parts = found.of("parts", row["strain"], row["phenotype"])
         shares = dict(zip(parts["part"], parts["share"], strict=True))
-        strains.append({**row, "parts": shares, "elements": cytoscape(network)})
+        title = strain_name(row["genes"], found)
+        described = {**row, "title": title, "parts": shares, "carried": network.carried}
+        if found.subsets is not None:
+            subsets = found.subsets[found.subsets["strain"] == row["strain"]]
+            subsets = subsets[subsets["phenotype"] == row["phenotype"]]
+            described["subsets"] = subsets[["genes", "predicted"]].to_dict("records")
+        strains.append({**described, "elements": cytoscape(network)})
     return {"format": FORMAT, "strains": strains}
 
 
@@ -124,16 +140,19 @@ def cytoscape(network: Network) -> dict[str, Any]:
 def reaction_shares(found: Explanations, strain: int, phenotype: str) -> dict[str, float]:
     """Return reaction of the metabolic model → its share, which a map of Escher reads as reaction data.
 
-    A reaction has the sum of the shares of its nodes, in the last layer in which reactions have any.
+    A reaction has the sum of the shares of its nodes, in the last layer in which reactions have any, and of its share
+    of the flux balance.
     """
     nodes = found.of("nodes", strain, phenotype)
     nodes = nodes[nodes["node_type"] == REACTION]
-    if not len(nodes):
-        return {}
     last = nodes[nodes["layer"] == nodes["layer"].max()]
-    return {
-        str(name): float(share) for name, share in last.groupby(last["node"].map(model_reaction))["share"].sum().items()
-    }
+    balance = found.of("balance", strain, phenotype)
+    balance = balance[(balance["reaction"] != OTHERS) & (balance["share"] != 0)]
+    shares: dict[str, float] = {}
+    for names, values in ((last["node"].map(model_reaction), last["share"]), (balance["reaction"], balance["share"])):
+        for name, share in zip(names, values, strict=True):
+            shares[str(name)] = shares.get(str(name), 0.0) + float(share)
+    return shares
 
 
 def write_escher(found: Explanations, path: Path) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.reactions import of_whole_reactions
+from dglcell.explanations.tables import COLUMNS, OTHERS, Explanations
 from dglcell.explanations.text import called
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.schema import REACTION
+from dglcell.report.network import Network, Node
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_NODES = 30
 """A network has at most so many nodes."""
@@ -16,43 +23,11 @@ ENOUGH = 0.8
 """It stops where its nodes carry so much of the absolute shares of each layer, if fewer nodes are enough."""
 
 
-@dataclass(frozen=True)
-class Node:
-    """Describe a node of a network.
-
-    Attributes:
-        key: identifies it: node type and node.
-        node_type, node: its type and its name in the cell graph.
-        label: what to call it.
-        share: its largest share in any layer, in the unit of the phenotype.
-        missing: whether the strain lacks it, or has less of it.
-    """
-
-    key: str
-    node_type: str
-    node: str
-    label: str
-    share: float
-    missing: bool
-
-
-@dataclass(frozen=True)
-class Network:
-    """Hold the nodes that carry most of a change, with the edges among them.
-
-    Attributes:
-        nodes: largest shares first.
-        edges: (key of the source, key of the target, relation); relations in both directions are given once.
-        carried: which part of the absolute shares these nodes carry, in the layer where it is least.
-    """
-
-    nodes: list[Node]
-    edges: list[tuple[str, str, str]]
-    carried: float
-
-
 def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOST_NODES) -> Network:
     """Return the nodes with the largest shares in any layer, of one strain and phenotype, and edges among them.
+
+    A reaction is one node, whatever its directions and enzyme complexes. Its share of the flux balance counts as one of
+    another layer.
 
     Args:
         found: explanations.
@@ -60,7 +35,9 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         phenotype: its phenotype.
         most: largest number of nodes.
     """
-    table = found.of("nodes", strain, phenotype)
+    table, balance = of_whole_reactions(found.of("nodes", strain, phenotype)), found.of("balance", strain, phenotype)
+    if len(balance):
+        table = _with_balance(table, balance)
     weight = table["share"].abs()
     table = table.assign(part=weight / weight.groupby(table["layer"]).transform("sum").replace(0, np.nan))
     totals = table.groupby("layer")["part"].sum()
@@ -74,7 +51,7 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         chosen.append(key)
         mine = named[keys.isin(chosen)].groupby("layer")["part"].sum()
         carried = float((mine.reindex(totals.index, fill_value=0) / totals).min())
-    missing = set(keys[named["layer"] == 0])
+    missing = set(keys[named["layer"] == 0]) - _kept_in_part(found, strain, phenotype)
     first = named.assign(key=keys).drop_duplicates("key").set_index("key")
     largest = named.assign(key=keys, size=named["share"].abs()).sort_values("size", ascending=False, kind="stable")
     shares = largest.drop_duplicates("key").set_index("key")["share"]
@@ -82,7 +59,6 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         Node(
             key,
             str(first.loc[key, "node_type"]),
-            str(first.loc[key, "node"]),
             called(str(first.loc[key, "name"]), str(first.loc[key, "node"])),
             float(shares[key]),
             key in missing,
@@ -92,11 +68,39 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
     return Network(nodes, _edges_among(found, nodes), carried)
 
 
+def _with_balance(nodes: pd.DataFrame, balance: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of nodes with shares of the flux balance below, as layer −1."""
+    import pandas as pd
+
+    node_type = np.where(balance["reaction"] == OTHERS, OTHERS, REACTION)
+    more = balance.rename(columns={"reaction": "node"}).assign(layer=-1, node_type=node_type, name="")
+    more = more[[*COLUMNS["nodes"]]]
+    return pd.concat([nodes, more], ignore_index=True) if len(nodes) else more.reset_index(drop=True)
+
+
+def _kept_in_part(found: Explanations, strain: int, phenotype: str) -> set[str]:
+    """Return keys of reactions of which a strain lacks only some directions or enzyme complexes."""
+    removed = found.of("removed", strain, phenotype)
+    lost = set(removed["node"][removed["node_type"] == REACTION])
+    touched = {model_reaction(node) for node in lost}
+    nodes = found.cell.vocabularies[REACTION].names if touched else ()
+    return {_key(REACTION, model_reaction(node)) for node in nodes if node not in lost} & {
+        _key(REACTION, reaction) for reaction in touched
+    }
+
+
+def _key(node_type: str, node: str) -> str:
+    return f"{node_type} {node}"
+
+
 def _edges_among(found: Explanations, nodes: list[Node]) -> list[tuple[str, str, str]]:
     """Return the edges of the cell graph among some nodes; of two nodes and a pair of relations only the first."""
+    chosen = {node.key for node in nodes}
     by_type: dict[str, dict[int, str]] = {}
-    for node in nodes:
-        by_type.setdefault(node.node_type, {})[found.cell.vocabularies[node.node_type].index(node.node)] = node.key
+    for node_type in {node.node_type for node in nodes}:
+        names = enumerate(found.cell.vocabularies[node_type].names)
+        keys = {i: _key(node_type, model_reaction(n) if node_type == REACTION else n) for i, n in names}
+        by_type[node_type] = {i: key for i, key in keys.items() if key in chosen}
     edges: list[tuple[str, str, str]] = []
     joined: set[frozenset[str]] = set()
     for (source, relation, target), known in found.cell.content.items():

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell import __version__
 from dglcell.errors import count
-from dglcell.explanations.drawing import draw
 from dglcell.explanations.network import network_of
+from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.explanations.text import called, strain_name
+from dglcell.report.network import draw
 from dglcell.report.page import Grid, number, write_page
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Shown:
         parts: what the output depends on directly.
         layers: what the layers compute with; None for a model without layers.
         nodes: the nodes with the largest shares.
+        balance: the reactions with the largest shares of the flux balance; None where it is not split.
         drawing: an SVG element; empty where no node has a share.
         caption: says how much of the change the drawing carries.
     """
@@ -46,6 +48,7 @@ class Shown:
     parts: Grid
     layers: Grid | None
     nodes: Grid
+    balance: Grid | None
     drawing: str
     caption: str
 
@@ -54,10 +57,12 @@ def write_explanations(found: Explanations, path: Path) -> None:
     """Write the page, whole or not at all."""
     rows = found.strains.head(MOST_DRAWN).to_dict("records")
     several = found.strains["phenotype"].nunique() > 1
+    what = "predicted change" if found.subsets is None else "predicted interaction"
     write_page(
         "explanations.html",
         path,
-        title=f"Explanations of {count(len(found.strains), 'predicted change')}",
+        title=f"Explanations of {count(len(found.strains), what)}",
+        interaction=found.subsets is not None,
         strains=[_shown(found, row, several) for row in rows],
         left_out=len(found.strains) - len(rows),
         version=__version__,
@@ -69,6 +74,7 @@ def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
     parts, layers, nodes = (found.of(table, strain, phenotype) for table in ("parts", "layers", "nodes"))
     name = strain_name(row["genes"], found)
     network = network_of(found, strain, phenotype)
+    nodes = of_whole_reactions(nodes)
     named = nodes[nodes["node_type"] != OTHERS]
     lines = [
         [_where(one["layer"]), one["node_type"], called(one["name"], one["node"]), number(one["share"], 3)]
@@ -76,17 +82,33 @@ def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
         for one in named[named["layer"] == layer].head(ROWS).to_dict("records")
     ]
     title = f"{name}, {phenotype}" if several else name
+    what = "change" if found.subsets is None else "interaction"
     return Shown(
         f"strain-{strain}-{phenotype}",
         title,
-        f"The model predicts {phenotype} {number(row['predicted'])}, and {number(row['wild_type'])} for the wild type: "
-        f"a change of {number(row['change'])}.",
+        _line(row, found),
         Grid(["part", "share"], [[p, number(s, 3)] for p, s in zip(parts["part"], parts["share"], strict=True)]),
         _layers(layers),
         Grid(["where", "type", "node", "share"], lines, texts=3),
-        draw(network, f"The nodes through which the change of {title} passes") if network.nodes else "",
+        _balance(found.of("balance", strain, phenotype)),
+        draw(network, f"The nodes through which the {what} of {title} passes") if network.nodes else "",
         f"The drawing carries {100 * network.carried:.0f} % of the absolute shares of each layer.",
     )
+
+
+def _line(row: Mapping[Any, Any], found: Explanations) -> str:
+    predicted = f"The model predicts {row['phenotype']} {number(row['predicted'])}"
+    change = number(row["change"])
+    if found.subsets is None:
+        return f"{predicted}, and {number(row['wild_type'])} for the wild type: a change of {change}."
+    return f"{predicted}. Fewer of these changes add up to {number(row['expected'])}: an interaction of {change}."
+
+
+def _balance(balance: pd.DataFrame) -> Grid | None:
+    named = balance[balance["reaction"] != OTHERS].head(ROWS).to_dict("records")
+    columns = ("wild_type", "flux", "share")
+    lines = [[one["reaction"], *(number(one[column], 3) for column in columns)] for one in named]
+    return Grid(["reaction", "flux of the wild type", "flux", "share"], lines) if lines else None
 
 
 def _where(layer: int) -> str:

@@ -21,6 +21,7 @@ from dglcell.graph.edge_targets import EDGES
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import LINKS
+from dglcell.nn.flux_rounds import GrowthShares
 from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation import secants
 from dglcell.perturbation.execution import BasePass
@@ -39,6 +40,23 @@ STEP = 1e-5
 
 
 @dataclass(frozen=True)
+class BalanceShares:
+    """Hold the part of flux balance by groups of reaction nodes with the same metabolites, for B strains.
+
+    Attributes:
+        nodes: [G] one node of each group.
+        share_GB: its share. What they leave of the part comes from metabolites that the rounds leave out of balance,
+            and from bounds of growth.
+        wild_type_G, flux_GB: fluxes in the wild type and in the strains, in the unit of the metabolic model.
+    """
+
+    nodes: Tensor
+    share_GB: Tensor
+    wild_type_G: Tensor
+    flux_GB: Tensor
+
+
+@dataclass(frozen=True)
 class Split:
     """Hold the parts of the changes of one phenotype in B strains, in original units.
 
@@ -47,6 +65,7 @@ class Split:
         parts: part → [B] its share, among ``PARTS``; those that the model has.
         removed: where removed nodes change something themselves, with [N, B] the share of each.
         rows: differences that pass through, with [K] the share of each listed pair.
+        balance: the part of flux balance by groups of reaction nodes; None without it, or with growth media.
     """
 
     wild_type_B: Tensor
@@ -54,6 +73,7 @@ class Split:
     parts: dict[str, Tensor]
     removed: list[tuple[Removed, Tensor]]
     rows: list[tuple[Rows, Tensor]]
+    balance: BalanceShares | None = None
 
     @property
     def change_B(self) -> Tensor:
@@ -142,9 +162,12 @@ class Explainer:
             score_CT, leaves, found = self._score(seen, inputs)
             players = self._players(seen, score_CT, inputs, own)
             shares, slopes_BT = self._shares(players, score_CT.detach(), own)
+            rounds = None if model.cell.media else model.flux_rounds
+            growth = None if rounds is None else (rounds.shares(model.cell, seen), inputs["growth"][:B])
             out_BT = slopes_BT * (score_CT[:B] - score_CT[own])
             return [
-                self._phenotype(t, out_BT, predicted_CT, own, shares, leaves, found) for t in range(out_BT.shape[1])
+                self._phenotype(t, out_BT, predicted_CT, own, shares, leaves, found, growth)
+                for t in range(out_BT.shape[1])
             ]
 
     def _inputs(self, as_given: GenotypeBatch, seen: GenotypeBatch) -> dict[str, Tensor]:
@@ -297,6 +320,7 @@ class Explainer:
         shares: Mapping[str, Tensor],
         leaves: Mapping[str, Tensor],
         found: Trace,
+        growth: tuple[GrowthShares, Tensor] | None,
     ) -> Split:
         """Go back from the changes of one phenotype, and multiply what arrives by what is there."""
         B = len(own)
@@ -306,6 +330,7 @@ class Explainer:
         live = [tap for tap in taps if tap.requires_grad]
         grads = iter(torch.autograd.grad(out_BT[:, t].sum(), live, retain_graph=True, allow_unused=True))
         arrived = [next(grads) if tap.requires_grad else None for tap in taps]
+        of_leaves = dict(zip(leaves, arrived, strict=False))
         products = iter(
             torch.zeros_like(tap, dtype=torch.float64) if grad is None else (grad * tap.detach()).double()
             for tap, grad in zip(taps, arrived, strict=True)
@@ -317,7 +342,30 @@ class Explainer:
         for name, share in shares.items():
             parts[name] = parts.get(name, 0) + share[:, t]
         ordered = {name: parts[name] for name in PARTS if name in parts}
-        return Split(predicted_CT[own, t], predicted_CT[:B, t], ordered, of_removed, of_rows)
+        balance = None
+        if growth is not None:
+            linked_B = shares[BALANCE][:, t] if BALANCE in shares else None
+            balance = _balance(*growth, of_leaves[BALANCE], linked_B)
+        return Split(predicted_CT[own, t], predicted_CT[:B, t], ordered, of_removed, of_rows, balance)
+
+
+def _balance(found: GrowthShares, growth_BP: Tensor, slope_CP: Tensor | None, linked_B: Tensor | None) -> BalanceShares:
+    """Split the part of flux balance over groups of reactions: what growth counts for, times its own split.
+
+    Args:
+        found: the split of growth.
+        growth_BP: growth after each part of the rounds, relative to the wild type's.
+        slope_CP: by how much the output rises with each fall of growth, through the head.
+        linked_B: what the last growth changes in the link.
+    """
+    B = len(growth_BP)
+    weight_BP = torch.zeros_like(growth_BP) if slope_CP is None else -slope_CP[:B].double()
+    if linked_B is not None:
+        change_B = growth_BP[:, -1] - 1
+        still_B = change_B.abs() < STEP
+        weight_BP[:, -1] += torch.where(still_B, 0, linked_B / torch.where(still_B, 1, change_B))
+    share_GB = torch.einsum("pgb,bp->gb", found.shares_PGB[..., :B], weight_BP)
+    return BalanceShares(found.nodes, share_GB, found.wild_type_G.double(), found.flux_GB[:, :B].double())
 
 
 def _open(certain_B2: Tensor) -> Tensor:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.strains import Strains
+from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
+from dglcell.explanations.interactions import Subsets, check_changes, subsets_of
+from dglcell.explanations.reactions import Reactions
 from dglcell.explanations.split import Explainer, Split
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.models.model import StrainModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dglcell.training.checkpoint import Trained
 
 OWN_STATE, LATER, READ, OTHERS = "own state", "later", "readout", "others"
 """In place of a relation: what a node keeps of itself in a layer, what is only lost behind the layer, and that removed
@@ -31,6 +34,9 @@ NODES = 20
 
 PASS_BYTES, ROW_TENSORS, MOST_STRAINS = 2**31, 16, 256
 """A pass takes about so many bytes, and so many strains at most; a strain keeps so many tensors for each row."""
+
+MOVED = 1e-6
+"""A flux that differs by more than this from the wild type's is in the table, whether or not it has a share."""
 
 FLOOR = 1e-12
 """Smaller shares are rounding, and no table has them."""
@@ -44,7 +50,9 @@ class Explanations:
     in ``strains``, but for the ``rest``, and those of a layer in ``layers`` and in ``nodes`` sum to the part ``graph``.
 
     Attributes:
-        strains: strain, genes, phenotype, predicted, wild_type, change, and the rest that the parts leave.
+        strains: strain, genes, phenotype, predicted, wild_type, change, and the rest that the parts leave. Where
+            interactions are explained, ``expected`` is what the predictions for fewer of the same changes add up to,
+            and ``change`` is by how much the prediction differs from that.
         parts: strain, phenotype, part, share: what the output depends on directly.
         layers: strain, phenotype, layer, relation, share: through which relations a layer brings in the change; from
             layer 1.
@@ -52,7 +60,12 @@ class Explanations:
             reactions are missing; they send nothing along a relation, or are not read (``readout``).
         nodes: strain, phenotype, layer, node_type, node, name, share: through which nodes the change passes; layer 0
             has the nodes that are missing, and the last layer those that the output is read from.
+        balance: strain, phenotype, reaction, wild_type, flux, share: the part ``flux balance`` by reactions of the
+            metabolic model, with their fluxes; what no reaction has is in a row ``others``. Without rounds of flux
+            balance, and with growth media, there are no rows.
         cell: the cell graph.
+        subsets: where interactions are explained: strain, phenotype, genes, predicted: the predictions for all subsets
+            of the strain's changes, the wild type first and the strain last; else None.
     """
 
     strains: pd.DataFrame
@@ -60,7 +73,9 @@ class Explanations:
     layers: pd.DataFrame
     removed: pd.DataFrame
     nodes: pd.DataFrame
+    balance: pd.DataFrame
     cell: CellGraph = field(repr=False)
+    subsets: pd.DataFrame | None = None
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -81,10 +96,28 @@ class Explanations:
         known = self.strains["phenotype"].unique().tolist()
         if phenotype not in known:
             raise ConfigError("the model predicts no such phenotype", got=phenotype, expected=" or ".join(known))
+        tables = self.tables if self.subsets is None else {**self.tables, "subsets": self.subsets}
         chosen: dict[str, Any] = {
-            name: table[table["phenotype"] == phenotype].reset_index(drop=True) for name, table in self.tables.items()
+            name: table[table["phenotype"] == phenotype].reset_index(drop=True) for name, table in tables.items()
         }
         return replace(self, **chosen)
+
+
+class Explained(Protocol):
+    """Describe what is needed of a trained model to explain it; ``training.checkpoint.Trained`` has it."""
+
+    @property
+    def model(self) -> StrainModel: ...
+    @property
+    def normaliser(self) -> Normaliser: ...
+    @property
+    def phenotypes(self) -> tuple[str, ...]: ...
+    @property
+    def cell(self) -> CellGraph: ...
+    @property
+    def null_models(self) -> Mapping[str, Any]: ...
+    @property
+    def chosen(self) -> Mapping[str, Any]: ...
 
 
 @dataclass
@@ -93,13 +126,15 @@ class _Shares:
 
     wild_type: NDArray[Any]
     predicted: NDArray[Any]
+    change: NDArray[Any]
     parts: dict[Any, NDArray[Any]]
     layers: dict[Any, NDArray[Any]]
     removed: dict[Any, NDArray[Any]]
     nodes: dict[Any, NDArray[Any]]
+    balance: dict[Any, NDArray[Any]]
 
     @classmethod
-    def of(cls, split: Split, num_layers: int) -> _Shares:
+    def of(cls, split: Split, num_layers: int, reactions: Reactions) -> _Shares:
         """Sum up the shares of a split."""
         B = len(split.predicted_B)
         parts = {name: share.cpu().numpy() for name, share in split.parts.items()}
@@ -118,8 +153,22 @@ class _Shares:
             else:
                 received[rows.layer, rows.relation[1]] += np.bincount(strains, share, B)
         nodes, layers = cls._cuts(states, removed, num_layers), cls._layers(states, received, removed, num_layers, B)
-        return cls(
-            split.wild_type_B.cpu().numpy(), split.predicted_B.cpu().numpy(), parts, layers, dict(removed), nodes
+        wild_type, predicted, change = (
+            one.cpu().numpy() for one in (split.wild_type_B, split.predicted_B, split.change_B)
+        )
+        return cls(wild_type, predicted, change, parts, layers, dict(removed), nodes, reactions.balance(split))
+
+    def interactions(self, subsets: Subsets) -> _Shares:
+        """Return the shares in the interactions of strains, of these shares of all subsets of their changes."""
+
+        def added(by_key: Mapping[Any, NDArray[Any]]) -> dict[Any, NDArray[Any]]:
+            return {key: subsets.sums(share) for key, share in by_key.items()}
+
+        return _Shares(
+            self.wild_type[subsets.whole],
+            self.predicted[subsets.whole],
+            subsets.sums(self.change),
+            *(added(by_key) for by_key in (self.parts, self.layers, self.removed, self.nodes, self.balance)),
         )
 
     @staticmethod
@@ -151,9 +200,10 @@ class _Shares:
 
 
 def explain(
-    members: Sequence[Trained],
+    members: Sequence[Explained],
     strains: Strains,
     *,
+    interaction: bool = False,
     nodes: int | None = NODES,
     batch_size: int | None = None,
     report: Callable[[str], None] = lambda line: None,
@@ -165,12 +215,14 @@ def explain(
     Args:
         members: the models, on the device where this runs.
         strains: the strains, with genes of the cell graph and the conditions that the models see.
+        interaction: explain what the changes of a strain do together beyond what fewer of them do, in place of all.
         nodes: how many nodes of each layer the tables have for a strain, largest shares first; all where None.
         batch_size: strains per pass; as many as fit into memory where None.
         report: function that gets a line of text now and then.
 
     Raises:
         ConfigError: a model is of another kind than ``hetero_cell``, or a null model predicts in place of one.
+        GenotypeError: an interaction is asked for of a strain that changes too few or too many genes.
     """
     if any(member.null_models for member in members):
         name = next(chosen.name for member in members for chosen in member.chosen.values())
@@ -179,17 +231,24 @@ def explain(
             got=f"'{name}', which predicts in place of the model",
             do="explain the model itself, loaded without `predict_with`",
         )
+    if interaction:
+        check_changes(strains)
     explainers = [Explainer(member.model, member.normaliser) for member in members]
     device = next(members[0].model.parameters()).device
     size = batch_size or min(map(fitting_batch, explainers))
-    collected = _Collected(members[0].phenotypes, members[0].cell, nodes)
-    on_host = strains.to("cpu")
+    if interaction:
+        size = max(1, size >> strains.max_deletions)
+    reactions = Reactions.of(members[0].cell)
+    collected = _Collected(members[0].phenotypes, members[0].cell, nodes, interaction, reactions)
+    arrays = strains.numpy()
     for first in range(0, len(strains), size):
         last = min(first + size, len(strains))
-        batch = on_host.slice(first, last).perturbations.to(device)
-        found = [[_Shares.of(split, one.num_layers) for split in one(batch)] for one in explainers]
+        batch = arrays.slice(first, last)
+        subsets = subsets_of(batch) if interaction else None
+        genotypes = (batch if subsets is None else subsets.strains).to(device).perturbations
+        found = [[_Shares.of(split, one.num_layers, reactions) for split in one(genotypes)] for one in explainers]
         for phenotype, of_members in zip(collected.phenotypes, zip(*found, strict=True), strict=True):
-            collected.take(first, phenotype, _mean(of_members))
+            collected.take(first, phenotype, _mean(of_members), subsets)
         if last < len(strains) or first:
             report(f"{last:,} of {len(strains):,} strains are explained")
     return collected.explanations([written(changed) for changed in strains.changes])
@@ -230,25 +289,44 @@ class _Collected:
         phenotypes: names of the phenotypes.
         cell: the cell graph.
         most: how many nodes of each layer are kept for a strain; all where None.
+        interaction: whether interactions are explained.
+        reactions: the reactions of the metabolic model.
     """
 
-    def __init__(self, phenotypes: Sequence[str], cell: CellGraph, most: int | None) -> None:
-        self.phenotypes, self.cell, self.most = phenotypes, cell, most
+    def __init__(
+        self,
+        phenotypes: Sequence[str],
+        cell: CellGraph,
+        most: int | None,
+        interaction: bool,
+        reactions: Reactions,
+    ) -> None:
+        self.phenotypes, self.cell, self.most, self.interaction = phenotypes, cell, most, interaction
+        self.reactions = reactions
         self._columns: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._names = {t: (np.array(v.names, object), _names(t, v)) for t, v in cell.vocabularies.items()}
 
-    def take(self, first: int, phenotype: str, found: _Shares) -> None:
-        """Take in the shares of a batch whose first strain has a number."""
+    def take(self, first: int, phenotype: str, found: _Shares, subsets: Subsets | None) -> None:
+        """Take in the shares of a batch whose first strain has a number, or of all subsets of its changes."""
+        if subsets is not None:
+            self._add(
+                "subsets",
+                strain=first + subsets.owners,
+                phenotype=phenotype,
+                genes=np.array([written(changed) for changed in subsets.strains.changes], object),
+                predicted=found.predicted,
+            )
+            found = found.interactions(subsets)
         strain = first + np.arange(len(found.predicted))
-        change = found.predicted - found.wild_type
         self._add(
             "strains",
             strain=strain,
             phenotype=phenotype,
             predicted=found.predicted,
             wild_type=found.wild_type,
-            change=change,
-            rest=change - sum(found.parts.values()),
+            expected=found.predicted - found.change,
+            change=found.change,
+            rest=found.change - sum(found.parts.values()),
         )
         for part, share in found.parts.items():
             self._add("parts", strain=strain, phenotype=phenotype, part=part, share=share)
@@ -258,6 +336,26 @@ class _Collected:
             node, column = np.nonzero(np.abs(share) > FLOOR)
             self._add_nodes("removed", first, phenotype, layer, node_type, node, column, share, relation=relation)
         self._take_largest(first, phenotype, found.nodes)
+        if found.balance:
+            self._take_balance(strain, phenotype, found.balance)
+
+    def _take_balance(self, strain: NDArray[Any], phenotype: str, found: Mapping[str, NDArray[Any]]) -> None:
+        """Take in the reactions that have a share of the flux balance, or whose flux changes."""
+        moved = np.abs(found["flux"] - found["wild_type"]) > MOVED
+        reaction, column = np.nonzero((np.abs(found["share"]) > FLOOR) | moved)
+        values = {name: found[name][reaction, column] for name in ("wild_type", "flux", "share")}
+        names = np.array(self.reactions.names, object)[reaction]
+        self._add("balance", strain=strain[column], phenotype=phenotype, reaction=names, **values)
+        none = np.full(len(strain), np.nan)
+        self._add(
+            "balance",
+            strain=strain,
+            phenotype=phenotype,
+            reaction=OTHERS,
+            wild_type=none,
+            flux=none,
+            share=found["rest"],
+        )
 
     def _take_largest(self, first: int, phenotype: str, nodes: Mapping[Any, NDArray[Any]]) -> None:
         """Take in the nodes with the largest shares of each layer, and the sum of the others."""
@@ -322,7 +420,10 @@ class _Collected:
         tables = {name: self._frame(name, columns) for name, columns in COLUMNS.items()}
         strains = tables["strains"]
         strains.insert(1, "genes", np.array(genes, object)[strains["strain"]] if len(strains) else [])
-        return Explanations(**tables, cell=self.cell)
+        if not self.interaction:
+            del strains["expected"]
+            return Explanations(**tables, cell=self.cell)
+        return Explanations(**tables, cell=self.cell, subsets=self._frame("subsets", SUBSETS))
 
     def _frame(self, table: str, columns: Sequence[str]) -> pd.DataFrame:
         """Return a table by strain, phenotype and layer, with large shares first."""
@@ -347,13 +448,17 @@ class _Collected:
 
 
 COLUMNS = {
-    "strains": ("strain", "phenotype", "predicted", "wild_type", "change", "rest"),
+    "strains": ("strain", "phenotype", "predicted", "wild_type", "expected", "change", "rest"),
     "parts": ("strain", "phenotype", "part", "share"),
     "layers": ("strain", "phenotype", "layer", "relation", "share"),
     "removed": ("strain", "phenotype", "layer", "relation", "node_type", "node", "name", "share"),
     "nodes": ("strain", "phenotype", "layer", "node_type", "node", "name", "share"),
+    "balance": ("strain", "phenotype", "reaction", "wild_type", "flux", "share"),
 }
 """These are the columns of the tables."""
+
+SUBSETS = ("strain", "phenotype", "genes", "predicted")
+"""These are the columns of the table of subsets."""
 
 
 def _names(node_type: str, vocabulary: Vocabulary) -> NDArray[Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.graph.schema import GENE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IN_FULL = 3
 """So many strains are shown in full; more of them become a list."""
@@ -17,7 +21,11 @@ LINES = 10
 NEGLIGIBLE = 1e-9
 """A smaller sum of the shares of all other nodes is not shown."""
 
+SMALL = 5e-5
+"""Of the flux balance, smaller shares are not shown: they would be zeros."""
+
 SAME = "The model predicts the same as for the wild type."
+ADDS = "The model predicts what fewer of these changes add up to."
 
 
 def show(found: Explanations) -> str:
@@ -43,13 +51,17 @@ def strain_name(genes: str, found: Explanations) -> str:
 
 def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     parts, layers, nodes = (found.of(name, row["strain"], row["phenotype"]) for name in ("parts", "layers", "nodes"))
-    lines = [
-        f"{strain_name(row['genes'], found)}: {row['phenotype']} {row['predicted']:.4g}, of the wild type "
-        f"{row['wild_type']:.4g}, change {row['change']:+.4g}"
-    ]
+    nodes = of_whole_reactions(nodes)
+    name, predicted = strain_name(row["genes"], found), f"{row['phenotype']} {row['predicted']:.4g}"
+    if found.subsets is None:
+        lines = [f"{name}: {predicted}, of the wild type {row['wild_type']:.4g}, change {row['change']:+.4g}"]
+    else:
+        lines = [f"{name}: {predicted}, expected {row['expected']:.4g}, interaction {row['change']:+.4g}"]
+        lines += ["  what is predicted for fewer of these changes", *_subsets(found, row)]
     if not parts["share"].abs().max() > 0:
-        return "\n".join([*lines, f"  {SAME}"])
+        return "\n".join([*lines, f"  {SAME if found.subsets is None else ADDS}"])
     lines += ["  what the output depends on directly", *_lines(parts["part"], parts["share"])]
+    lines += _of_balance(found.of("balance", row["strain"], row["phenotype"]), found.subsets is not None)
     for layer, of_layer in layers.groupby("layer", sort=True):
         lines += [f"  part `graph`, by what layer {layer} computes with"]
         lines += _lines(of_layer["relation"], of_layer["share"])
@@ -63,6 +75,32 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
             lines += [f"  part `graph`, by {what}", *_lines(names, [one["share"] for one in largest])]
             lines += _lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else []
     return "\n".join(lines)
+
+
+def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:
+    """Return the reactions with the largest shares of the flux balance, with their fluxes."""
+    named = balance[(balance["reaction"] != OTHERS) & (balance["share"].abs() > SMALL)]
+    if not len(named):
+        return []
+    largest = named.head(LINES)
+    names = [
+        f"reaction {reaction}, flux {after:+.4g}"
+        if interaction
+        else f"reaction {reaction}, flux {before:.4g} → {after:.4g}"
+        for reaction, before, after in zip(largest["reaction"], largest["wild_type"], largest["flux"], strict=True)
+    ]
+    rest = balance["share"].sum() - largest["share"].sum()
+    lines = ["  part `flux balance`, by reactions", *_lines(names, largest["share"])]
+    return lines + (_lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else [])
+
+
+def _subsets(found: Explanations, row: Mapping[Any, Any]) -> list[str]:
+    """Return a line for each prediction that the interaction is made of, but for that of the strain itself."""
+    assert found.subsets is not None
+    mine = (found.subsets["strain"] == row["strain"]) & (found.subsets["phenotype"] == row["phenotype"])
+    fewer = found.subsets[mine].iloc[:-1]
+    pairs = zip(fewer["genes"], fewer["predicted"], strict=True)
+    return [f"    {predicted:10.4f}  {strain_name(genes, found)}" for genes, predicted in pairs]
 
 
 def _lines(names: Iterable[str], shares: Iterable[float]) -> list[str]:
@@ -87,7 +125,7 @@ def _listed(found: Explanations, rows: Sequence[Mapping[Any, Any]]) -> str:
                 "strain": strain_name(row["genes"], found),
                 "phenotype": row["phenotype"],
                 "predicted": f"{row['predicted']:.4g}",
-                "change": f"{row['change']:+.4g}",
+                "change" if found.subsets is None else "interaction": f"{row['change']:+.4g}",
                 "largest part": f"{part['part']} {part['share']:+.3g}" if part else "",
                 "largest of what is missing": f"{called(node['name'], node['node'])} {node['share']:+.3g}"
                 if node

@@ -53,6 +53,23 @@ MOST_KNOWN = 2**23
 """So many numbers are kept of strains that were solved."""
 
 
+@dataclass(frozen=True)
+class GrowthShares:
+    """Hold by which reactions the growth of B strains differs from that of the wild type.
+
+    Attributes:
+        nodes: [G] one reaction node of each group of nodes with the same metabolites.
+        shares_PGB: [len(PARTS), G, B] the share of each group in the change of growth after each part of the rounds.
+        wild_type_G: fluxes of the wild type, in the unit of the metabolic model.
+        flux_GB: fluxes of the strains after all rounds.
+    """
+
+    nodes: Tensor
+    shares_PGB: Tensor
+    wild_type_G: Tensor
+    flux_GB: Tensor
+
+
 class FluxRounds(nn.Module):
     r"""Find by messages the growth that a strain's own graph allows, relative to the wild type's.
 
@@ -156,20 +173,11 @@ class FluxRounds(nn.Module):
         """
         if not self.limited:
             genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
-        device = self.reactions.device
-        if not self._problems or self._problems[0].flux.device != device:
-            reactions, prices = self.reactions.float(), self.prices.float()
-            each = zip(reactions, prices, strict=True) if self.limited else [(reactions, prices)]
-            self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
+        lost_GB, left_GB, limits_GB, medium_B = self._limits(cell, genotypes)
         same = self._problems[0]  # in what does not depend on the medium
-        lost_GB = blocked_reactions(cell, genotypes)[same.nodes]
         keys_B = (lost_GB * same.bits[:, None]).sum(0)
-        medium_B, limits_GB = genotypes.genes.new_zeros(genotypes.num_strains), None
         if not genotypes.deletes_only:
-            left_GB = same.strongest(strengths(cell, genotypes)[REACTION].float()) * ~lost_GB
-            medium_B = _media_of(cell, genotypes)
-            capacities_MG = same.of_groups(self.capacities)
-            limits_GB = torch.where(left_GB < 1, left_GB * capacities_MG.T[:, medium_B], torch.inf)
+            assert left_GB is not None
             parts_GB = ((1 - left_GB) * STEPS).round().long() * same.bits[:, None]
             keys_B = parts_GB.sum(0) + (medium_B + 1) * MEDIUM_BITS
         if self._known is None or self._known[1].numel() > MOST_KNOWN:
@@ -183,6 +191,61 @@ class FluxRounds(nn.Module):
         keys, found = self._known
         unit_B1 = self.units[medium_B, None] if self.limited else 1.0
         return found[torch.searchsorted(keys, keys_B)], unit_B1
+
+    @torch.no_grad()
+    def shares(self, cell: ResidentCell, genotypes: GenotypeBatch) -> GrowthShares:
+        r"""Split the growth of B strains, less that of the wild type, over groups of reaction nodes.
+
+        Let :math:`\bar y` be halfway between the prices of the wild type and of the strain, and let fluxes x balance
+        every metabolite. Then growth differs by exactly :math:`(c - S^T \bar y)^T (x_i - x_w)`, of which each reaction
+        has its term. At the strain's own prices a lost reaction would have the whole of what its flux is worth there.
+        At those of the wild type, the reactions that replace this flux at a loss would have it. Halfway, each side gets
+        half. What a strain's fluxes leave unbalanced belongs to no reaction.
+
+        Raises:
+            GenotypeError: as for ``forward``.
+            ValueError: the cell graph has several media.
+        """
+        if not self.limited:
+            genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
+        lost_GB, _, limits_GB, _ = self._limits(cell, genotypes)
+        [problem] = self._problems
+        limits = None if limits_GB is None else limits_GB / problem.scale[:, None]
+        states = problem.run(lost_GB, self.rounds, limits)
+        shares = []
+        for flux_GB, price_MB in states:
+            change_GB = flux_GB.double() - problem.flux.double()
+            halfway_MB = (price_MB + problem.prices) / 2
+            earned_GB = problem.gain.double() - spmm(problem.used, halfway_MB, kernel=problem.kernel).double()
+            shares.append(earned_GB * change_GB)
+        scale_G1 = problem.scale[:, None]
+        return GrowthShares(
+            problem.nodes, torch.stack(shares), (problem.flux * scale_G1)[:, 0], states[-1][0] * scale_G1
+        )
+
+    def _limits(
+        self, cell: ResidentCell, genotypes: GenotypeBatch
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+        """Return what limits the fluxes of strains; the problems are scaled first, where that was not done yet.
+
+        Returns:
+            [G, B] which groups are lost; [G, B] strengths of groups and their largest fluxes, None where strains only
+            delete; and [B] the medium of each strain.
+        """
+        device = self.reactions.device
+        if not self._problems or self._problems[0].flux.device != device:
+            reactions, prices = self.reactions.float(), self.prices.float()
+            each = zip(reactions, prices, strict=True) if self.limited else [(reactions, prices)]
+            self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
+        same = self._problems[0]  # in what does not depend on the medium
+        lost_GB = blocked_reactions(cell, genotypes)[same.nodes]
+        if genotypes.deletes_only:
+            return lost_GB, None, None, genotypes.genes.new_zeros(genotypes.num_strains)
+        left_GB = same.strongest(strengths(cell, genotypes)[REACTION].float()) * ~lost_GB
+        medium_B = _media_of(cell, genotypes)
+        capacities_MG = same.of_groups(self.capacities)
+        limits_GB = torch.where(left_GB < 1, left_GB * capacities_MG.T[:, medium_B], torch.inf)
+        return lost_GB, left_GB, limits_GB, medium_B
 
     def _solve(
         self, cell: ResidentCell, lost_GK: Tensor, limits_GB: Tensor | None, columns_K: Tensor, medium_K: Tensor
@@ -309,21 +372,6 @@ class _Problem:
         total = values_MN.new_zeros(len(values_MN), len(self.nodes) + 1)
         return total.index_add_(1, self.belongs, values_MN)[:, :-1]
 
-    def solve(self, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return what ``FluxRounds.forward`` returns, for strains that lose groups, and may weaken others.
-
-        Growth is relative to that of the wild type in the same medium.
-        """
-        new_flux, growth_BP = self._rounds(self.gain, lost_GB, rounds, limits_GB)
-        balanced_B = spmm(self.made, new_flux, kernel=self.kernel).abs().amax(0) < TOLERANCE
-        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
-        growth_BP = growth_BP.clamp(0, 1)
-        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
-        last_B1 = growth_BP[:, -1:]
-        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
-        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
-        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
-
     @property
     def kernel(self) -> str:
         """Return the kernel that computes the messages."""
@@ -335,24 +383,25 @@ class _Problem:
         It is exactly zero for strains that lose nothing.
         """
         cost = self.scale[:, None] / (self.flux * self.scale[:, None]).sum()
-        flux, _ = self._rounds(self.gain - PARSIMONY * cost, lost_GB, rounds)
+        flux, _ = self.run(lost_GB, rounds, gain=self.gain - PARSIMONY * cost)[-1]
         nodes_G1 = torch.bincount(self.belongs, minlength=len(self.nodes) + 1)[:-1, None]
         change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1 * lost_GB.any(0)
         change_NB = torch.cat([change_GB, torch.zeros_like(change_GB[:1])])[self.belongs]
         signed_NB = change_NB * cell.reaction_signs[:, None]
         return signed_NB.new_zeros(reactions, signed_NB.shape[1]).index_add_(0, cell.reaction_of, signed_NB).T
 
-    def _rounds(
-        self, gain: Tensor, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return fluxes [G, B] after the rounds, and the growth that was noted after parts of them, [B, len(PARTS)].
+    def run(
+        self, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None, gain: Tensor | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return the fluxes [G, B] and prices [M, B] of strains after each of ``PARTS`` of the rounds.
 
         Args:
-            gain: [G, 1] what a flux of 1 earns.
             lost_GB: which groups the strains lose.
             rounds: number of rounds.
             limits_GB: largest fluxes of the strains, beside those of the wild type.
+            gain: [G, 1] what a flux of 1 earns; that of the problem where None.
         """
+        gain = self.gain if gain is None else gain
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
         if limits_GB is not None:
@@ -360,7 +409,7 @@ class _Problem:
             least = least.minimum(largest)
         flux = anchor_flux = (self.flux * keep).clamp(least, largest)
         price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
-        noted, since = [], 0
+        states, since = list[tuple[Tensor, Tensor]](), 0
         marks = [max(1, rounds // part) for part in PARTS]
         kernel = self.kernel
         for number in range(1, rounds + 1):
@@ -370,7 +419,7 @@ class _Problem:
             change = self.price_step * spmm(self.made, reflected, kernel=kernel)
             since += 1
             if number in marks:
-                noted += [(self.gain * new_flux).sum(0)] * marks.count(number)
+                states += [(new_flux, price)] * marks.count(number)
             if since >= max(FIRST_RESTART, RESTART_SHARE * number):
                 flux, price, since = new_flux, price + change, 0
                 anchor_flux, anchor_price = flux, price
@@ -378,7 +427,23 @@ class _Problem:
                 share = since / (since + 1)
                 flux = torch.lerp(anchor_flux, reflected, share)
                 price = torch.lerp(anchor_price, price + 2 * change, share)
-        return new_flux, torch.stack(noted, 1)
+        return states
+
+    def solve(self, lost_GB: Tensor, rounds: int, limits_GB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return what ``FluxRounds.forward`` returns, for strains that lose groups, and may weaken others.
+
+        Growth is relative to that of the wild type in the same medium.
+        """
+        states = self.run(lost_GB, rounds, limits_GB)
+        growth_BP, last_GB = torch.stack([(self.gain * flux).sum(0) for flux, _ in states], 1), states[-1][0]
+        balanced_B = spmm(self.made, last_GB, kernel=self.kernel).abs().amax(0) < TOLERANCE
+        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
+        growth_BP = growth_BP.clamp(0, 1)
+        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
+        last_B1 = growth_BP[:, -1:]
+        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
+        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
+        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
 
 
 def _scales(

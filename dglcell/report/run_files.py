@@ -38,6 +38,7 @@ from dglcell.files.untrusted import (
     read_npz,
     record,
 )
+from dglcell.graph.schema import NODE_TYPES
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Doses, Embedding, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
@@ -123,6 +124,31 @@ STARTED_FROM = {
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """This is the content of ``relation_weights.json``."""
 
+NODE = {
+    "id": TEXT,
+    "label": TEXT,
+    "node_type": Kind(" or ".join(NODE_TYPES), lambda v: isinstance(v, str) and v in NODE_TYPES),
+    "share": NUMBER,
+    "missing": FLAG,
+}
+
+EXPLAINED = {
+    "title": TEXT,
+    "phenotype": TEXT,
+    "why": TEXT,
+    "predicted": NUMBER,
+    "measured": optional(NUMBER),
+    "wild_type": NUMBER,
+    "change": NUMBER,
+    "carried": NUMBER,
+    "parts": mapping_of(NUMBER),
+    "elements.nodes": list_of(record({"data": record(NODE)})),
+    "elements.edges": list_of(record({"data": record({"source": TEXT, "target": TEXT, "relation": TEXT})})),
+}
+
+EXPLANATIONS = {"strains": list_of(record(EXPLAINED))}
+"""This is the content of ``explanations_test.json``."""
+
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
 
@@ -156,6 +182,7 @@ class RunFiles:
         embedding: embeddings of some test strains, if the model has one.
         relation_weights: weights of relations, if the model has them.
         autotuned: the choices for `auto`, and why; empty where everything was given.
+        explanations: explanations of the most extreme test strains; there are none of models that cannot be explained.
     """
 
     directory: RunDirectory
@@ -167,6 +194,7 @@ class RunFiles:
     embedding: Embedding | None
     relation_weights: RelationWeights
     autotuned: dict[str, Any]
+    explanations: list[dict[str, Any]]
 
     @property
     def name(self) -> str:
@@ -268,6 +296,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         embedding,
         _read_relation_weights(directory.relation_weights),
         _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
+        _read_explanations(directory.explanations),
     )
 
 
@@ -422,6 +451,18 @@ def read_started(directory: RunDirectory) -> dict[str, Any] | None:
         CheckpointError: the record is damaged.
     """
     return _read_fields(directory.started_from, STARTED_FROM) if os.path.lexists(directory.started_from) else None
+
+
+def _read_explanations(path: Path) -> list[dict[str, Any]]:
+    if not os.path.lexists(path):
+        return []
+    found: list[dict[str, Any]] = _read_fields(path, EXPLANATIONS)["strains"]
+    for strain in found:
+        known = {node["data"]["id"] for node in strain["elements"]["nodes"]}
+        ends = {edge["data"][end] for edge in strain["elements"]["edges"] for end in ("source", "target")}
+        if not ends <= known:
+            raise _damaged(path, "edges of nodes that are not there")
+    return found
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:

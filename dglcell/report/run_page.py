@@ -18,6 +18,7 @@ from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import Panel, render
 from dglcell.report.genes import genes_tables
+from dglcell.report.network import draw, network_of_elements
 from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs.directory import RunDirectory
@@ -71,6 +72,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
             ]
         ),
         "genes": genes_tables(run),
+        "explained": [explained_strain(strain) for strain in run.explanations],
         "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(about["split"]),
@@ -86,6 +88,26 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
         "epochs": epochs_table(run),
         "files_note": files_note(run.directory),
+    }
+
+
+def explained_strain(strain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of an explained strain: a heading, a sentence, a drawing and its parts."""
+    network = network_of_elements(strain["elements"], strain["carried"])
+    measured = "" if strain["measured"] is None else f", and {number(strain['measured'])} was measured"
+    predicted = f"The model predicts {strain['phenotype']} {number(strain['predicted'])}"
+    change = f"a change of {number(strain['change'])} from the wild type"
+    said = f"{strain['why'].capitalize()}. {predicted}, {change}{measured}."
+    shares = [[part, number(share, 3)] for part, share in strain["parts"].items()]
+    carried = f"The drawing carries {100 * network.carried:.0f} % of the absolute shares of each layer."
+    return {
+        "title": strain["title"],
+        "said": said,
+        "drawing": draw(network, f"The nodes through which the change of {strain['title']} passes")
+        if network.nodes
+        else "",
+        "caption": carried,
+        "parts": Grid(["part", "share"], shares),
     }
 
 

@@ -145,6 +145,11 @@ class RunDirectory:
         return self.path / "embedding_test.npz"
 
     @property
+    def explanations(self) -> Path:
+        """Return the path of the explanations of the most extreme test strains."""
+        return self.path / "explanations_test.json"
+
+    @property
     def relation_weights(self) -> Path:
         """Return the path of the mean weights of relations in each layer."""
         return self.path / "relation_weights.json"

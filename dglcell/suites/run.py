@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dglcell.errors import DglcellError, OwnerError
+from dglcell.errors import DglcellError
 from dglcell.files.atomic import atomic_file
 from dglcell.report.run_files import read_run
 from dglcell.suites.suite import Entry, Suite
@@ -35,10 +35,10 @@ def train_suite(
     Raises:
         StoppedError: a signal came; the same command goes on.
     """
-    runs = [(entry, seed, entry.member(seed)) for entry in entries for seed in suite.seeds]
+    runs = [entry.member(seed) for entry in entries for seed in suite.seeds]
     failed = {}
-    with StopSignals(any(config.slurm.requeue for _, _, config in runs)) as signals:
-        for number, (_, _, config) in enumerate(runs, start=1):
+    with StopSignals(any(config.slurm.requeue for config in runs)) as signals:
+        for number, config in enumerate(runs, start=1):
             about = f"{number} of {len(runs)}: {config.run_directory}"
             try:
                 if is_finished(config):
@@ -46,8 +46,6 @@ def train_suite(
                     continue
                 report(f"{about} is trained")
                 train(replace(config, plot=False), command, signals)
-            except OwnerError as error:
-                failed[str(config.run_directory)] = str(error)
             except DglcellError as error:
                 failed[str(config.run_directory)] = str(error)
                 log.warning("%s failed: %s", config.run_directory, str(error).partition("\n")[0])

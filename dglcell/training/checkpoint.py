@@ -311,6 +311,10 @@ FREE_KEYS = (
 )
 
 
+SETTLED_KEYS = ("model.conditions", "model.nodes", "model.strength_curves")
+"""Where these keys are null, a run records what its strains have, and its continuation may leave them null again."""
+
+
 def resume_from(config: Config) -> ReadCheckpoint | None:
     """Read and check the checkpoint that this run continues; return None to start anew.
 
@@ -379,7 +383,8 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
         the epoch that training begins with, and whether nothing is left to train.
     """
     if checkpoint is None:
-        log.info("training from scratch: no checkpoint in %s", config.run_directory)
+        new = "training from scratch" if config.start_from is None else "training a new run"
+        log.info("%s: no checkpoint in %s", new, config.run_directory)
         return 0, False
     path = checkpoint.path
     if checkpoint.unfinished:
@@ -440,11 +445,12 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
     before, after = (_flat(OmegaConf.to_container(OmegaConf.create(to_yaml(each)))) for each in (old, config))
     if config.data.batch_size == AUTO:
         after["data.batch_size"] = before.get("data.batch_size")
+    settled = [key for key in SETTLED_KEYS if after.get(key, "") is None]
     changed = [
         f"{key}: {before.get(key)} → {after.get(key)}"
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)
-        and not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)
+        and not any(key == free or key.startswith(free + ".") for free in [*FREE_KEYS, *settled])
     ]
     if changed:
         raise ConfigError(

@@ -48,6 +48,7 @@ from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
+from dglcell.training.explained import write_explained
 from dglcell.training.node_results import PartScores, null_node_rows
 from dglcell.training.node_targets import bare_node_heads
 from dglcell.training.null_problems import null_problems, strains_by_part
@@ -407,6 +408,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         results["started_from"] = started
     write_json(directory.results, results)
     if config.plot:
+        write_explained(directory, trained, prepared, found.predictions.get("test"))
         write_report(directory.path)
     return rows + of_nodes
 

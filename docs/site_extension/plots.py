@@ -53,6 +53,11 @@ def curves(metrics: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
         for key, kind in (("train/loss", "thin"), ("validation/loss", "thick")):
             curve = [(row["epoch"] + 1, row[key]) for row in rows if row.get(key) is not None]
             lines.append((f"{kind} seed-{number % 5}", f"seed {seed}" if kind == "thick" else "", curve))
+    return lines_over(lines, "epoch")
+
+
+def lines_over(lines: Sequence[tuple[str, str, Curve]], title: str) -> str:
+    """Lines over a common axis: class, label or nothing, and points of each; empty with fewer than two places."""
     points = [point for _, _, curve in lines for point in curve]
     if len({x for x, _ in points}) < 2:
         return ""
@@ -75,11 +80,13 @@ def curves(metrics: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
         f'<text class="small" x="{x}" y="{floor + 18}" text-anchor="middle" font-size="12">{value:g}</text>'
         for x, value in ((60, x_low), (WIDTH + 160, x_high))
     ]
-    parts.append(f'<text class="small" x="{WIDTH / 2 + 110}" y="{floor + 34}" text-anchor="middle">epoch</text>')
-    for number, (kind, label, curve) in enumerate(lines):
+    parts.append(f'<text class="small" x="{WIDTH / 2 + 110}" y="{floor + 34}" text-anchor="middle">{title}</text>')
+    labelled = 0
+    for kind, label, curve in lines:
         parts.append(f'<path class="curve {kind}" d="M{" L".join(place(x, y) for x, y in curve)}"/>')
         if label:
-            y = 24 + 10 * number
+            y = 34 + 20 * labelled
+            labelled += 1
             parts.append(f'<path class="curve {kind}" d="M{WIDTH + 185} {y - 5}h20"/>')
             parts.append(f'<text x="{WIDTH + 212}" y="{y}">{label}</text>')
     return "".join([*parts, "</svg>\n"])

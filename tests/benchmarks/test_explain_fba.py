@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.explain_fba import auroc, nearness, precision
+from benchmarks.explain_fba import auroc, interval, nearness, precision, within_reactions
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "explain-fba.json"
+RESULTS = ROOT / "benchmarks" / "results"
 GUIDE = ROOT / "docs" / "guides" / "explanations.md"
 
 
@@ -39,11 +39,67 @@ def test_nearness_counts_steps() -> None:
     assert nearness(neighbours, ["a"], ["a", "b", "c", "d"]).tolist() == [0, -1, -2, -4]
 
 
-def test_the_guide_has_the_committed_numbers() -> None:
-    truths = json.loads(RESULTS.read_text())["truths"]
+def test_what_is_the_same_in_every_strain_tells_no_strains_apart() -> None:
+    rng = np.random.default_rng(0)
+    changed, kept = rng.random((40, 6)) < 0.4, np.ones((40, 6), bool)
+    degree = np.tile(np.arange(1.0, 7), (40, 1))
+    assert within_reactions(degree, changed, kept) == 0.5
+    told = np.where(changed, 1.0, 0.1)
+    assert within_reactions(told, changed, kept) > 0.8
+
+
+def test_an_interval_holds_the_mean() -> None:
+    values = np.array([0.2, 0.4, np.nan, 0.6, 0.8])
+    low, high = interval(values)
+    assert 0.2 <= low < 0.5 < high <= 0.8
+
+
+SECTIONS = {
+    "Messages": "explain-fba",
+    "Flux rounds": "explain-fba-rounds",
+    "A genome-scale model": "explain-fba-ijo1366",
+}
+"""Sections of the guide, and the file that each has its table from."""
+
+
+def rows_of(section: str) -> dict[str, list[str]]:
+    """The rows of a section's table: name → cells."""
     text = GUIDE.read_text()
-    rows = dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, flags=re.MULTILINE))
-    for name in next(iter(truths.values())):
-        shown = [float(cell) for cell in rows[name].split(" | ")]
-        expected = [truths[truth][name][metric] for truth in truths for metric in ("auroc", "precision_10")]
-        assert shown == pytest.approx(expected, abs=5e-4 + 1e-9), name
+    text = text[text.index(f"### {section}\n") :]
+    text = text[: text.index("\n##", 1)]
+    found = re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, flags=re.MULTILINE)
+    return {name: cells.split(" | ") for name, cells in found if name not in ("score", "named")}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_guide_has_the_committed_numbers(section: str) -> None:
+    truths = json.loads((RESULTS / f"{SECTIONS[section]}.json").read_text())["truths"]
+    for name, cells in rows_of(section).items():
+        first, *others = (by_score[name] for by_score in truths.values())
+        numbers = [*map(float, re.findall(r"\d\.\d+", cells[0])), *map(float, cells[1:3])]
+        assert numbers == pytest.approx(
+            [first["auroc"], *first["auroc_interval"], first["precision_10"], first["precision_50"]], abs=6e-4
+        )
+        if cells[3] != "\N{EN DASH}":
+            assert float(cells[3]) == pytest.approx(first["within_reactions"], abs=6e-4)
+        for cell, other in zip(cells[4:], others, strict=True):
+            shown = [*map(float, re.findall(r"\d\.\d+", cell))]
+            assert shown == pytest.approx([other["auroc"], *other["auroc_interval"]], abs=6e-4)
+
+
+def test_the_guide_has_the_shares_of_triples() -> None:
+    found = [json.loads((RESULTS / f"{name}.json").read_text())["triples"] for name in SECTIONS.values()]
+    rows = rows_of("Which deletions are responsible")
+    for name, key in (("the model's predictions for subsets", "predictions, trained"), ("any one gene", "any gene")):
+        assert [float(cell) for cell in rows[name]] == pytest.approx([one[key] for one in found], abs=6e-4)
+
+
+def test_the_guide_has_the_medians_of_integrated_gradients() -> None:
+    found = json.loads((RESULTS / "integrated-gradients.json").read_text())
+    medians, text = found["medians"], GUIDE.read_text()
+    text = " ".join(text[text.index("## A second opinion") :].split())
+    assert f"first in {100 * found['shares']['same_first_16']:.0f} % of the strains" in text
+    assert f"lost reactions is {medians['correlation_16']:.3f}" in text
+    assert f"a median of {medians['error_16']:.0e} of it".replace("e-0", "e-") in text
+    assert f"with 4 steps by {100 * medians['error_4']:.1f} %" in text
+    assert medians["seconds_16"] / medians["seconds_explanation"] > 9

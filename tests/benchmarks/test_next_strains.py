@@ -14,10 +14,10 @@ from tests.tiny import Tiny
 
 
 def test_each_strategy_chooses_from_the_pool(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"BATCH": 10, "ROUNDS": 1, "PER_GENE": 2}.items():
+    for name, value in {"BATCH": 10, "PER_GENE": 2}.items():
         monkeypatch.setattr(next_strains, name, value)
     monkeypatch.setattr(next_strains, "build_once", lambda cell, genes: None)  # it would last beyond this test
-    sizes = {"labelled": 60, "validation": 40, "test": 50, "pool": 100}
+    sizes = {"labelled": 60, "validation": 40, "test": 50, "pool": 100, "rounds": 1}
     starts = tuple(f"start.{name}={value}" for name, value in sizes.items())
     out, keys = tmp_path / "out.json", (f"data.store={tiny.store}", "trainer.epochs=1", *starts)
     next_strains.main(str(out), str(tmp_path / "runs"), str(tiny.file), "3", *keys)

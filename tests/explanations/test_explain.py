@@ -15,9 +15,9 @@ import dglcell
 from dglcell.api import Predictor
 from dglcell.cli import main
 from dglcell.errors import ConfigError, GenotypeError
-from dglcell.explanations.drawing import draw
 from dglcell.explanations.network import ENOUGH, MOST_NODES, network_of
 from dglcell.explanations.tables import LATER, OTHERS, OWN_STATE, Explanations
+from dglcell.report.network import draw
 from dglcell.runs.directory import RunDirectory
 
 STRAINS = [["b0008", "b2464"], ["b0720"], ["b0008"]]

@@ -65,21 +65,6 @@ def status_of(arguments: tuple[str, ...]) -> int:
         return stop.code if isinstance(stop.code, int) else 1
 
 
-def drive(hostile: Input, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a hostile input in a folder; it ends with 2 and one message that names what to mend, and writes nothing."""
-    write(folder, hostile.files)
-    patch.chdir(folder)
-    for name, value in hostile.environment.items():
-        patch.setenv(name, value)
-    before = tree(folder)
-    capsys.readouterr()
-    status = status_of(hostile.arguments)
-    said = capsys.readouterr().err
-    assert tree(folder) == before, "something was written"
-    assert status == 2, said
-    check_message(said, hostile.says)
-
-
 def check_message(said: str, names: str) -> None:
     """One message, which names what to mend and is fit for a terminal."""
     assert said.startswith(("error: ", "usage: dglcell")), said

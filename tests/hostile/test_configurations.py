@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-import pytest
-
-from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases, drive
+from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
 
 VALIDATE = ("config", "validate", EXPERIMENT)
 
@@ -347,14 +344,10 @@ def overrides() -> Iterator[Input]:
 
 
 @cases(files())
-def test_files(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_files(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)
 
 
 @cases(overrides())
-def test_overrides(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_overrides(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)

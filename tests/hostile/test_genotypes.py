@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import DglcellError, GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
-from tests.hostile.inputs import Input, cases, drive
+from tests.hostile.inputs import Input, cases
 
 RUN = "RUN"
 TABLE = ("predict", RUN, "in.csv", "-o", "out.csv")
@@ -109,15 +108,9 @@ def tables() -> Iterator[Input]:
 
 
 @cases(tables())
-def test_genotypes(
-    hostile: Input,
-    tiny_run: RunDirectory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_genotypes(hostile: Input, tiny_run: RunDirectory, driven: Callable[[Input], None]) -> None:
     arguments = tuple(str(tiny_run.path) if word == RUN else word for word in hostile.arguments)
-    drive(Input(hostile.name, arguments, hostile.says, hostile.files), tmp_path, monkeypatch, capsys)
+    driven(Input(hostile.name, arguments, hostile.says, hostile.files))
 
 
 @pytest.mark.parametrize(

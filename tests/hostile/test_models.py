@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-from tests.hostile.inputs import EXPERIMENT, Input, cases, drive
+from tests.hostile.inputs import EXPERIMENT, Input, cases
 
 DEEP = 5_000
 INF = float("inf")
@@ -176,7 +173,5 @@ def files() -> Iterator[Input]:
 
 
 @cases(files())
-def test_model_files(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_model_files(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-import pytest
-
-from tests.hostile.inputs import EXPERIMENT, Input, cases, drive
+from tests.hostile.inputs import EXPERIMENT, Input, cases
 
 EDGES = "edges.tsv"
 DESCRIBE = ("graph", "describe", EXPERIMENT)
@@ -104,14 +101,10 @@ def keys() -> Iterator[Input]:
 
 
 @cases(weighted())
-def test_edge_tables(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_edge_tables(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)
 
 
 @cases(keys())
-def test_keys_of_networks(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_keys_of_networks(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)

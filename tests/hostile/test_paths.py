@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases, drive
+from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
 
 LONG = "x" * 300
 LOOP = "loop"
@@ -137,19 +135,15 @@ def commands() -> Iterator[Input]:
 
 
 @cases(places())
-def test_places(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_places(hostile: Input, tmp_path: Path, driven: Callable[[Input], None]) -> None:
     furnish(tmp_path)
-    drive(hostile, tmp_path, monkeypatch, capsys)
+    driven(hostile)
 
 
 @cases(commands())
-def test_commands(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands(hostile: Input, tmp_path: Path, driven: Callable[[Input], None]) -> None:
     furnish(tmp_path)
-    drive(hostile, tmp_path, monkeypatch, capsys)
+    driven(hostile)
 
 
 def furnish(folder: Path) -> None:

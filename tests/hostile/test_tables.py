@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-import pytest
-
-from tests.hostile.inputs import EXPERIMENT, Input, cases, drive
+from tests.hostile.inputs import EXPERIMENT, Input, cases
 
 TABLE = "strains.csv"
 BUILD = ("data", "build", EXPERIMENT, "data.store=store")
@@ -122,14 +119,10 @@ def asides() -> Iterator[Input]:
 
 
 @cases(tables())
-def test_tables(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_tables(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)
 
 
 @cases(asides())
-def test_what_goes_with_a_table(
-    hostile: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drive(hostile, tmp_path, monkeypatch, capsys)
+def test_what_goes_with_a_table(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)

@@ -17,7 +17,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import read_checkpoint, resume_from
+from dglcell.training.checkpoint import read_checkpoint, refuse_changes, resume_from
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.run import train
 from tests.forked import Forked
@@ -65,6 +65,17 @@ def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -
     state = read_checkpoint(whole.checkpoint("last"))["state_dict"]
     assert state["loss.buffer.seen"] == 4 * 240
     assert state["loss.buffer.target"].shape == (50, 1)
+
+
+def test_what_a_run_has_settled_need_not_be_given_again(tiny: Tiny, tmp_path: Path) -> None:
+    settled = ("model.conditions={medium: [a, b]}", "model.nodes={flux: reaction}", "model.strength_curves=true")
+    before = tiny.config(tmp_path, *settled)
+    refuse_changes(before, tiny.config(tmp_path), where="the run")
+    refuse_changes(before, tiny.config(tmp_path, *settled), where="the run")
+    with pytest.raises(ConfigError, match=r"the run has another configuration\n.*model.conditions.medium: .* → None"):
+        refuse_changes(before, tiny.config(tmp_path, "model.conditions={}"), where="the run")
+    with pytest.raises(ConfigError, match=r"model.strength_curves: True → False"):
+        refuse_changes(before, tiny.config(tmp_path, "model.strength_curves=false"), where="the run")
 
 
 def test_the_plateau_lowers_the_rate_of_the_next_epoch(tiny: Tiny, tmp_path: Path) -> None:

@@ -132,6 +132,14 @@ FILES = {
             "a word": lambda path: path.write_text('{"1, gene": {"relations": ["a"], "weights": [["much"]]}}'),
         },
     ),
+    "explanations_test.json": File(
+        ("report",),
+        {
+            "no keys": JSON["no keys"],
+            "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+            "a strain without fields": lambda path: path.write_text('{"strains": [{"title": "a"}]}'),
+        },
+    ),
     "autotuned.json": File(
         (*REPORTS, "train"), {name: do for name, do in (ANY | JSON).items() if name not in ("no keys",)}
     ),

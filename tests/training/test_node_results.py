@@ -129,6 +129,15 @@ def test_null_models_of_values_are_fitted_without_a_model(
     assert "kernel ridge on lost reactions" in capsys.readouterr().out
 
 
+def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> None:
+    few = ("split.subset.size=60", f"paths.runs={tmp_path}", "null_models=false")
+    train(config_of(folder, *few, "trainer.epochs=1"))
+    run = train(config_of(folder, *few, "trainer.epochs=2")).directory
+    assert len(run.metrics.read_text().splitlines()) == 2
+    with pytest.raises(ConfigError, match=r"has another configuration\n.*data.nodes.flux.zero_if_lost: False → True"):
+        train(config_of(folder, *few, "data.nodes={flux: {type: reaction, zero_if_lost: true}}"))
+
+
 def test_a_batch_has_the_values_of_its_strains(prepared: Prepared) -> None:
     store = prepared.store.read()
     rows = store.columns[Column(NODE_ROW, FLUX)]

@@ -46,6 +46,7 @@ def test_all_weights_are_taken_and_recorded(
         torch.testing.assert_close(weights(run)[name], weight, rtol=0, atol=1e-20, msg=name)
     assert f"starting from the weights of '{first.last}' after 2 epochs: encoder, pools, " in caplog.text
     assert "not whole" not in caplog.text
+    assert "training a new run: no checkpoint in" in caplog.text
     record = json.loads(run.started_from.read_text())
     assert record["sha256"] == sha256_file(first.last)
     assert record["epoch"] == 2

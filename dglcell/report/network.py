@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from dglcell.explanations.network import Network, Node
 from dglcell.graph.schema import NODE_TYPES
 from dglcell.plots.style import BLUE, VERMILION
 from dglcell.report.page import number
@@ -22,6 +23,41 @@ LONGEST = 13
 SWEEPS = 8
 """The order within columns is improved so many times."""
 
+
+@dataclass(frozen=True)
+class Node:
+    """Describe a node of a network.
+
+    Attributes:
+        key: identifies it: node type and node.
+        node_type: its type.
+        label: what to call it.
+        share: its largest share in any layer, in the unit of the phenotype.
+        missing: whether the strain lacks it, or has less of it.
+    """
+
+    key: str
+    node_type: str
+    label: str
+    share: float
+    missing: bool
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hold the nodes that carry most of a change, with the edges among them.
+
+    Attributes:
+        nodes: largest shares first.
+        edges: (key of the source, key of the target, relation); relations in both directions are given once.
+        carried: which part of the absolute shares these nodes carry, in the layer where it is least.
+    """
+
+    nodes: list[Node]
+    edges: list[tuple[str, str, str]]
+    carried: float
+
+
 STYLE = f"""
 .explanation {{ color: #1d2126; --soft: #59626c; --edge: #9aa3ab; --lowers: {VERMILION}; --raises: {BLUE}; }}
 @media (prefers-color-scheme: dark) {{
@@ -35,6 +71,17 @@ STYLE = f"""
 .explanation .raises {{ fill: var(--raises); }}
 .explanation .missing {{ fill: none; stroke: currentColor; stroke-width: 1.2; stroke-dasharray: 2.5 2; }}
 """
+
+
+def network_of_elements(elements: Mapping[str, Any], carried: float) -> Network:
+    """Return the network that Cytoscape's ``elements`` describe, as explanations are written with."""
+    nodes = [node["data"] for node in elements["nodes"]]
+    edges = [edge["data"] for edge in elements["edges"]]
+    return Network(
+        [Node(n["id"], n["node_type"], n["label"], float(n["share"]), n["missing"]) for n in nodes],
+        [(edge["source"], edge["target"], edge["relation"]) for edge in edges],
+        carried,
+    )
 
 
 def draw(network: Network, title: str) -> str:

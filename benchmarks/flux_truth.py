@@ -1,0 +1,143 @@
+"""Compute the truth for ``benchmarks.explain_fba``: which fluxes change, and which deletions are responsible."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from cobra import Model
+from cobra.flux_analysis import flux_variability_analysis, pfba
+from numpy.typing import NDArray
+
+from dglcell.files.atomic import atomic_file
+
+APART, DIFFERENT = 1e-6, 1e-3
+"""Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
+or to 1."""
+
+LARGE = 1000
+"""In models with more reactions, ranges of fluxes take too long."""
+
+MOST_OF = 0.99
+"""A subset of deletions is responsible if it takes so much of the growth that all of them take."""
+
+RANGES, PER_GROWTH, PARSIMONIOUS = "flux variability", "flux variability, per growth", "parsimonious fluxes"
+
+
+class Fluxes(NamedTuple):
+    """Hold the largest growth, the range of each flux there, and one solution with small fluxes, each [reactions]."""
+
+    growth: float
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    fluxes: NDArray[np.float64]
+
+
+class Truth(NamedTuple):
+    """Hold the truth for strains and for triples.
+
+    Attributes:
+        genotypes: genes of each strain, separated by ``;``.
+        kept: [strains, reactions] which reactions a strain keeps.
+        changed: definition → [strains, reactions] which of them change.
+        triples: genes of each triple.
+        growth: [triples, 8] growth relative to the wild type, of the subsets in the order of ``subsets``.
+    """
+
+    genotypes: list[str]
+    kept: NDArray[np.bool_]
+    changed: dict[str, NDArray[np.bool_]]
+    triples: list[str]
+    growth: NDArray[np.float64]
+
+    def save(self, path: Path) -> None:
+        """Write the truth to an ``.npz`` file."""
+        arrays: dict[str, Any] = {"genotypes": np.array(self.genotypes), "triples": np.array(self.triples)}
+        arrays |= {"kept": self.kept, "growth": self.growth, **self.changed}
+        with atomic_file(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> Truth:
+        """Read the file that ``save`` wrote."""
+        with np.load(path) as found:
+            changed = {name: found[name] for name in (RANGES, PER_GROWTH, PARSIMONIOUS) if name in found}
+            texts = (found["genotypes"].tolist(), found["triples"].tolist())
+            return cls(texts[0], found["kept"], changed, texts[1], found["growth"])
+
+
+def fluxes_of(model: Model, with_ranges: bool = True) -> Fluxes:
+    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
+    if not with_ranges:
+        none = np.zeros(0)
+        return Fluxes(model.slim_optimize(), none, none, pfba(model).fluxes.to_numpy())
+    ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
+    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
+    return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
+
+
+def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> Truth:
+    """Compute the truth for strains and triples, whose genes are separated by ``;``."""
+    with_ranges = len(model.reactions) <= LARGE
+    before = fluxes_of(model, with_ranges)
+    kept, changed = list[NDArray[np.bool_]](), list[dict[str, NDArray[np.bool_]]]()
+    for number, strain in enumerate(genotypes, start=1):
+        with model:
+            _delete(model, strain.split(";"))
+            kept.append(np.array([reaction.bounds != (0, 0) for reaction in model.reactions]))
+            changed.append(changes(before, fluxes_of(model, with_ranges)))
+        print(f"{number} of {len(genotypes)} strains", flush=True)
+    by_definition = {name: np.stack([one[name] for one in changed]) for name in changed[0]}
+    growth = np.array([_growth_of_subsets(model, triple.split(";")) for triple in triples]) / before.growth
+    return Truth(list(genotypes), np.stack(kept), by_definition, list(triples), growth)
+
+
+def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
+    """Return which reactions change, by up to three definitions, [reactions]."""
+    size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
+    parsimonious = {PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size}
+    if not len(before.low):
+        return parsimonious
+    ranges = _apart(before, after, 1, 1)
+    return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
+
+
+def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:
+    """Return where two ranges have no flux in common, in units of their own."""
+    gap = np.maximum(after.low / new_unit - before.high / unit, before.low / unit - after.high / new_unit)
+    return gap > APART * np.maximum(1, np.abs(before.high / unit))
+
+
+def _delete(model: Model, genes: Sequence[str]) -> None:
+    for gene in genes:
+        model.genes.get_by_id(gene).knock_out()
+
+
+def subsets(number: int) -> list[tuple[int, ...]]:
+    """Return all subsets of so many things, small ones first."""
+    return [chosen for size in range(number + 1) for chosen in itertools.combinations(range(number), size)]
+
+
+def _growth_of_subsets(model: Model, genes: Sequence[str]) -> list[float]:
+    found = []
+    for chosen in subsets(len(genes)):
+        with model:
+            _delete(model, [genes[i] for i in chosen])
+            found.append(max(0.0, float(model.slim_optimize(error_value=0.0))))
+    return found
+
+
+def responsible(values: NDArray[np.float64], most: float = MOST_OF) -> set[tuple[int, ...]]:
+    """Return the smallest subsets that take most of what all changes take; several where they are equally small.
+
+    Args:
+        values: [2^n] values of all subsets, in the order of ``subsets``.
+        most: which part of the whole change they have to take.
+    """
+    every = subsets(len(values).bit_length() - 1)
+    taken = (values - values[0]) / (values[-1] - values[0])
+    enough = [chosen for chosen, part in zip(every, taken, strict=True) if part >= most]
+    return {chosen for chosen in enough if len(chosen) == len(enough[0])}

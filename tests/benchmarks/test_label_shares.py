@@ -1,0 +1,62 @@
+"""What is summed up of draws, the null model that knows fluxes, and a whole small draw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.label_shares import NULL_WITH_FLUXES, TAUGHT, UNTAUGHT, main, ridge_through_fluxes, summary
+from dglcell.training.prepare import Prepared
+
+
+def draw(number: int, taught: float, other: float | None) -> dict[str, Any]:
+    """Return a draw of one share with two predictors."""
+    scores = {TAUGHT: {"pearson": taught}, "mean": {"pearson": other}}
+    return {"split": "random", "layers": 2, "draw": number, "shares": {"0.01": {"strains": 9, "scores": scores}}}
+
+
+def test_draws_are_summed_up_with_intervals() -> None:
+    (found,) = summary([draw(0, 0.9, 0.5), draw(1, 0.8, 0.6), draw(2, 0.7, None)])
+    assert (found["share"], found["draws"]) == ("0.01", 3)
+    assert found["pearson"][TAUGHT]["mean"] == 0.8
+    assert found["pearson"][TAUGHT]["sd"] == 0.1
+    assert found["pearson"]["mean"]["mean"] == pytest.approx(1.1 / 3, abs=1e-4)
+    lead, low, high = found["pearson"]["mean"]["ahead"]
+    leads = np.array([0.4, 0.2, 0.7])
+    assert lead == pytest.approx(leads.mean(), abs=1e-4)
+    assert high - low == pytest.approx(2 * 4.302653 * leads.std(ddof=1) / 3**0.5, abs=1e-3)
+    assert "ahead" not in summary([draw(0, 0.9, 0.5)])[0]["pearson"]["mean"]
+
+
+def test_growth_is_read_from_fluxes_by_a_ridge() -> None:
+    rng = np.random.default_rng(0)
+    fluxes, weights = rng.normal(size=(300, 12)), rng.normal(size=12)
+    labels = torch.from_numpy(fluxes @ weights + 3)[:, None]
+    parts = {"validation": torch.arange(100, 150), "test": torch.arange(150, 300)}
+    prepared = cast(Prepared, SimpleNamespace(dataset=SimpleNamespace(labels=labels), parts=parts))
+    assert ridge_through_fluxes(prepared, np.arange(80), fluxes)["pearson"] > 0.9999
+    assert ridge_through_fluxes(prepared, np.arange(5), fluxes)["pearson"] < 0.95
+
+
+@pytest.mark.slow
+def test_a_small_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ["data.source.insilico.pairs='300'", "data.source.insilico.triples=none", "trainer.epochs=1"]
+    more = [word for key in keys for word in ("--set", key)]
+    out = tmp_path / "out.json"
+    for number in ("1", "0", "0"):
+        data = ["--data", str(tmp_path / "data"), "--shares", "0.05", "--layers", "0", "--draw", number]
+        monkeypatch.setattr(sys, "argv", ["label_shares", str(tmp_path / "runs"), str(out), *data, *more])
+        main()
+    found = json.loads(out.read_text())
+    assert [one["draw"] for one in found["draws"]] == [0, 1]
+    (share,) = found["draws"][0]["shares"].values()
+    assert share["strains"] == round(0.05 * found["draws"][0]["strains"]["train"])
+    assert {TAUGHT, UNTAUGHT, NULL_WITH_FLUXES, "reaction kernel ridge"} < share["scores"].keys()
+    assert found["summary"][0]["draws"] == 2

@@ -1,0 +1,44 @@
+"""Shares of reaction nodes, summed over directions and enzyme complexes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+import dglcell
+from dglcell.explanations.network import network_of
+from dglcell.explanations.reactions import of_whole_reactions
+
+
+def test_nodes_of_a_reaction_become_one_row() -> None:
+    nodes = pd.DataFrame(
+        {
+            "strain": 0,
+            "phenotype": "fitness",
+            "layer": [1, 1, 1, 1, 2],
+            "node_type": ["reaction", "reaction", "metabolite", "others", "reaction"],
+            "node": ["TKT1#1+", "TKT1#2-", "e4p_c", "", "TKT1#1+"],
+            "name": "",
+            "share": [0.25, -0.5, 0.3, 0.1, 1.0],
+        }
+    )
+    found = of_whole_reactions(nodes)
+    assert found.columns.tolist() == nodes.columns.tolist()
+    assert found[["layer", "node", "share"]].values.tolist() == [
+        [1, "e4p_c", 0.3],
+        [1, "TKT1", -0.25],
+        [1, "", 0.1],
+        [2, "TKT1", 1.0],
+    ]
+
+
+def test_a_reaction_that_an_isoenzyme_carries_is_not_missing() -> None:
+    found = dglcell.load("ecoli-core").explain([["b0008"], ["b0008", "b2464"]])  # talB, and talA with it
+    of_one, of_both = (
+        {node.key: node for node in network_of(found, strain, "fitness").nodes}["reaction TALA"] for strain in (0, 1)
+    )
+    assert of_both.missing
+    assert not of_one.missing
+    lost = found.removed[(found.removed["strain"] == 0) & (found.removed["node"].str.startswith("TALA#"))]
+    assert lost["node"].tolist() == ["TALA#1+", "TALA#1-"]
+    np.testing.assert_allclose(of_one.share, lost["share"].sum())
