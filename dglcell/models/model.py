@@ -203,11 +203,11 @@ class StrainModel(nn.Module):
 
     def in_conditions(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with what their conditions do to their graphs: reactions of media, and changed edges."""
-        seen, of_media = list(self.config.conditions or ()), self.media_strengths
-        if genotypes.conditions is None:
+        seen, of_media, values_BC = list(self.config.conditions or ()), self.media_strengths, genotypes.conditions
+        if values_BC is None:
             return genotypes
         if of_media is not None:
-            codes_B = genotypes.conditions[:, seen.index(MEDIUM)].long()
+            codes_B = values_BC[:, seen.index(MEDIUM)].long()
             strengths_BK = of_media[codes_B]
             B, K = strengths_BK.shape
             reactions = ReactionStrengths(
@@ -217,7 +217,7 @@ class StrainModel(nn.Module):
             )
             genotypes = replace(genotypes, reactions=reactions)
         if EDGES in seen:
-            codes_B = genotypes.conditions[:, seen.index(EDGES)].long()
+            codes_B = values_BC[:, seen.index(EDGES)].long()
             genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
         return genotypes
 
