@@ -217,6 +217,7 @@ class StrainModel(nn.Module):
             )
             genotypes = replace(genotypes, reactions=reactions)
         if EDGES in seen:
+            assert genotypes.conditions is not None
             codes_B = genotypes.conditions[:, seen.index(EDGES)].long()
             genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
         return genotypes
