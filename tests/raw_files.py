@@ -59,6 +59,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("hu2007_coexpression", (f"{a} {b} 0.75" for a, b in pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
         ("go_slim_sgd", go_slim(genes)),
+        ("kuzmin2018_interactions", _table(["gene_a", "gene_b"], pairs(genes))),
         ("ecoli_k12_neighbours", _table(["gene_a", "gene_b", "places"], ([a, b, "1"] for a, b in pairs(genes)))),
         ("ecoli_k12_families", _table(["gene", "family"], ([gene, str(i // 3)] for i, gene in enumerate(genes)))),
         (

@@ -80,6 +80,26 @@ def trigenic_scores(originals: Sequence[Path]) -> pd.DataFrame:
     return pd.concat([trigenic, digenic])[columns]
 
 
+def negative_pairs(originals: Sequence[Path]) -> pd.DataFrame:
+    """List pairs of genes with a significant negative interaction in the digenic rows of a trigenic screen.
+
+    The first of ``originals`` has rows of three alleles and how often they were found to interact and not to; one of
+    the three is that of a control (`MARKER`). The second names the genes of alleles. Alleles of genes that it knows by
+    another name alone are left out.
+    """
+    import pandas as pd
+
+    names = pd.read_csv(originals[1], sep="\t", dtype=str)
+    genes = dict(zip(names["Common"].str.upper(), names["Orf"], strict=True)) | {gene: gene for gene in names["Orf"]}
+    table = pd.read_csv(originals[0], sep=" ", skiprows=1, header=None, usecols=[0, 2], names=["alleles", "", "found"])
+    alleles = table.loc[table["found"] == 1, "alleles"].str.split("_", expand=True)
+    bases = alleles.apply(lambda column: column.str.partition("Δ")[0].str.upper())  # a deletion ends in a delta
+    found = bases.apply(lambda column: column.map(genes).fillna(column.str.partition("-")[0].map(genes)))
+    rows = found[found.notna().all(axis=1) & ((found == MARKER).sum(axis=1) == 1)].to_numpy()
+    pairs = sorted({tuple(sorted(gene for gene in row if gene != MARKER)) for row in rows})
+    return pd.DataFrame(pairs, columns=["gene_a", "gene_b"])
+
+
 def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
     """List the cells of a matrix that are not 0, row by row: the name above the column, then the one beside the row."""
     import pandas as pd
@@ -258,6 +278,7 @@ CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
         r_pairs,
         text_rows,
         trigenic_scores,
+        negative_pairs,
         matrix_edges,
         gml_edges,
         numbered_channels,

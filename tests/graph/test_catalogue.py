@@ -48,7 +48,8 @@ REGULATED = {(GENES[1], target) for target in GENES}
 COMPLEXES = {(a, b) for i, a in enumerate(GENES) for j, b in enumerate(GENES) if a != b and i // 3 == j // 3}
 EXPECTED = {
     **dict.fromkeys(("string12_0_physical", "sgd_physical", "biogrid_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
-    **dict.fromkeys(("hu2007_coexpression", "tong2004_interactions", "ecoli_k12_neighbours"), BOTH_WAYS),
+    **dict.fromkeys(("tong2004_interactions", "kuzmin2018_interactions"), BOTH_WAYS),
+    **dict.fromkeys(("hu2007_coexpression", "ecoli_k12_neighbours"), BOTH_WAYS),
     **dict.fromkeys(("sgd_regulatory", "yeastract", "brentlab_tf_targets"), DIRECTED),
     **dict.fromkeys(("tflink", "yeastract_pairs"), REGULATED),
     "yeastract_matrix": {(GENES[1], target) for target in GENES[1::2]},

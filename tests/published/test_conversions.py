@@ -71,6 +71,18 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         "YAL001C,tfc3-1,ts,0.2,0.50,0.2,YAL001C_tsq1,several\n"
         "YBR002C,rer2_damp,DAmP,0.2,0.9,0.1,YBR002C_damp4,one\n",
     ),
+    "negative_pairs": (
+        [
+            "Triplete_Name rating=0 rating=1 \nho\u0394_bbb1-10_aaa1\u0394 0 1\naaa1\u0394_bbb1-1_ho\u0394 0 1\n"
+            "ccc1\u0394_ho\u0394_aaa1\u0394 1 0\nho\u0394_ybr003w\u0394_ccc1\u0394 0 1\n"
+            "ho\u0394_none-1_ccc1\u0394 0 1\n"
+            "aaa1\u0394_bbb1-1_ccc1\u0394 0 1\n",
+            "Strain\tOrf\tCommon\tAllele\n1\tYAL001W\tAAA1\taaa1\n2\tYBR001W\tBBB1\tbbb1-1\n"
+            "3\tYCR001W\tCCC1\tccc1\n4\tYDL227C\tHO\tho\n5\tYBR003W\tYBR003W\tybr003w\n",
+        ],
+        {},
+        "gene_a,gene_b\nYAL001W,YBR001W\nYBR003W,YCR001W\n",
+    ),
     "keio_densities": (
         [
             "Gene ID,Gene,Colonies,LB_22hr,MOPS_24hr,MOPS_48hr,,\n"

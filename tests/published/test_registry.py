@@ -189,7 +189,11 @@ ROWS_ONLY = ("ecoli/mathis2020_crispri.csv.gz", "ecoli/faure2023_media.csv.gz", 
 ORIGINALS_ONLY = {"genes/smf_alleles.csv.gz": ("smf_t30_150803.tsv.gz", "strain_orf_common_allele_160425.tsv.gz")}
 """The raw folder has only what these tables are made from."""
 
-DOWNLOADED_ONLY = ("genes/ecoli_k12_families.csv.gz", "networks/ecoli_k12_neighbours.csv.gz")
+DOWNLOADED_ONLY = (
+    "genes/ecoli_k12_families.csv.gz",
+    "networks/ecoli_k12_neighbours.csv.gz",
+    "interactions/kuzmin2018_negative_pairs.csv.gz",
+)
 """The raw folder has neither these tables nor what they are made from."""
 
 

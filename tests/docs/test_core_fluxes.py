@@ -1,0 +1,49 @@
+"""The table on fluxes of new genes in the guide says what its committed record says."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+from scipy.stats import t
+
+from tests.docs.pages import ROOT
+
+RECORD = json.loads((ROOT / "benchmarks" / "results" / "core-fluxes.json").read_text(encoding="utf-8"))
+GUIDE = (ROOT / "docs" / "guides" / "node-targets.md").read_text(encoding="utf-8")
+MODEL = "hetero_cell"
+
+
+def table() -> dict[str, list[str]]:
+    """Return the first cell of each row below the heading → the others."""
+    lines = GUIDE.partition("### Fluxes of strains with new genes")[2].partition("\n## ")[0].splitlines()
+    rows = [
+        [cell.strip().replace("**", "") for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+    ]
+    return {row[0]: row[1:] for row in rows[2:]}
+
+
+def values(name: str, metric: str) -> list[float]:
+    """Return a metric of each draw."""
+    return [draw["scores"][name][metric] for draw in RECORD["draws"]]
+
+
+@pytest.mark.parametrize("name", RECORD["draws"][0]["scores"])
+def test_the_table_says_what_was_measured(name: str) -> None:
+    r = values(name, "pearson")
+    row = [f"{statistics.fmean(r):.3f} ± {statistics.stdev(r):.3f}"]
+    row += [f"{statistics.fmean(values(name, metric)):.{digits}f}" for metric, digits in (("r2", 3), ("mae", 2))]
+    row += [f"{statistics.fmean(values(name, 'unbalanced')):.3f}"]
+    lead = [own - other for own, other in zip(values(MODEL, "pearson"), r, strict=True)]
+    mean = statistics.fmean(lead)
+    half = t.ppf(0.975, len(lead) - 1) * statistics.stdev(lead) / len(lead) ** 0.5
+    assert RECORD["ahead"].get(name, {}).get("pearson", [0, 0, 0]) == pytest.approx(
+        [mean, mean - half, mean + half], abs=1e-4
+    )
+    said = f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f})".replace("-", "\N{MINUS SIGN}")
+    assert table()[name] == [*row, "\N{EN DASH}" if name == MODEL else said]
+
+
+def test_the_table_has_no_other_rows() -> None:
+    assert table().keys() == RECORD["draws"][0]["scores"].keys()
