@@ -7,9 +7,8 @@ file, which is computed for test strains of the first run where it does not exis
 but grow. Reactions that a strain loses are left out, because every list of them would be right.
 
 A reaction's score is its absolute share behind the last layer, the sum over its directions and enzyme complexes. Simple
-scores, which know nothing of what the model computes for the strain, stand beside it. Runs whose names end in
-``-permuted`` were trained on permuted labels (``benchmarks.permuted``). Scores of several seeds are means over runs.
-Intervals are of a bootstrap over strains.
+scores, which know nothing of what the model computes for the strain, stand beside it, and so do runs with
+``data.permuted_labels``. Scores of several seeds are means over runs. Intervals are of a bootstrap over strains.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from numpy.typing import NDArray
 
 import dglcell
 from benchmarks.flux_truth import LARGE, Truth, responsible, subsets, truth_of
-from benchmarks.permuted import NAME as PERMUTED
 from dglcell.data.strains import Strains
 from dglcell.explanations.graph import Rows
 from dglcell.explanations.split import Explainer, check_model
@@ -319,7 +317,7 @@ def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
     for run in runs:
         predictor = dglcell.load(run)
         [member] = predictor.members
-        permuted = member.config.experiment.name.endswith(PERMUTED)
+        permuted = member.config.data.permuted_labels is not None
         _, _, table = predictor._read(genotypes, {})
         for name, values in scores_of_run(member, table.strains, reactions, permuted).items():
             scores[name].append(values)

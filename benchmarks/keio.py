@@ -44,7 +44,8 @@ def flux_balance(config: Config) -> Growth:
     assert config.cell.model is not None
     model = read_model(config.cell.model, config.paths.raw)
     model.tolerance = 1e-9
-    media, found = Media.of(model, config.cell.media, "cell.media"), {}
+    found: Growth = {}
+    media = Media.of(model, config.cell.media, "cell.media")
     for name, uptakes in zip(media.names, media.uptakes, strict=True):
         for exchange, uptake in zip(media.exchanges, uptakes.tolist(), strict=True):
             model.reactions.get_by_id(exchange).lower_bound = -uptake
@@ -76,11 +77,13 @@ def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | Non
     for medium in growth:
         rows, alone = test.take((test.shown(MEDIUM) == medium).nonzero()[0]), in_medium(test, medium)
         genes = [genes[0] for genes in alone.genotypes]
-        parts = [in_medium(part, medium) for part in (problem.train, problem.validation)]
+        train, validation = (in_medium(part, medium) for part in (problem.train, problem.validation))
         own = fit_null_models(
             Problem(
-                *parts,
-                *(part.phenotypes[DENSITY] for part in parts),
+                train,
+                validation,
+                train.phenotypes[DENSITY],
+                validation.phenotypes[DENSITY],
                 similarity=problem.similarity,
                 most_deletions=1,
                 reactions=problem.reactions,

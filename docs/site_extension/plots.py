@@ -69,7 +69,8 @@ def lines_over(lines: Sequence[tuple[str, str, Curve]], title: str) -> str:
         across = 60 + (x - x_low) / (x_high - x_low) * (WIDTH + 100)
         return f"{across:.1f} {10 + (y_high - y) / (y_high - y_low) * HEIGHT:.1f}"
 
-    floor, width = HEIGHT + 10, WIDTH + 270
+    longest = max(len(label) for _, label, _ in lines)
+    floor, width = HEIGHT + 10, WIDTH + max(270, 220 + 8 * longest)
     parts = [_open(width, HEIGHT + 50)]
     parts.append(f'<path class="line" d="M60 10V{floor}H{WIDTH + 160}"/>')
     parts += [

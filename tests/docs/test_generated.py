@@ -28,6 +28,7 @@ from site_extension import (
     experiment_list,
     experiments,
     modules,
+    next_strains,
     originals,
     results,
     side_by_side,
@@ -290,3 +291,15 @@ def test_tables_of_suites_call_better_only_what_excludes_zero() -> None:
     rows = [row for text in made.values() for row in text.splitlines() if row.endswith("| better |")]
     assert rows
     assert not [row for row in rows if "(\N{MINUS SIGN}" in row or "(0.000 " in row]
+
+
+def test_replays_show_every_strategy_and_every_batch() -> None:
+    made = next_strains.pages(ROOT)
+    for experiment, name in next_strains.SCREENS.items():
+        replayed = json.loads((ROOT / next_strains.FILE).read_text())["experiments"][experiment]
+        drawing, numbers = made[f"parts/next-{name}.svg"], made[f"parts/next-{name}.md"]
+        for strategy, found in replayed["mean"].items():
+            assert f">{strategy}</text>" in drawing
+            (line,) = [line for line in numbers.splitlines() if line.replace("`", "").startswith(f"| {strategy} |")]
+            assert line.count("|") == len(found["lowest_hits"]) + 4
+            assert f"{found['lowest_hits'][-1]:.1f} ± " in line
