@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from typing import Any
 
 import pytest
 from scipy.stats import t
@@ -47,3 +48,18 @@ def test_the_table_says_what_was_measured(name: str) -> None:
 
 def test_the_table_has_no_other_rows() -> None:
     assert table().keys() == RECORD["draws"][0]["scores"].keys()
+
+
+SHARES = json.loads((ROOT / "benchmarks" / "results" / "label-shares.json").read_text(encoding="utf-8"))["summary"]
+PREDICTORS = (
+    *("taught by fluxes", "untaught", "reaction kernel ridge", "mean of the best two"),
+    "kernel ridge of fluxes, then ridge",
+)
+
+
+@pytest.mark.parametrize("of_share", SHARES, ids=lambda one: f"{one['split']}-{one['layers']}-{one['share']}")
+def test_growth_from_few_labels(of_share: dict[str, Any]) -> None:
+    found = (of_share["pearson"][name] for name in PREDICTORS)
+    scores = " | ".join(f"{one['mean']:.3f} ± {one['sd']:.3f}" for one in found)
+    share = f"{100 * float(of_share['share']):g} %"
+    assert f"| {share} | {scores} |" in GUIDE
