@@ -85,9 +85,10 @@ def expected(found: dict[int, dict[str, Any]]) -> str:
         packages, threads = about["packages"], about["threads"]
         sizes = ", ".join(f"{number:,} {part}" for part, number in about["strains"].items())
         hashes = ", ".join(f"{what} {code(digest[:12])}…" for what, digest in about["hashes"].items())
+        commit = f", commit {code(about['git']['commit'][:12])}" if about["git"] else ""
         text += (
             f"\nPython {about['python']}, torch {packages['torch']}, DGL {packages['dgl']}, {about['devices'][0]}, "
-            f"{threads} thread{'s' if threads > 1 else ''}, commit {code(about['git']['commit'][:12])}; "
+            f"{threads} thread{'s' if threads > 1 else ''}{commit}; "
             f"strains: {sizes}; hashes: {hashes}.\n"
         )
     return text
