@@ -70,7 +70,12 @@ def benchmark(options: argparse.Namespace) -> None:
     entries = _only(suite.entries([*options.overrides, *raw]), options.only)
     output = options.output or Path(entries[0].config.paths.runs) / "suites" / f"{suite.name}.md"
     if output.suffix != ".md":
-        raise ConfigError("the table of a suite is Markdown", got=str(output), expected="a name that ends with .md")
+        raise ConfigError(
+            "the table of a suite is Markdown",
+            got=f"--output {output}",
+            expected="a name that ends with .md",
+            do="choose another output",
+        )
     check_output(output, "a table of a suite")
     check_output(output.with_suffix(".json"), "scores of a suite")
     if options.submit:

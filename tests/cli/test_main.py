@@ -17,8 +17,7 @@ from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
 from dglcell.runs.directory import RunDirectory
-from tests.tiny import BARE, Tiny, process_environment
-from tests.tiny import dglcell as run_process
+from tests.tiny import BARE, Tiny, fresh_dglcell, process_environment
 
 VERBS = [
     [],
@@ -238,7 +237,7 @@ def test_a_reader_that_stops_reading_is_no_error(tiny: Tiny) -> None:
 def test_any_locale_will_do(tmp_path: Path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text('experiment: {name: tiny, tags: ["é → ï"]}\ncell: {model: textbook}\n', encoding="utf-8")
-    done = run_process("config", "show", file, cwd=tmp_path, LC_ALL="C", PYTHONUTF8="0")
+    done = fresh_dglcell("config", "show", file, cwd=tmp_path, LC_ALL="C", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
     assert "\n  - \\xe9 \\u2192 \\xef\n" in done.stdout
 

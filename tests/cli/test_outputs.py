@@ -25,6 +25,7 @@ COMMANDS = {
     "profile": ["profile", "{experiment}", "--steps", "1", "data.store={store}", "paths.runs={runs}"],
     "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
     "job render": ["job", "render", "{experiment}"],
+    "benchmark": ["benchmark", "lab", "--table", "paths.runs={runs}"],
 }
 """Verb → its arguments without ``--output``."""
 
@@ -86,7 +87,13 @@ def test_nothing_of_another_kind_is_replaced(
     words = [word.format(**place) for word in COMMANDS[verb]]
     assert main([*words, "--output", str(output)]) == 2
     said = capsys.readouterr().err
-    refused = ("would overwrite", "is there and is something else than", "may be written", "the suffix does not say")
+    refused = (
+        "would overwrite",
+        "is there and is something else than",
+        "may be written",
+        "the suffix does not say",
+        "is Markdown",
+    )
     assert any(text in said for text in refused)
     assert "output" in said.partition("  do:  ")[2]
     assert target.read_bytes() == before
@@ -94,7 +101,12 @@ def test_nothing_of_another_kind_is_replaced(
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "explain", "next", "baselines", "export")]
+    "verb",
+    [
+        verb
+        for verb in COMMANDS
+        if verb not in ("profile", "predict", "explain", "next", "baselines", "export", "benchmark")
+    ],
 )
 def test_an_earlier_output_is_replaced(verb: str, place: dict[str, Path], tmp_path: Path) -> None:
     words = [word.format(**place) for word in COMMANDS[verb]]

@@ -88,15 +88,13 @@ def test_a_deterministic_run_takes_no_kernel_whose_sums_differ_from_call_to_call
     monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: True)
     relation, _ = random_relation(1, False)
     relation.preferred = {64: "csr", 4096: "dense"}
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
     assert choose_kernel(relation, "cuda", 64) == "csr"
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert choose_kernel(relation, "cuda", 64) == "dense"
-        assert choose_kernel(relation, "cpu", 64) == "csr"
-        relation.preferred = {64: "csr"}
-        assert choose_kernel(relation, "cuda", 64) == "triton"
-    finally:
-        torch.use_deterministic_algorithms(False)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert choose_kernel(relation, "cuda", 64) == "dense"
+    assert choose_kernel(relation, "cpu", 64) == "csr"
+    relation.preferred = {64: "csr"}
+    assert choose_kernel(relation, "cuda", 64) == "triton"
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("Failed to find C compiler"), torch.ones(1, 1)])
