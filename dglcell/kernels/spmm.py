@@ -259,10 +259,10 @@ def triton_works(device_type: str) -> bool:
     """Return whether a first small product in Triton is right: it needs a C compiler, and may fail in other ways."""
     if not triton_runs_on(device_type):
         return False
-    ends = torch.zeros(2, dtype=torch.int64)
+    ends = torch.zeros(2, dtype=torch.int64, device=device_type)
     relation = ResidentRelation(("gene", "tried", "gene"), ends, ends, 1, 1)
     try:
-        right = float(spmm_triton(relation.to(device_type), torch.ones(1, 1, device=device_type), False)) == 2
+        right = float(spmm_triton(relation, torch.ones(1, 1, device=device_type), False)) == 2
         what = "a sum is wrong"
     except Exception as error:  # compilers fail in ways of their own
         right, what = False, str(error).splitlines()[0] if str(error) else type(error).__name__

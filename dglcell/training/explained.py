@@ -78,8 +78,7 @@ def extremes(predicted_S: NDArray[np.float32], measured_S: NDArray[np.float32]) 
     strength_S = np.abs(predicted_S - np.nanmedian(predicted_S))
     for key_S, why in ((strength_S, STRONGEST), (np.abs(predicted_S - measured_S), MISSED)):
         usable = np.where(np.isfinite(key_S), key_S, -np.inf)
-        for place in [p for p in np.argsort(-usable, kind="stable").tolist() if usable[p] > 0 and p not in seen][
-            :SHOWN
-        ]:
-            seen.add(place)
-            yield place, why
+        ranked = np.argsort(-usable, kind="stable").tolist()
+        chosen = [place for place in ranked if usable[place] > 0 and place not in seen][:SHOWN]
+        seen.update(chosen)
+        yield from ((place, why) for place in chosen)

@@ -14,6 +14,7 @@ from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
 from dglcell.kernels.spmm import check_kernel, choose_kernel, kernels_on, spmm, triton_works
+from tests.gpu.devices import ExplicitDevices
 
 ON_CPUS = kernels_on("cpu")
 
@@ -95,6 +96,13 @@ def test_a_deterministic_run_takes_no_kernel_whose_sums_differ_from_call_to_call
     assert choose_kernel(relation, "cpu", 64) == "csr"
     relation.preferred = {64: "csr"}
     assert choose_kernel(relation, "cuda", 64) == "triton"
+
+
+def test_triton_is_tried_with_tensors_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spmm_module, "triton_runs_on", lambda device_type: True)
+    monkeypatch.setattr(spmm_module, "spmm_triton", spmm_module.spmm_tiled)
+    with ExplicitDevices():
+        assert triton_works.__wrapped__("cpu")
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("Failed to find C compiler"), torch.ones(1, 1)])
