@@ -17,7 +17,7 @@ from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.cell import build_cell
 from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
-from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm, triton_works
 from dglcell.machine.devices import ThreadTurns, threads
 from dglcell.machine.processor import cores, idle_cores, processor_name
 from dglcell.models.model import make_model
@@ -141,8 +141,9 @@ def _gpu() -> Finding:
     if not torch.cuda.is_available():
         return Finding("GPU", "none that torch can use")
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    kernel = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it: the csr kernel is used"
-    return Finding("GPU", f"{names}; {kernel}", ok=True)
+    dgl = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it"
+    kernel = "triton" if triton_works("cuda") else "csr"
+    return Finding("GPU", f"{names}; {dgl}; `kernel: auto` is {kernel} where nothing was timed", ok=True)
 
 
 def _devices() -> list[str]:
