@@ -19,9 +19,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from dglcell.machine.devices import available_memory
+from dglcell.perturbation.base_rows import take_rows
+from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.rules import PerturbedTensor, share_changes, take_rows
+from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 
 DENSE_SHARE = 0.5
