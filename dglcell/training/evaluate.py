@@ -28,13 +28,7 @@ from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import ThreadTurns, device_here, threads
 from dglcell.machine.processor import idle_cores
-from dglcell.metrics import (
-    ResultRow,
-    json_safe,
-    left_out_lines,
-    row_of,
-    rows_of,
-)
+from dglcell.metrics import ResultRow, json_safe, row_of, rows_of
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.conditions import LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
@@ -43,6 +37,7 @@ from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
+from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
