@@ -237,7 +237,7 @@ def _check_list(items: list[Any] | tuple[Any, ...], key: str) -> None:
     names = [] if REPEATABLE.fullmatch(key) else [item for item in items if isinstance(item, str)]
     for number, name in enumerate(names):
         if not name:
-            raise ConfigError(f"`{key}` holds an empty name", got=list(items))
+            raise ConfigError(f"`{key}` holds an empty name", got=list(items), do="remove it, or give it a name")
         if name in names[:number]:
             raise ConfigError(f"`{key}` lists '{name}' twice", got=list(items), do="list each once")
 

@@ -147,7 +147,11 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
     p, t = measured_pairs(prediction, target)
     positive = t == 1
     if not (positive | (t == 0)).all():
-        raise DataError("classification metrics: a label is neither 0 nor 1", got=float(t[~positive & (t != 0)][0]))
+        raise DataError(
+            "classification metrics: a label is neither 0 nor 1",
+            got=float(t[~positive & (t != 0)][0]),
+            expected="0, 1, or NaN where nothing was measured",
+        )
     if len(t) == 0 or not np.isfinite(p).all():
         return {name: math.nan for name in RANKING_METRICS[:-1]} | {"n": len(t)}
     return {

@@ -54,6 +54,7 @@ class LowRankProfiles:
             raise ConfigError(
                 "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
                 got=f"rank {self.rank}, shrinkage {self.shrinkage}",
+                expected="a rank of 1 or more and a shrinkage of 0 or more",
             )
         self.additive = AdditiveRidge(self.alpha)
 
@@ -74,7 +75,7 @@ class LowRankProfiles:
         strains, labels = labelled(refuse_strengths(strains, "low-rank profiles"), y)
         reason = self.why_not(strains)
         if reason:
-            raise DataError(f"low-rank profiles: {reason}")
+            raise DataError(f"low-rank profiles: the null model {reason}", do="give strains with two deletions each")
         residual = labels - self.additive.fit(strains, labels).predict(strains)
         low, high = strains.first_two(np.arange(len(strains)))
         keys, inverse = np.unique(low * len(strains.names) + high, return_inverse=True)

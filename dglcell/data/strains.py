@@ -91,9 +91,13 @@ class Strains:
             if not np.issubdtype(kind, np.integer):
                 raise DataError(f"strains: {name} are no whole numbers", got=kind, expected="indices into their names")
         if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.targets):
-            raise DataError("strains: offsets do not cover the targets", got=f"{len(self.targets)} targets")
+            raise DataError(
+                "strains: offsets do not cover the targets",
+                got=f"{len(self.targets)} targets",
+                expected=f"offsets from 0 to {len(self.targets)}",
+            )
         if (self.offsets[1:] < self.offsets[:-1]).any():
-            raise DataError("strains: offsets decrease")
+            raise DataError("strains: offsets decrease", expected="offsets that never decrease")
         if len(self.targets) and not 0 <= self.targets.min() <= self.targets.max() < len(self.names):
             raise DataError(
                 "strains: targets outside their names",

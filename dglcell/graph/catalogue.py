@@ -93,7 +93,11 @@ class NetworkConfig:
             return
         for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):
             if getattr(self, name):
-                raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=getattr(self, name))
+                raise ConfigError(
+                    f"`{key}.{name}` does not apply to `layout: {self.layout}`",
+                    got=getattr(self, name),
+                    do="remove the key, or the layout",
+                )
         if self.layout == MATRIX and sorted(self.columns) != sorted(MATRIX_COLUMNS):
             raise ConfigError(
                 f"`{key}.columns` of a matrix",

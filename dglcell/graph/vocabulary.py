@@ -32,7 +32,11 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 if CONTROL.search(line):
-                    raise GraphError(f"'{path.name}', line {number}: a control character", got=ascii(shorten(line, 80)))
+                    raise GraphError(
+                        f"'{path.name}', line {number}: a control character",
+                        got=ascii(shorten(line, 80)),
+                        expected="a text file",
+                    )
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except DAMAGE as error:

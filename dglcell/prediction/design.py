@@ -258,11 +258,17 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise GenotypeError(f"gene list '{path}' not found", expected="a text file, one gene name a line") from error
     except UnicodeDecodeError as error:
-        raise GenotypeError(f"gene list '{path}' is not a text file", got=error) from error
+        raise GenotypeError(
+            f"gene list '{path}' is not a text file", got=error, expected="a text file in UTF-8, one gene name a line"
+        ) from error
     names = [name for line in lines if (name := line.partition("#")[0].strip())]
     strange = [name for name in names if CONTROL.search(name)]
     if strange:
-        raise GenotypeError(f"gene list '{path}': a name has a control character", got=ascii(strange[0]))
+        raise GenotypeError(
+            f"gene list '{path}': a name has a control character",
+            got=ascii(strange[0]),
+            expected="a text file, one gene name a line",
+        )
     names = [vocabulary.find(name) for name in names]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:
