@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError, OwnClassError, did_you_mean, listing
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an experiment may be a class of the user's own.
+    """Describe a part of experiments for which users may write a class of their own.
 
     Attributes:
         key: key that names the class in a configuration.

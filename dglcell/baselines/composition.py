@@ -18,7 +18,7 @@ MOST_NEGATIVE = 0.01
 
 
 def not_fitness_like(y: NDArray[np.floating]) -> str | None:
-    """Say why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
+    """Say why labels cannot be a fitness, which is hardly ever negative; None if they can."""
     measured = y[~np.isnan(y)]
     if (negative := (measured < 0).mean()) > MOST_NEGATIVE:
         share = f"{negative:.1%} of the labels are negative (at most {MOST_NEGATIVE:.0%})"

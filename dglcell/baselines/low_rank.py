@@ -108,7 +108,7 @@ class LowRankProfiles:
                 break
 
     def _filled(self, unexplained: sparse.csr_matrix, basis: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multiply the filled matrix with ``basis``; it is what Z leaves of the measured entries, plus Z."""
+        """Multiply the filled matrix with ``basis``: measured entries where there are any, and those of Z elsewhere."""
         return unexplained @ basis + self.vectors @ (self.values[:, None] * (self.vectors.T @ basis))
 
     def _times_old(self, vectors: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -144,7 +144,7 @@ ALPHA = 1000.0
 
 @dataclass(frozen=True)
 class RidgeAndLowRank:
-    """Fit kernel ridge on networks alone, and soft-impute of what it leaves.
+    """Fit kernel ridge on networks alone, and soft-impute to its residuals.
 
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 

@@ -291,7 +291,7 @@ def to_yaml(config: Config) -> str:
 
 
 def read_yaml(path: Path) -> DictConfig:
-    """Read one YAML file as it stands.
+    """Read one YAML file, without the files that it extends.
 
     Raises:
         ConfigError: the file is not YAML, or no mapping.

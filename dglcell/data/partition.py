@@ -28,7 +28,7 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Bins:
-    """Describe what strains are dealt into: three parts, or equal folds that take turns at being parts.
+    """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once.
 
     Attributes:
         shares: shares of the strains, one for each bin; they sum to 1.
@@ -70,7 +70,7 @@ def gene_keys(names: Sequence[str]) -> Keys:
 
 
 def shuffled(keys: Keys, seed: int) -> Keys:
-    """Return keys whose order is random in ``seed``.
+    """Map keys to others whose order is random, the same for the same ``seed``.
 
     Different keys stay different (splitmix64, Steele et al. 2014).
     """

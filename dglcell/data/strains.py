@@ -272,7 +272,7 @@ class Strains:
 
     @property
     def changes(self) -> list[list[str]] | list[dict[str, float]]:
-        """Return what `from_names` takes: the deleted genes of each strain, or gene → strength."""
+        """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → strength."""
         if self.strengths is None:
             return self.genotypes
         ends = itertools.pairwise(self.offsets)

@@ -32,7 +32,7 @@ MATRIX_COLUMNS = ("row", "column")
 
 @dataclass
 class NetworkConfig:
-    """Configure one edge table; the key it stands under is its name, and the relation's if there is only one.
+    """Configure one edge table. Its key is its name, and also the name of its relation if it has only one.
 
     With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
     """

@@ -149,7 +149,7 @@ class Vocabulary:
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """Map a spelling to what is shown for it: a systematic name, after another name that leads to it."""
+        """Map the spelling of each name to what a suggestion shows: the name, and the systematic name beside it."""
         names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
         other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
         return other | {spelling(name): name for name in self.names}

@@ -50,7 +50,7 @@ class AttentionPooling(nn.Module):
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
-    """Return a softmax over what is removed or added, in which an entry counts by how much of it is.
+    """Return a softmax over changed genes, in which each is weighted by how much of it is removed or added.
 
     Args:
         logits: [..., K] logits of the softmax.

@@ -29,7 +29,7 @@ KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 
 @dataclass(frozen=True)
 class Design:
-    """A design has the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
+    """List the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
 
     In this order neighbouring strains share their first genes. With strengths, each combination comes once for each of
     ``itertools.product(strengths, repeat=size)``.
@@ -97,7 +97,7 @@ class Design:
 
     @property
     def known(self) -> int:
-        """Return the number of strains whose genes are all in the cell graph: that of all strains."""
+        """Return the number of strains whose genes are all in the cell graph, which is true of every design."""
         return len(self)
 
     @property

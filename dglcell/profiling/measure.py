@@ -163,7 +163,7 @@ class LoopProfiler(Profiler):
             part.__exit__()
 
     def _begin_step(self) -> None:
-        """End a step and begin the next.
+        """End the measurement of one step and begin that of the next.
 
         Raises:
             FinishedError: there is no next step.

@@ -91,7 +91,7 @@ class TimedThreads(Callback):
         self._turns = ThreadTurns(1)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Measure anew, because the machine may be another one than where the run began."""
+        """Start the measurement again, because a continued run may be on another machine."""
         self._turns = ThreadTurns.of_process()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:

@@ -61,7 +61,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Beside:
-    """This holds the callbacks and loggers that a caller in Python adds to a training.
+    """Hold callbacks and loggers that a caller in Python adds to a training.
 
     Attributes:
         callbacks: callbacks of Lightning, called beside those of the package.
