@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from dglcell.config.experiment import Config
-from dglcell.losses.config import LOSSES
-from dglcell.models.config import MODELS
-from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
+from dglcell.config.experiment import KINDS, Config
+from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases, keys_of
 
 VALIDATE = ("config", "validate", EXPERIMENT)
 
@@ -284,27 +281,16 @@ def types_of(hint: Any) -> set[type]:
     return {hint} & REFUSED_EVERYWHERE.keys()
 
 
-def keys_of(section: type, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """Yield every key of a section and of the sections in it that holds a single value, with its type."""
-    hints = get_type_hints(section, include_extras=True)
-    for name in (field.name for field in dataclasses.fields(section)):
-        kinds = [hints[name], *get_args(hints[name])]
-        below = [kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
-        if below and get_origin(hints[name]) not in (list, dict):
-            yield from keys_of(below[0], f"{prefix}{name}.")
-        elif found := types_of(hints[name]):
-            yield f"{prefix}{name}", next(kind for kind in REFUSED_EVERYWHERE if kind in found)
-
-
 def every_key() -> Iterator[Input]:
     """Yield overrides of every key, with values that its type has and the key cannot take."""
-    sections: list[tuple[str, str, type]] = [("model", name, kind) for name, kind in MODELS.items()]
-    sections += [("loss", name, kind) for name, kind in LOSSES.items()]
-    found: dict[str, tuple[type, tuple[str, ...]]] = {key: (kind, ()) for key, kind in keys_of(Config)}
-    for section, name, kind in sections:
-        found |= {key: (of, (f"{section}.name={name}",)) for key, of in keys_of(kind, f"{section}.")}
-    for key, (kind, more) in found.items():
-        for value in REFUSED_EVERYWHERE[kind]:
+    found: dict[str, tuple[Any, tuple[str, ...]]] = {key: (hint, ()) for key, hint in keys_of(Config, parts=False)}
+    for section, kinds in KINDS.items():
+        for name, kind in kinds.items():
+            below = keys_of(kind, f"{section}.", parts=False)
+            found |= {key: (hint, (f"{section}.name={name}",)) for key, hint in below}
+    for key, (hint, more) in found.items():
+        types = types_of(hint)
+        for value in next((values for kind, values in REFUSED_EVERYWHERE.items() if kind in types), ()):
             if not key.endswith(".name") and not (key == MORE_LINES and "\\n" in value):
                 yield Input(f"{key}={value}", (*VALIDATE, *more, f"{key}={value}"), key, {EXPERIMENT: MINIMAL})
 
