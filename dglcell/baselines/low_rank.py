@@ -96,7 +96,7 @@ class LowRankProfiles:
             unexplained = _symmetric(low, high, residual - self._profile_part(low, high), num_genes)
             basis = np.linalg.qr(self._filled(unexplained, basis))[0]
             eigenvalues, rotation = np.linalg.eigh(basis.T @ self._filled(unexplained, basis))
-            # The whole basis is carried on; only the kept eigenvalues belong to the model.
+            # The next round begins with the whole basis, but only the kept eigenvalues belong to the model.
             order = np.argsort(-np.abs(eigenvalues))
             basis = basis @ rotation[:, order]
             kept = eigenvalues[order][: self.rank]

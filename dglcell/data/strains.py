@@ -382,7 +382,7 @@ class Strains:
                     got=listing(unknown),
                     expected=f"among {listing(categories)}",
                 )
-            # A value of −1 is of no category that anything knows, and stays so.
+            # The value −1 means an unknown category, and stays −1.
             codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
         stacked = np.stack(found, axis=1).astype(np.float32)
@@ -415,7 +415,7 @@ class Strains:
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             most = self.max_deletions
             if strengths is None and len(self.targets) == most * len(self):
-                # All have as many targets, so that no place is computed for each.
+                # All strains have the same number of targets, so that the array is a matrix and offsets are not needed.
                 targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
             else:
                 places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])

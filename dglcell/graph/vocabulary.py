@@ -209,7 +209,7 @@ class AliasTable:
         found: dict[str, set[str]] = {}
         for alias, genes in self.systematic.items():
             found.setdefault(spelling(alias), set()).update(genes)
-        # A standard or systematic name stands for its gene, whoever has it among the aliases.
+        # A standard or systematic name always means its own gene, even where another gene has it as an alias.
         found |= {spelling(name): {gene} for gene, name in self.standard.items()}
         found |= {spelling(name): {name} for name in self.targets}
         return {name: frozenset(genes) for name, genes in found.items()}

@@ -119,7 +119,7 @@ def _logarithmic_mean(log_p: Tensor, log_q: Tensor) -> Tensor:
     gone = log_p.isneginf() | log_q.isneginf()
     fall = -(log_q - log_p).abs().masked_fill(gone, 0)
     ratio = torch.where(fall == 0, 1, torch.expm1(fall) / torch.where(fall == 0, 1, fall))
-    # The smaller of both may be too small for a number, and the mean is not.
+    # The smaller share may be below the smallest number, so the mean is computed from the larger one.
     return (torch.maximum(log_p, log_q).exp() * ratio).masked_fill(gone, 0)
 
 
