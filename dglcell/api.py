@@ -532,7 +532,11 @@ def rows_on(
     if idle.any():
         log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
     if not kept:
-        raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
+        raise DataError(
+            f"no strain of '{config.experiment.name}' is left to evaluate the model on",
+            got=f"{len(table):,}; {sum(unknown):,} have genes that the cell graph lacks, {sum(seen):,} were trained on",
+            do="choose an experiment with other strains, or a model that was not trained on these",
+        )
     strains = table.take(np.array(kept))
     empty = sorted(name for name in set(measured.values()) if np.isnan(strains.phenotypes[name]).all())
     if empty:

@@ -100,6 +100,7 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.explanations import files
     from dglcell.explanations.tables import explain as explain_strains
     from dglcell.explanations.text import show
+    from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.runs.directory import RunDirectory
 
@@ -107,7 +108,7 @@ def explain(options: argparse.Namespace) -> None:
     given = [path for path in (table, options.checkpoint) if path is not None]
     given += [path for run in runs for path in RunDirectory(run).files()]
     if options.output is not None:
-        files.check_suffix(options.output)
+        check_format(options.output, files.SUFFIXES)
         check_output(options.output, "explanations", given)
     if options.escher is not None:
         check_output(options.escher, "shares of reactions", given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from dglcell.explanations.network import network_of
 from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.explanations.text import strain_name
 from dglcell.files.atomic import atomic_file, no_formula
-from dglcell.files.parquet import LONGEST_OUTPUT, import_pyarrow
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import REACTION
 from dglcell.report.network import Network
@@ -30,26 +28,6 @@ STRAINS = ("predicted", "wild_type", "expected", "change", "rest")
 """These columns of the table of strains are rows of the long table."""
 
 FORMAT = "dglcell explanations"
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse the name of an output whose format is not known.
-
-    Raises:
-        ConfigError: its suffix is none of ``SUFFIXES``, or the name is too long.
-        MissingDependencyError: the format is Parquet, and pyarrow is not installed.
-    """
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"'{path}': the suffix does not say which format is wanted",
-            got=path.suffix or "no suffix",
-            expected=" or ".join(SUFFIXES),
-            do="name the output accordingly",
-        )
-    if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
-        raise ConfigError(f"'{path}': the name is too long", expected=f"at most {LONGEST_OUTPUT} bytes")
-    if path.suffix == ".parquet":
-        import_pyarrow()
 
 
 def write(found: Explanations, path: Path) -> None:

@@ -22,11 +22,11 @@ from dglcell.models.encoder import CellEncoder
 from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation import secants
 from dglcell.perturbation.attention import Score, attend_pairs
+from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.rules import take_rows
 from dglcell.perturbation.sent import Kept, keep_masks, strengths
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 from dglcell.perturbation.strategies.difference import Difference, listed_sums

@@ -199,7 +199,9 @@ class EncoderConfig(ModelConfig):
         if self.conv not in CONVS:
             self.convolution()[1].validate()
         elif self.conv_options is not None:
-            raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
+            raise ConfigError(
+                f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`", do="remove the key"
+            )
 
     def convolution(self) -> tuple[type[Convolution], ConvOptions]:
         """Return the class of convolutions, and the options that they are made with.

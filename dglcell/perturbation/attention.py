@@ -28,7 +28,8 @@ from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation import secants
-from dglcell.perturbation.rules import PerturbedTensor, share_changes
+from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.rules import PerturbedTensor
 
 Score = Callable[[Any, Any, Any], Any]
 """A score gives the logits of edges; the module's docstring defines it."""

@@ -274,9 +274,9 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
 
 
 def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Strains:
-    """Return the strains with the labels of others: training strains those of training strains, and so for validation.
+    """Permute the labels among the training strains, and among the validation strains.
 
-    Labels of the test part stay. Labels of one strain stay together, so that what phenotypes have in common stays, too.
+    Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
 
     Args:
         dataset: the strains.
