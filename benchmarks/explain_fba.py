@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 import dglcell
-from benchmarks.flux_truth import LARGE, Truth, responsible, subsets, truth_of
+from benchmarks.flux_truth import Truth, responsible, subsets, truth_of
 from dglcell.data.strains import Strains
 from dglcell.explanations.graph import Rows
 from dglcell.explanations.split import Explainer, check_model
@@ -47,10 +47,7 @@ from dglcell.training.checkpoint import Trained
 GROWTH = (0.01, 0.999)
 """Strains with a measured growth between these are explained."""
 
-STRAINS, TRIPLES, FIRST, RESAMPLES = 150, 200, (10, 50), 1000
-
-OF_LARGE = 50
-"""Of large metabolic models, so many strains and triples are taken."""
+STRAINS, TRIPLES, FIRST, RESAMPLES = 200, 200, (10, 50), 1000
 
 FEWEST = 5
 """Within a reaction, strains are ranked where it changes in so many of them, and stays in as many."""
@@ -288,14 +285,14 @@ def simple_triples(truth: Truth, reactions_of: Mapping[str, int]) -> dict[str, f
 # The command.
 
 
-def drawn(run: Path, large: bool = False) -> tuple[list[str], list[str]]:
+def drawn(run: Path) -> tuple[list[str], list[str]]:
     """Return test strains that grow less than the wild type, and triples among all test strains that do."""
     frame = pd.read_csv(RunDirectory(run).predictions("test"))
     growth = next(iter(read_predictions(RunDirectory(run), "test").values())).measured
     strains = frame[(growth > GROWTH[0]) & (growth < GROWTH[1])]["genes"]
     triples = frame[(growth < GROWTH[1]) & (frame["genes"].str.count(";") == 2)]["genes"]
     chosen = [
-        some.sample(min(OF_LARGE if large else number, len(some)), random_state=0).tolist()
+        some.sample(min(number, len(some)), random_state=0).tolist()
         for some, number in ((strains, STRAINS), (triples, TRIPLES))
     ]
     return chosen[0], chosen[1]
@@ -308,7 +305,7 @@ def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
     assert source is not None
     model = read_model(source)
     if not path.exists():
-        truth_of(model, *drawn(runs[0], len(model.reactions) > LARGE)).save(path)
+        truth_of(model, *drawn(runs[0])).save(path)
     truth = Truth.read(path)
     reactions = [reaction.id for reaction in model.reactions]
     genotypes = [strain.split(";") for strain in truth.genotypes]
