@@ -1,10 +1,11 @@
-"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH RUN …``.
+"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH N RUN …``.
 
 The runs have learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range
 of fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per
 growth, because all fluxes fall with growth; or whose flux differs in the parsimonious solution. TRUTH is an ``.npz``
-file, which is computed for test strains of the first run where it does not exist. These grow less than the wild type,
-but grow. Reactions that a strain loses are left out, because every list of them would be right.
+file, which is computed for N test strains of the first run where it does not exist. These grow less than the wild type,
+but grow. If the test part has too few of them, deletions of three genes are drawn at random. Reactions that a strain
+loses are left out, because every list of them would be right.
 
 A reaction's score is its absolute share behind the last layer, the sum over its directions and enzyme complexes. Simple
 scores, which know nothing of what the model computes for the strain, stand beside it, and so do runs with
@@ -29,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 import dglcell
-from benchmarks.flux_truth import Truth, responsible, subsets, truth_of
+from benchmarks.flux_truth import Truth, responsible, sick_triples, subsets, truth_of
 from dglcell.data.strains import Strains
 from dglcell.explanations.graph import Rows
 from dglcell.explanations.split import Explainer, check_model
@@ -47,7 +48,7 @@ from dglcell.training.checkpoint import Trained
 GROWTH = (0.01, 0.999)
 """Strains with a measured growth between these are explained."""
 
-STRAINS, TRIPLES, FIRST, RESAMPLES = 200, 200, (10, 50), 1000
+TRIPLES, FIRST, RESAMPLES = 200, (10, 50), 1000
 
 FEWEST = 5
 """Within a reaction, strains are ranked where it changes in so many of them, and stays in as many."""
@@ -285,27 +286,34 @@ def simple_triples(truth: Truth, reactions_of: Mapping[str, int]) -> dict[str, f
 # The command.
 
 
-def drawn(run: Path) -> tuple[list[str], list[str]]:
+def drawn(run: Path, number: int) -> tuple[list[str], list[str]]:
     """Return test strains that grow less than the wild type, and triples among all test strains that do."""
     frame = pd.read_csv(RunDirectory(run).predictions("test"))
     growth = next(iter(read_predictions(RunDirectory(run), "test").values())).measured
     strains = frame[(growth > GROWTH[0]) & (growth < GROWTH[1])]["genes"]
     triples = frame[(growth < GROWTH[1]) & (frame["genes"].str.count(";") == 2)]["genes"]
     chosen = [
-        some.sample(min(number, len(some)), random_state=0).tolist()
-        for some, number in ((strains, STRAINS), (triples, TRIPLES))
+        some.sample(min(most, len(some)), random_state=0).tolist()
+        for some, most in ((strains, number), (triples, TRIPLES))
     ]
     return chosen[0], chosen[1]
 
 
-def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
+def compute_truth(model: Any, run: Path, number: int) -> Truth:
+    """Compute the truth for test strains of a run, and for triples drawn at random where it has too few."""
+    strains, triples = drawn(run, number)
+    more = sick_triples(model, max(0, number - len(strains)), GROWTH)
+    return truth_of(model, strains + more, (triples + more)[:TRIPLES])
+
+
+def main(out: Path, path: Path, number: int, runs: Sequence[Path]) -> None:
     """Explain strains of runs, and compare with the truth."""
     first = dglcell.load(runs[0])
     source = first.members[0].config.cell.model
     assert source is not None
     model = read_model(source)
     if not path.exists():
-        truth_of(model, *drawn(runs[0])).save(path)
+        compute_truth(model, runs[0], number).save(path)
     truth = Truth.read(path)
     reactions = [reaction.id for reaction in model.reactions]
     genotypes = [strain.split(";") for strain in truth.genotypes]
@@ -333,13 +341,14 @@ def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
             name: {**about, "ahead": {one: interval(found[one][1] - aurocs) for one in ours if one != name}}
             for name, (about, aurocs) in found.items()
         }
-    number = {gene.id: len(gene.reactions) for gene in model.genes}
-    triples = {name: round(float(np.mean(values)), 4) for name, values in named.items()} | simple_triples(truth, number)
+    reactions_of = {gene.id: len(gene.reactions) for gene in model.genes}
+    triples = {name: round(float(np.mean(values)), 4) for name, values in named.items()}
+    triples |= simple_triples(truth, reactions_of)
     names = " ".join(str(Path(*run.parts[-2:])) for run in runs)
     write_json(
         out,
         {
-            "command": f"python -m benchmarks.explain_fba OUT TRUTH {names}",
+            "command": f"python -m benchmarks.explain_fba OUT TRUTH {number} {names}",
             "model": source,
             "processor": processor_name(),
             "strains": len(truth.genotypes),
@@ -351,4 +360,4 @@ def main(out: Path, path: Path, runs: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), [Path(run) for run in sys.argv[3:]])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), [Path(run) for run in sys.argv[4:]])

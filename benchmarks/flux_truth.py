@@ -95,6 +95,17 @@ def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> 
     return Truth(list(genotypes), np.stack(kept), by_definition, list(triples), growth)
 
 
+def sick_triples(model: Model, number: int, growth: tuple[float, float]) -> list[str]:
+    """Draw deletions of three genes at random until so many of them grow, relative to the wild type, within a range."""
+    rng, genes, found = np.random.default_rng(0), sorted(gene.id for gene in model.genes), dict[str, None]()
+    whole = model.slim_optimize()
+    while len(found) < number:
+        chosen = sorted(rng.choice(genes, 3, replace=False).tolist())
+        if growth[0] < _growth(model, chosen) / whole < growth[1]:
+            found[";".join(chosen)] = None
+    return list(found)
+
+
 def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
     """Return which reactions change, by up to three definitions, [reactions]."""
     size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
@@ -122,12 +133,13 @@ def subsets(number: int) -> list[tuple[int, ...]]:
 
 
 def _growth_of_subsets(model: Model, genes: Sequence[str]) -> list[float]:
-    found = []
-    for chosen in subsets(len(genes)):
-        with model:
-            _delete(model, [genes[i] for i in chosen])
-            found.append(max(0.0, float(model.slim_optimize(error_value=0.0))))
-    return found
+    return [_growth(model, [genes[i] for i in chosen]) for chosen in subsets(len(genes))]
+
+
+def _growth(model: Model, genes: Sequence[str]) -> float:
+    with model:
+        _delete(model, genes)
+        return max(0.0, float(model.slim_optimize(error_value=0.0)))
 
 
 def responsible(values: NDArray[np.float64], most: float = MOST_OF) -> set[tuple[int, ...]]:
