@@ -1,11 +1,11 @@
-"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH N RUN …``.
+"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH N M RUN …``.
 
 The runs have learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range
 of fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per
 growth, because all fluxes fall with growth; or whose flux differs in the parsimonious solution. TRUTH is an ``.npz``
-file, which is computed for N test strains of the first run where it does not exist. These grow less than the wild type,
-but grow. If the test part has too few of them, deletions of three genes are drawn at random. Reactions that a strain
-loses are left out, because every list of them would be right.
+file, which is computed where it does not exist: for at most N test strains of the first run, and for M deletions of
+three genes that are drawn at random, because few test strains of large models are sick. All of them grow less than the
+wild type, but grow. Reactions that a strain loses are left out, because every list of them would be right.
 
 A reaction's score is its absolute share behind the last layer, the sum over its directions and enzyme complexes. Simple
 scores, which know nothing of what the model computes for the strain, stand beside it, and so do runs with
@@ -299,21 +299,21 @@ def drawn(run: Path, number: int) -> tuple[list[str], list[str]]:
     return chosen[0], chosen[1]
 
 
-def compute_truth(model: Any, run: Path, number: int) -> Truth:
-    """Compute the truth for test strains of a run, and for triples drawn at random where it has too few."""
-    strains, triples = drawn(run, number)
-    more = sick_triples(model, max(0, number - len(strains)), GROWTH)
+def compute_truth(model: Any, run: Path, tested: int, random: int) -> Truth:
+    """Compute the truth for test strains of a run, and for triples that are drawn at random."""
+    strains, triples = drawn(run, tested) if tested else ([], [])
+    more = sick_triples(model, random, GROWTH)
     return truth_of(model, strains + more, (triples + more)[:TRIPLES])
 
 
-def main(out: Path, path: Path, number: int, runs: Sequence[Path]) -> None:
+def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) -> None:
     """Explain strains of runs, and compare with the truth."""
     first = dglcell.load(runs[0])
     source = first.members[0].config.cell.model
     assert source is not None
     model = read_model(source)
     if not path.exists():
-        compute_truth(model, runs[0], number).save(path)
+        compute_truth(model, runs[0], *numbers).save(path)
     truth = Truth.read(path)
     reactions = [reaction.id for reaction in model.reactions]
     genotypes = [strain.split(";") for strain in truth.genotypes]
@@ -348,7 +348,7 @@ def main(out: Path, path: Path, number: int, runs: Sequence[Path]) -> None:
     write_json(
         out,
         {
-            "command": f"python -m benchmarks.explain_fba OUT TRUTH {number} {names}",
+            "command": f"python -m benchmarks.explain_fba OUT TRUTH {numbers[0]} {numbers[1]} {names}",
             "model": source,
             "processor": processor_name(),
             "strains": len(truth.genotypes),
@@ -360,4 +360,6 @@ def main(out: Path, path: Path, number: int, runs: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), [Path(run) for run in sys.argv[4:]])
+    main(
+        Path(sys.argv[1]), Path(sys.argv[2]), (int(sys.argv[3]), int(sys.argv[4])), [Path(run) for run in sys.argv[5:]]
+    )
