@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ import dglcell
 from benchmarks.explain_fba import mean_of_others, summary
 from benchmarks.flux_truth import Truth
 from benchmarks.store_scale import peak_of_program
+from dglcell.explanations.split import check_model
 from dglcell.files.atomic import write_json
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.model_files import read_model
@@ -206,7 +208,7 @@ def times(predictor: dglcell.Predictor, network: Network, graphs: Graphs) -> dic
     calls["PyG, prediction"] = STRAINS, predict
     for name, method in METHODS.items():
         number = FEW if method is gnn_explainer else STRAINS
-        calls[f"PyG, {name}"] = number, lambda method=method, number=number: method(network, data[:number], own)
+        calls[f"PyG, {name}"] = number, partial(method, network, data[:number], own)
     for _, call in list(calls.values())[:4]:  # what is computed once is not counted
         call()
     return {name: timed(*about) for name, about in calls.items()}
@@ -239,8 +241,8 @@ def main(out: Path, run: Path, path: Path) -> None:
     torch.manual_seed(0)
     predictor, truth = dglcell.load(run), Truth.read(path)
     [member] = predictor.members
-    graphs = Graphs(member.model.cell)
-    config = member.config.model
+    explained = check_model(member.model)
+    graphs, config = Graphs(explained.cell), explained.config
     network = Network(graphs.num_nodes, config.hidden, config.layers)
     directory = RunDirectory(run)
     parts = {part: pd.read_csv(directory.predictions(part)) for part in ("validation", "test")}
