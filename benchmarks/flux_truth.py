@@ -116,6 +116,21 @@ def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
     return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
 
 
+def changed_prices(model: Model, genotypes: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which metabolites have another shadow price at the largest growth, [strains, metabolites].
+
+    Shadow prices, too, are one solution among several, and no ranges are computed of them.
+    """
+    before, found = model.optimize().shadow_prices.to_numpy(), []
+    for strain in genotypes:
+        with model:
+            _delete(model, strain.split(";"))
+            after = model.optimize().shadow_prices.to_numpy()
+        size = np.maximum(np.abs(before).max(), np.abs(after).max())
+        found.append(np.abs(after - before) > DIFFERENT * size)
+    return np.stack(found)
+
+
 def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:
     """Return where two ranges have no flux in common, in units of their own."""
     gap = np.maximum(after.low / new_unit - before.high / unit, before.low / unit - after.high / new_unit)
@@ -145,10 +160,14 @@ def _growth(model: Model, genes: Sequence[str]) -> float:
 def responsible(values: NDArray[np.float64], most: float = MOST_OF) -> set[tuple[int, ...]]:
     """Return the smallest subsets that take most of what all changes take; several where they are equally small.
 
+    If all changes take nothing, no subset is responsible.
+
     Args:
         values: [2^n] values of all subsets, in the order of ``subsets``.
         most: which part of the whole change they have to take.
     """
+    if values[-1] == values[0]:
+        return set()
     every = subsets(len(values).bit_length() - 1)
     taken = (values - values[0]) / (values[-1] - values[0])
     enough = [chosen for chosen, part in zip(every, taken, strict=True) if part >= most]
