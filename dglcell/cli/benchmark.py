@@ -85,11 +85,10 @@ def benchmark(options: argparse.Namespace) -> None:
         for entry in entries:
             print(*(entry.member(seed).run_directory for seed in suite.seeds), sep="\n")
         return
-    from dglcell.suites.run import read_rows, train_suite, write_table
+    from dglcell.suites.run import read_results, train_suite, write_table
 
     failed = {} if options.table else train_suite(suite, entries, options.command, reporter(options))
-    rows = read_rows(suite, entries)
-    write_table(suite, rows, output)
+    write_table(suite, entries, read_results(suite, entries), output)
     print(f"\n{printable(output.read_text(encoding='utf-8'))}\ntable  {output}")
     if failed:
         reasons = "\n".join(f"{run}: {reason.partition(chr(10))[0]}" for run, reason in failed.items())

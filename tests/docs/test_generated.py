@@ -23,6 +23,7 @@ from site_extension import (
     chart,
     commands,
     configuration,
+    controls,
     cost,
     differences,
     experiment_list,
@@ -303,3 +304,12 @@ def test_replays_show_every_strategy_and_every_batch() -> None:
             (line,) = [line for line in numbers.splitlines() if line.replace("`", "").startswith(f"| {strategy} |")]
             assert line.count("|") == len(found["lowest_hits"]) + 4
             assert f"{found['lowest_hits'][-1]:.1f} ± " in line
+
+
+def test_the_table_of_controls_has_every_committed_experiment() -> None:
+    page = controls.pages(ROOT)["parts/controls.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    folders = {path.parents[1].relative_to(ROOT / "docs/results") for path in ROOT.glob("docs/results/**/results.json")}
+    assert {str(folder) for folder in folders} <= {line.split("`")[1] for line in rows}
+    assert all(line.count("|") == len(rows[0].split("|")) - 1 for line in rows)
+    assert "rows. Experiments without any results here: `005-kuzmin2018-tmi/dango_string11_0`, " in page
