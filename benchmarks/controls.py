@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from dglcell.files.atomic import write_json
+from dglcell.report.run_files import NODES
 
 DIGITS = 6
 
@@ -24,7 +25,7 @@ def collected(run: Path) -> dict[str, Any]:
     """Return the results of a run on the test part, and how it was made."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     about = json.loads((run / "environment.json").read_text(encoding="utf-8"))
-    rows = [row for row in results["rows"] if row["part"] == "test"]
+    rows = [row for row in [*results["rows"], *results.get(NODES, [])] if row["part"] == "test"]
     for row in rows:
         row["metrics"] = {name: _short(value) for name, value in row["metrics"].items()}
     # Where files lay says nothing about a run.

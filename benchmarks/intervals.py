@@ -1,9 +1,10 @@
 """How often intervals hold the measured value: ``python -m benchmarks.intervals OUT DRAWS EXPERIMENT … KEY=VALUE …``.
 
 Each experiment is trained DRAWS times, with another seed of its split each time; keys such as ``paths.runs`` and
-``paths.data`` say where. Intervals are calibrated on the validation part of a draw. OUT says which share of the test
-part they hold, and how wide they are, beside intervals that are equally wide everywhere. Draws that OUT has already
-are kept, and finished runs are not trained again.
+``paths.data`` say where, and ``experiment.name`` calls an experiment with other keys by another name. Intervals are
+calibrated on the validation part of a draw. OUT says which share of the test part they hold, and how wide they are,
+beside intervals that are equally wide everywhere. Draws that OUT has already are kept, and finished runs are not
+trained again.
 """
 
 from __future__ import annotations
@@ -73,15 +74,19 @@ def main(out: str, draws: str, *more: str) -> None:
     found = json.loads(path.read_text()) if path.exists() else {"experiments": {}}
     found["what"] = "Shares of test strains inside intervals that are calibrated on the validation part of each draw."
     found["processor"] = processor_name()
-    given = [one for one in more if "=" in one]
+    named = [one for one in more if "=" in one]
+    given = [one for one in named if not one.startswith("experiment.name=")]
     for experiment in (one for one in more if "=" not in one):
-        name = load_config(Path(experiment)).experiment.name
-        measured = found["experiments"].setdefault(name, {"draws": {}})["draws"]
+        config = load_config(Path(experiment), named)
+        name = config.experiment.name
+        of_experiment = found["experiments"].setdefault(name, {"draws": {}})
+        of_experiment["split"] = config.split.kind
+        measured = of_experiment["draws"]
         for seed in (one for one in map(str, range(int(draws))) if one not in measured):
             keys = [f"split.seed={seed}", f"seed={seed}", "trainer.threads=1", "null_models=false", "plot=false"]
             run = dglcell.train(experiment, *keys, f"experiment.name={name}/draw-{seed}", *given)
             measured[seed] = measure(RunDirectory(run.directory), run)
-            found["experiments"][name]["mean"] = summed_up(list(measured.values()))
+            of_experiment["mean"] = summed_up(list(measured.values()))
             write_json(path, found)
 
 

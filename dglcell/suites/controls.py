@@ -32,8 +32,8 @@ NOTE = (
     "Each row is of one run. Its best null model is the one with the highest score on the test part. The difference is",
     "that of model and null model on the same strains, with its intervals at 95 % if strains or genes are drawn again.",
     "The number in brackets is that of trainings on permuted labels: 95 % of them score no more than this, and of",
-    "fewer than 20 none scores more. The ceiling is the score of a model without error. A dash says that something was not",
-    "measured.",
+    "fewer than 20 none scores more. The ceiling is the score of a model without error. A dash says that something was",
+    "not measured.",
 )
 
 Interval = tuple[float, float]

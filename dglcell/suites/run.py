@@ -60,7 +60,8 @@ def read_results(suite: Suite, entries: Sequence[Entry]) -> Results:
             config = entry.member(seed)
             try:
                 if is_finished(config):
-                    found[config.experiment.name, seed] = read_run(config.run_directory, parts=()).rows
+                    run = read_run(config.run_directory, parts=())
+                    found[config.experiment.name, seed] = [*run.rows, *run.node_rows]
             except DglcellError as error:
                 log.warning("%s does not count: %s", config.run_directory, str(error).partition("\n")[0])
     return found

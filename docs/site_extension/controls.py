@@ -8,11 +8,10 @@ from typing import Any
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.report.run_files import result_rows
 from dglcell.suites.controls import NOTE, Controls, as_table, controls_of
 from site_extension.experiments import experiment_files
 from site_extension.markdown import code
-from site_extension.results import committed
+from site_extension.results import all_rows, committed
 
 FILE = Path("benchmarks/results/controls.json")
 
@@ -45,8 +44,8 @@ def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> li
     """Controls of the run that was made for them, else of the first record with intervals, else of the first record."""
     name = config.experiment.name
     if run is not None:
-        return controls_of(name, run["seed"], result_rows(run["rows"]))
+        return controls_of(name, run["seed"], all_rows(run))
     records = committed(root, config).items()
-    of_records = [controls_of(name, seed, result_rows(record["rows"])) for seed, record in records]
-    with_interval = [found for found in of_records if all(one.is_compared for one in found)]
+    of_records = [controls_of(name, seed, all_rows(record)) for seed, record in records]
+    with_interval = [found for found in of_records if any(one.is_compared for one in found)]
     return next(iter([*with_interval, *of_records]), [])
