@@ -464,7 +464,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         )
         of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
-    calibration = calibrate_intervals(prepared, predictions, trained)
+    calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
     if calibration is not None:
         rows = with_coverage(rows, calibration, prepared, predictions)
     rows = with_ceilings(rows, prepared)
@@ -476,17 +476,22 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
 
 
 def calibrate_intervals(
-    prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]], trained: Trained
+    prepared: Prepared, predictions: Mapping[str, NDArray[np.floating]], checkpoint: str, epoch: int
 ) -> Calibration | None:
-    """Calibrate the intervals of a model on the validation part; return None where there is no such part."""
+    """Calibrate the intervals of a model on the validation part; return None where there is no such part.
+
+    Args:
+        prepared: the data that the model was trained on.
+        predictions: part → [n, T] in original units.
+        checkpoint, epoch: name and epoch of the checkpoint that predicted.
+    """
     if "validation" not in predictions:
         return None
     dataset = prepared.dataset
     changed = dataset.take(prepared.parts["train"]).targets
     training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
     strains = dataset.take(prepared.parts["validation"]).numpy()
-    where = trained.path.name, trained.epoch
-    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, *where)
+    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, checkpoint, epoch)
 
 
 def with_coverage(
