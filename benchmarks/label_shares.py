@@ -2,10 +2,11 @@
 
 In an in-silico screen of the E. coli core model every training strain has its fluxes, and a share of them its growth. A
 model learns the fluxes of all training strains first (``loss.phenotypes: 0``) and begins with these weights
-(``start_from``) to learn the growths. Beside it are the same model without that beginning, and null models, which are
-fitted to the same growths. One of them knows the fluxes, too: a kernel ridge on lost reactions predicts the fluxes of
-test strains, and a linear ridge reads growth from fluxes. Validation growths choose settings of null models; the model
-has none to choose. With ``--layers 0`` no messages are passed.
+(``start_from``) to learn the growths. Beside it are the same model without that beginning, its mean with the best two
+null models (what ``model.null_share: 0.5`` predicts), and null models, which are fitted to the same growths. One of
+them knows the fluxes, too: a kernel ridge on lost reactions predicts the fluxes of test strains, and a linear ridge
+reads growth from fluxes. In a last row the model predicts the fluxes that this ridge reads. Validation growths choose
+settings of null models and ridges; the model has none to choose. With ``--layers 0`` no messages are passed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.new_genes import predicted as predicted_growth
+from dglcell.baselines.fit import MEAN_OF_TWO, fit_null_models
 from dglcell.baselines.nodes import NodeProblem, fit_node_nulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.config.experiment import Config
@@ -26,7 +30,10 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
 from dglcell.metrics import json_safe, regression_metrics
-from dglcell.training.null_problems import strains_by_part
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.evaluate import predict_and_embed
+from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 
@@ -65,8 +72,8 @@ PENALTIES = tuple(10.0**power for power in range(-6, 3))
 """Penalties of the linear ridge from fluxes to growth."""
 
 COMMAND = "python -m benchmarks.label_shares RUNS OUT --split SPLIT --layers LAYERS --draw DRAW"
-TAUGHT, UNTAUGHT = "taught by fluxes", "untaught"
-NULL_WITH_FLUXES = "kernel ridge of fluxes, then ridge"
+TAUGHT, UNTAUGHT, WITH_NULLS = "taught by fluxes", "untaught", "taught, half null models"
+NULL_WITH_FLUXES, MODEL_WITH_FLUXES = "kernel ridge of fluxes, then ridge", "the model's fluxes, then ridge"
 
 
 def configure(args: argparse.Namespace, name: str, *more: str) -> Config:
@@ -88,29 +95,60 @@ def configure(args: argparse.Namespace, name: str, *more: str) -> Config:
     )
 
 
-def known_fluxes(prepared: Prepared, train: NDArray[np.int64]) -> NDArray[Any]:
-    """Return scaled fluxes of the strains [S, M]: those of training strains, and predicted ones of all others.
+class Fluxes:
+    """Hold the fluxes of all strains [S, M]: those of training strains, and what predictors say of all others.
 
     Args:
-        prepared: data of a run that has fluxes.
-        train: numbers of all training strains.
+        teacher: the run that has learned fluxes.
+        prepared: its data.
     """
-    values = prepared.nodes["flux"].of_strains(np.arange(len(prepared.dataset)))
-    centre, scale = np.nanmean(values[train], 0), np.nanstd(values[train], 0)
-    scaled = ((values - centre) / np.where(scale > 1e-6, scale, np.inf)).astype(np.float32)
-    parts = strains_by_part(prepared)
-    validation = prepared.parts["validation"].numpy()
-    problem = NodeProblem(
-        parts["train"], parts["validation"], scaled[train], scaled[validation], Reactions(prepared.cell)
-    )
-    ridge = fit_node_nulls(problem)[0]["kernel ridge on lost reactions"]
-    found = np.zeros_like(scaled)
-    for part, strains in parts.items():
-        rows = prepared.parts[part].numpy()
-        found[rows] = ridge.predict(strains)
-    measured = train[np.isfinite(scaled[train]).all(1)]
-    found[measured] = scaled[measured]
-    return found
+
+    def __init__(self, teacher: RunDirectory, prepared: Prepared) -> None:
+        self._teacher, self._prepared = teacher, prepared
+        self._train = prepared.parts["train"].numpy()
+        values = prepared.nodes["flux"].of_strains(np.arange(len(prepared.dataset)))
+        self._centre, scale = np.nanmean(values[self._train], 0), np.nanstd(values[self._train], 0)
+        self._scale = np.where(scale > 1e-6, scale, np.inf)
+        self._scaled = self._of(values)
+
+    def _of(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        scaled: NDArray[np.float32] = ((values - self._centre) / self._scale).astype(np.float32)
+        return scaled
+
+    def _with_known(self, found: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return predicted fluxes, with the known ones of training strains that have a steady state."""
+        measured = self._train[np.isfinite(self._scaled[self._train]).all(1)]
+        fluxes: NDArray[np.float64] = found.astype(np.float64)
+        fluxes[measured] = self._scaled[measured]
+        return fluxes
+
+    def by_kernel_ridge(self) -> NDArray[np.float64]:
+        """Return fluxes that a kernel ridge on lost reactions predicts."""
+        prepared, parts = self._prepared, strains_by_part(self._prepared)
+        validation = prepared.parts["validation"].numpy()
+        problem = NodeProblem(
+            parts["train"],
+            parts["validation"],
+            self._scaled[self._train],
+            self._scaled[validation],
+            Reactions(prepared.cell),
+        )
+        ridge = fit_node_nulls(problem)[0]["kernel ridge on lost reactions"]
+        return self._with_known(ridge.predict(prepared.dataset.numpy()))
+
+    def by_model(self) -> NDArray[np.float64]:
+        """Return fluxes that the taught model predicts."""
+        trained, found = load_trained(self._teacher), list[NDArray[Any]]()
+        head = trained.model.node_heads["flux"]
+        predict_and_embed(
+            trained.model,
+            trained.normaliser,
+            self._prepared.dataset,
+            torch.arange(len(self._prepared.dataset)),
+            batch_size=128,
+            also=lambda prediction: found.append(head.restore(prediction.nodes["flux"].float()).numpy()),
+        )
+        return self._with_known(self._of(np.concatenate(found)))
 
 
 def ridge_through_fluxes(prepared: Prepared, train: NDArray[np.int64], fluxes: NDArray[Any]) -> dict[str, float]:
@@ -133,6 +171,14 @@ def ridge_through_fluxes(prepared: Prepared, train: NDArray[np.int64], fluxes: N
     return regression_metrics(x[test] @ best[1], y[test])
 
 
+def with_nulls(run: RunDirectory, prepared: Prepared) -> dict[str, float]:
+    """Return test metrics of the mean of a run's predictions and those of the best two null models."""
+    test = prepared.parts["test"]
+    nulls = fit_null_models(null_problems(prepared)[0])[MEAN_OF_TWO]
+    predicted = np.array([predicted_growth(run.path), nulls.predict(prepared.dataset.numpy().take(test.numpy()))])
+    return regression_metrics(predicted.mean(0), prepared.dataset.labels[test, 0].double().numpy())
+
+
 def rows_of(results: list[Any], taught: str) -> dict[str, dict[str, float]]:
     """Return name → test metrics of a run's rows, with another name for the model."""
     return {row.model if row.is_null else taught: row.metrics for row in results if row.part == "test"}
@@ -143,8 +189,8 @@ def measure(args: argparse.Namespace) -> None:
     teacher_config = configure(args, "fluxes", *TEACHER)
     teacher = train(teacher_config)
     prepared = prepare(teacher_config, command="benchmark")
-    everything = prepared.parts["train"].numpy()
-    fluxes = known_fluxes(prepared, everything).astype(np.float64)
+    fluxes = Fluxes(teacher.directory, prepared)
+    by_predictor = {NULL_WITH_FLUXES: fluxes.by_kernel_ridge(), MODEL_WITH_FLUXES: fluxes.by_model()}
     found: dict[str, Any] = {}
     for share, (batch, epochs) in SHARES.items():
         if share not in args.shares:
@@ -156,8 +202,11 @@ def measure(args: argparse.Namespace) -> None:
             config = configure(args, name, *keys, f"start_from={start}", f"null_models={start == 'null'}")
             run = train(config)
             scores |= rows_of(run.rows, taught)
-        few = prepare(config, command="benchmark")
-        scores[NULL_WITH_FLUXES] = ridge_through_fluxes(few, few.parts["train"].numpy(), fluxes)
+            if taught == TAUGHT:
+                few = prepare(config, command="benchmark")
+                scores[WITH_NULLS] = with_nulls(run.directory, few)
+        for predictor, of in by_predictor.items():
+            scores[predictor] = ridge_through_fluxes(few, few.parts["train"].numpy(), of)
         found[str(share)] = {"strains": len(few.parts["train"]), "scores": {k: json_safe(v) for k, v in scores.items()}}
         write(args, found, prepared)
 
