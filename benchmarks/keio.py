@@ -10,6 +10,7 @@ reactions that strains lose. Intervals are Student's over draws.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -65,14 +66,28 @@ def in_medium(strains: Strains, medium: str) -> Strains:
     return part.with_(columns={column: of for column, of in part.columns.items() if column.kind == PHENOTYPE})
 
 
-def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return the scores of each predictor on the test part of a run: medium → predictor → metrics."""
+def draw(
+    run: Path, growth: Growth, beside: Mapping[str, Path] | None = None, data: str = "data"
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the scores of each predictor on the test part of a run: medium → predictor → metrics.
+
+    Args:
+        run: a finished run, whose name has the seed of its split.
+        growth: what flux balance analysis gives.
+        beside: name → other runs on the same split.
+        data: folder of stores.
+    """
     seed = int(run.name.removeprefix("seed-"))
-    prepared = prepare(load_config(EXPERIMENT, [f"split.seed={seed}"]), command="benchmark")
+    config = load_config(EXPERIMENT, [f"split.seed={seed}", f"paths.data={data}"])
+    prepared = prepare(config, command="benchmark")
     (problem,) = null_problems(prepared)
     everything = prepared.dataset.numpy()
     test = everything.take(prepared.parts["test"].numpy())
-    table = pd.read_csv(RunDirectory(run).predictions("test")).set_index(["genes", MEDIUM])[f"predicted_{DENSITY}"]
+    runs = {"model": run, **(beside or {})}
+    tables = {
+        name: pd.read_csv(RunDirectory(of).predictions("test")).set_index(["genes", MEDIUM])[f"predicted_{DENSITY}"]
+        for name, of in runs.items()
+    }
     together, found = fit_null_models(problem), {}
     for medium in growth:
         rows, alone = test.take((test.shown(MEDIUM) == medium).nonzero()[0]), in_medium(test, medium)
@@ -90,7 +105,7 @@ def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | Non
             )
         )
         predictions = {
-            "model": table.loc[[(gene, medium) for gene in genes]].to_numpy(),
+            **{name: table.loc[[(gene, medium) for gene in genes]].to_numpy() for name, table in tables.items()},
             "flux balance analysis": pd.Series(growth[medium]).reindex(genes).to_numpy(),
             **{f"{name}, all media": together[name].predict(rows) for name in TOGETHER},
             **{f"{name}, this medium": own[name].predict(alone) for name in ALONE},
@@ -99,20 +114,25 @@ def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | Non
     return found
 
 
+def ahead(draws: list[dict[str, dict[str, dict[str, float | None]]]]) -> dict[str, dict[str, list[float]]]:
+    """Return by how much the model's r is ahead of each predictor's, with Student's interval: medium → predictor."""
+    return {
+        medium: {
+            name: over_draws([one[medium] for one in draws], name, "pearson")
+            for name, of in draws[0][medium].items()
+            if name != "model" and of["pearson"] is not None
+        }
+        for medium in draws[0]
+    }
+
+
 def main(out: str, folder: str) -> None:
     """Write the file."""
     config = load_config(EXPERIMENT)
     growth = flux_balance(config)
     runs = sorted((Path(folder) / config.experiment.name).glob("seed-*"))
     draws = [draw(run, growth) for run in runs]
-    differences = {
-        medium: {
-            name: over_draws([one[medium] for one in draws], name, "pearson")
-            for name, of in draws[0][medium].items()
-            if name != "model" and of["pearson"] is not None
-        }
-        for medium in growth
-    }
+    differences = ahead(draws)
     write_json(
         Path(out),
         {
