@@ -62,17 +62,16 @@ def rounds_alone(trained: Trained, prepared: Prepared) -> list[ResultRow]:
     return rows
 
 
-def draw(run: Path, data: str) -> dict[str, Any]:
+def draw(run: Path) -> dict[str, Any]:
     """Return the scores of a run, of its control, of null models and of the rounds alone, by part of the split."""
-    seed = int(run.name.removeprefix("seed-"))
-    prepared = prepare(load_config(EXPERIMENT, [f"split.seed={seed}", f"paths.data={data}"]), command="benchmark")
     trained = load_trained(RunDirectory(run))
+    prepared = prepare(trained.config, command="benchmark")
     rows = [row for row in result_rows(parse_json(RunDirectory(run).results.read_bytes())[NODES]) if not row.is_null]
     rows += null_node_rows(trained.model.node_heads, prepared)
     rows += control_rows(run, prepared.split.sha256, NODES)
     rows += rounds_alone(trained, prepared)
     return {
-        "split_seed": seed,
+        "split_seed": prepared.split.seed,
         "strains": {part: len(strains) for part, strains in prepared.parts.items()},
         "scores": scores_of(rows, "test"),
         "validation": scores_of(rows, "validation"),
@@ -98,11 +97,11 @@ def summary(draws: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]
     return {name: {key: ahead(draws, name, key) for key in ("pearson", "r2")} for name in names if name != MODEL}
 
 
-def main(out: str, runs: str, data: str = "data") -> None:
+def main(out: str, runs: str) -> None:
     """Write the file."""
     name = load_config(EXPERIMENT).experiment.name
     found = sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name.removeprefix("seed-")))
-    draws = [draw(run, data) for run in found]
+    draws = [draw(run) for run in found]
     write_json(
         Path(out),
         {

@@ -9,8 +9,11 @@ taken medium by medium, with Student's interval at 95 % over media, for all stra
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,10 @@ from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
 from dglcell.machine.processor import processor_name
+from dglcell.perturbation.genotype import ReactionStrengths
 from dglcell.perturbation.sent import keep_masks, strengths
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import read_config
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 
@@ -41,29 +47,44 @@ TOGETHER = 512
 Vector = NDArray[np.float64]
 
 
+def ways(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the reactions of a cell graph by direction, and which of them each node is an enzyme complex of.
+
+    A medium closes the direction of uptake alone.
+    """
+    found, way_of = np.unique([re.sub(r"#\d+", "", name) for name in names], return_inverse=True)
+    return found.tolist(), way_of
+
+
 def lost_shares(prepared: Prepared) -> sparse.csr_array:
-    """Return how much of each reaction the strains of a data set have lost, [S, R], from 0 to 1.
+    """Return how much of each direction of a reaction the strains of a data set have lost, [S, W], from 0 to 1.
 
     Of a reaction with several enzyme complexes, that is what its best one has lost.
     """
     cell, dataset = ResidentCell.of(prepared.cell), prepared.dataset
-    _, reaction_of = whole_reactions(prepared.cell.vocabularies[REACTION].names)
+    medium_S = torch.tensor([cell.media.index(str(name)) for name in dataset.numpy().shown(MEDIUM)])
+    _, way_of = ways(prepared.cell.vocabularies[REACTION].names)
     found = []
     for rows in torch.arange(len(dataset)).split(TOGETHER):
-        strains = dataset.take(rows).perturbations
+        closed_BK = cell.media_strengths[medium_S[rows]]
+        numbers, offsets = cell.media_nodes.repeat(len(rows)), torch.arange(len(rows) + 1) * closed_BK.shape[1]
+        reactions = ReactionStrengths(numbers, offsets, closed_BK.reshape(-1))
+        strains = replace(dataset.take(rows).perturbations, reactions=reactions)
         left_NB = keep_masks(cell, strains)[REACTION].float()
         weakened = strengths(cell, strains).get(REACTION)
         if weakened is not None:
             left_NB = left_NB * weakened
-        lost_RB = np.ones((reaction_of.max() + 1, len(rows)), np.float32)
-        np.minimum.at(lost_RB, reaction_of, 1 - left_NB.numpy())
-        found.append(sparse.csr_array(lost_RB.T))
+        lost_WB = np.ones((way_of.max() + 1, len(rows)), np.float32)
+        np.minimum.at(lost_WB, way_of, 1 - left_NB.numpy())
+        found.append(sparse.csr_array(lost_WB.T))
     return sparse.csr_array(sparse.vstack(found))
 
 
 def kernel_ridge(prepared: Prepared) -> Vector:
     """Return what a kernel ridge on lost reactions and the medium predicts for the test part; validation chooses it."""
-    lost, near = lost_shares(prepared), Reactions(prepared.cell).neighbourhood
+    lost, names = lost_shares(prepared), prepared.cell.vocabularies[REACTION].names
+    reaction_of_way = dict(zip(ways(names)[1], whole_reactions(names)[1], strict=True))
+    near = Reactions(prepared.cell).neighbourhood[[reaction_of_way[way] for way in range(lost.shape[1])]]
     labels = prepared.dataset.labels[:, 0].double().numpy()
     train, validation, test = (prepared.parts[part].numpy() for part in ("train", "validation", "test"))
     mean, best = labels[train].mean(), (np.inf, np.zeros(0))
@@ -78,11 +99,9 @@ def kernel_ridge(prepared: Prepared) -> Vector:
     return best[1]
 
 
-def draw(run: Path, data: str) -> dict[str, Any]:
+def draw(run: Path) -> dict[str, Any]:
     """Return the test medium of a run, and the scores of all predictors there."""
-    seed = int(run.name.removeprefix("seed-"))
-    config = load_config(EXPERIMENT, [f"split.seed={seed}", f"paths.data={data}"])
-    prepared = prepare(config, command="benchmark")
+    prepared = prepare(read_config(RunDirectory(run)), command="benchmark")
     test = strains_by_part(prepared)["test"]
     labels = test.phenotypes["fitness"].astype(float)
     predictions = {
@@ -92,7 +111,7 @@ def draw(run: Path, data: str) -> dict[str, Any]:
     }
     deletions = only_deletions(test)
     return {
-        "split_seed": seed,
+        "split_seed": prepared.split.seed,
         "medium": str(test.shown(MEDIUM)[0]),
         "strains": len(test),
         "scores": scores(labels, predictions),
@@ -107,10 +126,10 @@ def only_deletions(strains: Strains) -> NDArray[np.bool_]:
     return np.array([not part.any() for part in np.split(weakened, strains.offsets[1:-1])])
 
 
-def main(out: str, runs: str, data: str = "data") -> None:
+def main(out: str, runs: str) -> None:
     """Write the file."""
     name = load_config(EXPERIMENT).experiment.name
-    draws = [draw(run, data) for run in sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name[5:]))]
+    draws = [draw(run) for run in sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name[5:]))]
     once = list({one["medium"]: one for one in reversed(draws)}.values())[::-1]
     write_json(
         Path(out),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.keio import EXPERIMENT, flux_balance, in_medium
+from benchmarks.keio import EXPERIMENT, ahead, flux_balance, in_medium
+from benchmarks.keio_taught import teacher
 from dglcell.config.read import load_config
 from dglcell.data.strains import Strains
 
@@ -25,3 +26,21 @@ def test_strains_of_one_medium_have_no_conditions() -> None:
     alone = in_medium(strains, "MOPS")
     assert not alone.conditions
     assert [list(genes) for genes in alone.genotypes] == [["b"], ["a"]]
+
+
+def test_leads_are_taken_within_a_medium() -> None:
+    draws: list[dict[str, dict[str, dict[str, float | None]]]] = [
+        {"LB": {"model": {"pearson": own}, "taught": {"pearson": other}, "mean": {"pearson": None}}}
+        for own, other in ((0.5, 0.4), (0.7, 0.4))
+    ]
+    found = ahead(draws)
+    assert found["LB"].keys() == {"taught"}
+    assert found["LB"]["taught"][0] == pytest.approx(0.2)
+
+
+def test_a_teacher_has_the_cell_of_the_experiment_and_its_media() -> None:
+    config, experiment = teacher("keio", []), load_config(EXPERIMENT)
+    assert config.cell == experiment.cell
+    screen = config.data.source.insilico
+    assert (screen.model, screen.media, screen.fluxes) == ("iJO1366", experiment.cell.media, True)
+    assert (config.loss.phenotypes, list(config.data.nodes)) == (0, ["flux"])

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.label_shares import NULL_WITH_FLUXES, TAUGHT, UNTAUGHT, main, ridge_through_fluxes, summary
+from benchmarks.label_shares import (
+    MODEL_WITH_FLUXES,
+    NULL_WITH_FLUXES,
+    TAUGHT,
+    UNTAUGHT,
+    WITH_NULLS,
+    main,
+    ridge_through_fluxes,
+    summary,
+)
 from dglcell.training.prepare import Prepared
 
 
@@ -58,5 +67,6 @@ def test_a_small_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["draw"] for one in found["draws"]] == [0, 1]
     (share,) = found["draws"][0]["shares"].values()
     assert share["strains"] == round(0.05 * found["draws"][0]["strains"]["train"])
-    assert {TAUGHT, UNTAUGHT, NULL_WITH_FLUXES, "reaction kernel ridge"} < share["scores"].keys()
+    rows = {TAUGHT, UNTAUGHT, WITH_NULLS, NULL_WITH_FLUXES, MODEL_WITH_FLUXES, "reaction kernel ridge"}
+    assert rows < share["scores"].keys()
     assert found["summary"][0]["draws"] == 2
