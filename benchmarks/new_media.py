@@ -4,7 +4,8 @@ RUNS is the folder of finished runs of `conf/113-fba-strengths-media/new_media.y
 medium. Beside the model and the null models of its runs stands a kernel ridge on lost reactions and the medium. It sees
 what the model sees: how much of each reaction a strain has left, after the exchange reactions that its medium closes,
 and after reactions that then carry no flux. The validation medium chooses its settings. Differences in Pearson's r are
-taken medium by medium, with Student's interval at 95 % over media, for all strains and for deletions alone.
+taken medium by medium, with Student's interval at 95 % over media, for all strains and for deletions alone. Of several
+runs that test the same medium the first one counts. A second interval is of a bootstrap over the genes in each medium.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.new_genes import over_draws, predicted, scores
+from benchmarks.new_genes import over_draws, over_genes, predicted, scores
 from dglcell.baselines.fit import OWN_SHARES, REACTION_PENALTIES, fit_null_models
 from dglcell.baselines.reactions import LostSetKernel, Reactions, fit_landmarks
 from dglcell.config.read import load_config
@@ -99,8 +100,8 @@ def kernel_ridge(prepared: Prepared) -> Vector:
     return best[1]
 
 
-def draw(run: Path) -> dict[str, Any]:
-    """Return the test medium of a run, and the scores of all predictors there."""
+def draw(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the test medium of a run with the scores of all predictors there, and what `over_genes` takes."""
     prepared = prepare(read_config(RunDirectory(run)), command="benchmark")
     test = strains_by_part(prepared)["test"]
     labels = test.phenotypes["fitness"].astype(float)
@@ -110,13 +111,19 @@ def draw(run: Path) -> dict[str, Any]:
         **{name: null.predict(test) for name, null in fit_null_models(null_problems(prepared)[0]).items()},
     }
     deletions = only_deletions(test)
-    return {
+    record = {
         "split_seed": prepared.split.seed,
         "medium": str(test.shown(MEDIUM)[0]),
         "strains": len(test),
         "scores": scores(labels, predictions),
         "deletions": int(deletions.sum()),
         "scores_of_deletions": scores(labels[deletions], {name: of[deletions] for name, of in predictions.items()}),
+    }
+    genes = [list(map(str, strain)) or ["none"] for strain in test.genotypes]
+    return record, {
+        "new": genes,
+        "labels": labels,
+        "predictions": {"model, seed 0": predictions["model"], **predictions},
     }
 
 
@@ -129,16 +136,23 @@ def only_deletions(strains: Strains) -> NDArray[np.bool_]:
 def main(out: str, runs: str) -> None:
     """Write the file."""
     name = load_config(EXPERIMENT).experiment.name
-    draws = [draw(run) for run in sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name[5:]))]
-    once = list({one["medium"]: one for one in reversed(draws)}.values())[::-1]
+    once: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for run in sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name[5:])):
+        record, whole = draw(run)
+        once.setdefault(record["medium"], (record, whole))
+    records, wholes = ([pair[i] for pair in once.values()] for i in range(2))
+    ahead = {key: _ahead([one[key] for one in records]) for key in ("scores", "scores_of_deletions")}
+    for predictor, row in ahead["scores"].items():
+        if predictor != "model":
+            row["ahead_over_genes"] = over_genes(wholes, predictor)
     write_json(
         Path(out),
         {
             "command": "python -m benchmarks.new_media OUT RUNS",
             "experiment": name,
             "processor": processor_name(),
-            "draws": once,
-            "ahead": {key: _ahead([one[key] for one in once]) for key in ("scores", "scores_of_deletions")},
+            "draws": records,
+            "ahead": ahead,
         },
     )
 
