@@ -10,7 +10,6 @@ reactions that strains lose. Intervals are Student's over draws.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -66,28 +65,14 @@ def in_medium(strains: Strains, medium: str) -> Strains:
     return part.with_(columns={column: of for column, of in part.columns.items() if column.kind == PHENOTYPE})
 
 
-def draw(
-    run: Path, growth: Growth, beside: Mapping[str, Path] | None = None, data: str = "data"
-) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return the scores of each predictor on the test part of a run: medium → predictor → metrics.
-
-    Args:
-        run: a finished run, whose name has the seed of its split.
-        growth: what flux balance analysis gives.
-        beside: name → other runs on the same split.
-        data: folder of stores.
-    """
+def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the scores of each predictor on the test part of a run: medium → predictor → metrics."""
     seed = int(run.name.removeprefix("seed-"))
-    config = load_config(EXPERIMENT, [f"split.seed={seed}", f"paths.data={data}"])
-    prepared = prepare(config, command="benchmark")
+    prepared = prepare(load_config(EXPERIMENT, [f"split.seed={seed}"]), command="benchmark")
     (problem,) = null_problems(prepared)
     everything = prepared.dataset.numpy()
     test = everything.take(prepared.parts["test"].numpy())
-    runs = {"model": run, **(beside or {})}
-    tables = {
-        name: pd.read_csv(RunDirectory(of).predictions("test")).set_index(["genes", MEDIUM])[f"predicted_{DENSITY}"]
-        for name, of in runs.items()
-    }
+    table = pd.read_csv(RunDirectory(run).predictions("test")).set_index(["genes", MEDIUM])[f"predicted_{DENSITY}"]
     together, found = fit_null_models(problem), {}
     for medium in growth:
         rows, alone = test.take((test.shown(MEDIUM) == medium).nonzero()[0]), in_medium(test, medium)
@@ -105,7 +90,7 @@ def draw(
             )
         )
         predictions = {
-            **{name: table.loc[[(gene, medium) for gene in genes]].to_numpy() for name, table in tables.items()},
+            "model": table.loc[[(gene, medium) for gene in genes]].to_numpy(),
             "flux balance analysis": pd.Series(growth[medium]).reindex(genes).to_numpy(),
             **{f"{name}, all media": together[name].predict(rows) for name in TOGETHER},
             **{f"{name}, this medium": own[name].predict(alone) for name in ALONE},
