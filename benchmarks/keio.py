@@ -99,20 +99,25 @@ def draw(run: Path, growth: Growth) -> dict[str, dict[str, dict[str, float | Non
     return found
 
 
+def ahead(draws: list[dict[str, dict[str, dict[str, float | None]]]]) -> dict[str, dict[str, list[float]]]:
+    """Return by how much the model's r is ahead of each predictor's, with Student's interval: medium → predictor."""
+    return {
+        medium: {
+            name: over_draws([one[medium] for one in draws], name, "pearson")
+            for name, of in draws[0][medium].items()
+            if name != "model" and of["pearson"] is not None
+        }
+        for medium in draws[0]
+    }
+
+
 def main(out: str, folder: str) -> None:
     """Write the file."""
     config = load_config(EXPERIMENT)
     growth = flux_balance(config)
     runs = sorted((Path(folder) / config.experiment.name).glob("seed-*"))
     draws = [draw(run, growth) for run in runs]
-    differences = {
-        medium: {
-            name: over_draws([one[medium] for one in draws], name, "pearson")
-            for name, of in draws[0][medium].items()
-            if name != "model" and of["pearson"] is not None
-        }
-        for medium in growth
-    }
+    differences = ahead(draws)
     write_json(
         Path(out),
         {

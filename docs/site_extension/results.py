@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.metrics import COLUMNS
+from dglcell.metrics import COLUMNS, ResultRow
+from dglcell.report.run_files import NODES, result_rows
 from dglcell.training.checkpoint import FREE_KEYS
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
 STATED = "docs/accuracy.md"
-TITLES = {metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric != "n"}
+TITLES = {
+    metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric not in ("n", "nodes")
+}
 
 
 def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
@@ -34,6 +38,11 @@ def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
         record["metrics"] = [json.loads(line) for line in lines]
         found[int(path.parent.name.removeprefix("seed-"))] = record
     return dict(sorted(found.items()))
+
+
+def all_rows(record: dict[str, Any]) -> list[ResultRow]:
+    """Rows of phenotypes and of values of nodes."""
+    return result_rows([*record["rows"], *record.get(NODES, [])])
 
 
 def stated_lines(root: Path, file: Path) -> list[str]:
@@ -68,18 +77,13 @@ def stated_cells(root: Path, file: Path) -> tuple[str, str]:
 
 def expected(found: dict[int, dict[str, Any]]) -> str:
     """Mean over seeds, with the spread where there are several; the conditions of the first."""
-    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for record in found.values():
-        for row in record["rows"]:
-            rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
-    metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
-    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
-    body = [
-        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
-        # The question is what happens on the test part; the order of models is the runs'.
-        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
-    ]
-    text = table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
+    text = _means(record["rows"] for record in found.values())
+    of_nodes = [record["nodes"] for record in found.values() if record.get("nodes")]
+    if of_nodes:
+        text += (
+            "\nValues of nodes, where Pearson's r is the mean over nodes of the correlation across strains:\n\n"
+            + _means(of_nodes)
+        )
     about = next(iter(found.values()))["environment"]
     if about:
         packages, threads = about["packages"], about["threads"]
@@ -92,6 +96,21 @@ def expected(found: dict[int, dict[str, Any]]) -> str:
             f"strains: {sizes}; hashes: {hashes}.\n"
         )
     return text
+
+
+def _means(of_seeds: Iterable[list[dict[str, Any]]]) -> str:
+    """A table of metrics, by phenotype or name of values, part and model."""
+    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
+    for row in itertools.chain.from_iterable(of_seeds):
+        rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
+    metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
+    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
+    body = [
+        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
+        # The question is what happens on the test part; the order of models is the runs'.
+        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
+    ]
+    return table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
 
 
 def _decimals(values: Iterable[float | None]) -> int:

@@ -301,6 +301,7 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
     config = load_config(file, [f"paths.raw={tmp_path}", f"paths.data={tmp_path / 'data'}"])
     prepared = prepare(config, command="test")
     rows_before = [ResultRow("hetero_cell", part, "growth", {"pearson": 0.5}) for part in ("validation", "test")]
+    prepared.store.path.rename(tmp_path / "moved")  # the store was read once, and is not read again
     validation, test = with_ceilings(rows_before, prepared)
     assert validation.metrics == {"pearson": 0.5}
     assert 0.8 < test.metrics["ceiling"] < 1
