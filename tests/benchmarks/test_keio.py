@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.keio import EXPERIMENT, flux_balance, in_medium
+from benchmarks.keio import EXPERIMENT, flux_balance, in_medium, seeing
 from dglcell.config.read import load_config
 from dglcell.data.strains import Strains
 
@@ -25,3 +25,13 @@ def test_strains_of_one_medium_have_no_conditions() -> None:
     alone = in_medium(strains, "MOPS")
     assert not alone.conditions
     assert [list(genes) for genes in alone.genotypes] == [["b"], ["a"]]
+
+
+def test_growth_is_a_condition_of_strains() -> None:
+    strains = Strains.from_names(
+        [["b"], ["a"], ["a"]], phenotypes={"density": [0.1, 0.2, 0.3]}, conditions={"medium": ["LB", "MOPS", "LB"]}
+    )
+    seen = seeing(strains, {"LB": {"a": 1.0, "b": 0.5}, "MOPS": {"a": 0.0, "b": 2.0}})
+    assert set(seen.conditions) == {"medium", "growth by model.flux_rounds"}
+    assert seen.of_kind("condition")["growth by model.flux_rounds"].tolist() == [0.5, 0.0, 1.0]
+    assert set(strains.conditions) == {"medium"}
