@@ -176,13 +176,13 @@ class Explainer:
 
     def _inputs(self, as_given: GenotypeBatch, seen: GenotypeBatch) -> dict[str, Tensor]:
         """Return what the output depends on beside the graphs: growth, its bounds, and what null models predict."""
-        inputs, model = dict[str, Tensor](), self.model
+        inputs, model, growth = dict[str, Tensor](), self.model, None
         with torch.no_grad():
             if model.flux_rounds is not None:
                 growth, certain = model.flux_rounds(model.cell, seen)
                 inputs |= {"growth": growth.double(), "certain": certain.double()}
             if model.null_share is not None:
-                inputs[NULLS] = model.null_share(as_given).double()
+                inputs[NULLS] = model.null_share(as_given, growth).double()
         return inputs
 
     def _score(self, genotypes: GenotypeBatch, inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Trace]:

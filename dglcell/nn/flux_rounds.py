@@ -13,6 +13,7 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.graph.wild_type import WildTypeBalance
 from dglcell.kernels.spmm import spmm
+from dglcell.nn.exact_growth import balance_matrix, exact_growth
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions, strengths
 
@@ -105,11 +106,14 @@ class FluxRounds(nn.Module):
     flux balance analysis (Lewis et al. 2010, *Mol Syst Biol* 6:390). The cost slows down only growth for whose last
     part a strain needs ten times the fluxes of the wild type.
 
+    With ``exact`` linear programmes find the growth of strains that the rounds leave unsolved (``exact_growth``).
+
     Args:
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
         limited: whether strains weaken genes, or the cell graph has media.
         fluxes: whether fluxes are asked for; not where ``limited``.
+        exact: whether linear programmes solve what the rounds leave unsolved.
 
     Attributes:
         reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
@@ -126,9 +130,11 @@ class FluxRounds(nn.Module):
     capacities: Tensor
     units: Tensor
 
-    def __init__(self, cell: ResidentCell, rounds: int, *, limited: bool = False, fluxes: bool = False) -> None:
+    def __init__(
+        self, cell: ResidentCell, rounds: int, *, limited: bool = False, fluxes: bool = False, exact: bool = False
+    ) -> None:
         super().__init__()
-        self.rounds, self.limited, self.fluxes = rounds, limited, fluxes
+        self.rounds, self.limited, self.fluxes, self.exact = rounds, limited, fluxes, exact
         media, N, M = max(1, len(cell.media)), cell.num_nodes[REACTION], cell.num_nodes[METABOLITE]
         several = (media,) if limited else ()
         self.register_buffer("reactions", torch.zeros(*several, N, 4))
@@ -279,9 +285,28 @@ class FluxRounds(nn.Module):
             for some in (medium_K == medium).nonzero().squeeze(1).split(STRAINS):
                 limits = None if limits_GB is None else limits_GB[:, columns_K[some]] / problem.scale[:, None]
                 growth_KP, certain_K2 = problem.solve(lost_GK[:, some], self.rounds, limits)
+                if self.exact:
+                    unsolved = (certain_K2[:, 0] != certain_K2[:, 1]).nonzero().squeeze(1)
+                    at = some[unsolved]
+                    limits = None if limits_GB is None else limits_GB[:, columns_K[at]]
+                    growth_K1 = self._exactly(cell, problem, medium, lost_GK[:, at], limits).to(growth_KP)[:, None]
+                    growth_KP[unsolved], certain_K2[unsolved] = growth_K1, growth_K1
                 changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M)] if self.fluxes else []
                 found_KC[some] = torch.cat([certain_K2, growth_KP, *changes], 1)
         return found_KC
+
+    def _exactly(
+        self, cell: ResidentCell, problem: _Problem, medium: int, lost_GK: Tensor, limits_GK: Tensor | None
+    ) -> Tensor:
+        """Return the growth of K strains by linear programmes, [K], relative to the wild type's in the medium."""
+        reactions = self.reactions[medium] if self.limited else self.reactions
+        least_G, largest_G = problem.of_groups(reactions[:, 1:3].T)
+        balances = balance_matrix(cell, problem.nodes)
+        largest_GK = largest_G[:, None] * ~lost_GK
+        if limits_GK is not None:
+            largest_GK = largest_GK.minimum(limits_GK)
+        gain_G = problem.gain[:, 0].double() / problem.scale.double()
+        return exact_growth(balances, gain_G, least_G[:, None].minimum(largest_GK), largest_GK)
 
 
 def _media_of(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
