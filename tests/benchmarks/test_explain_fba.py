@@ -58,7 +58,7 @@ SECTIONS = {
     "Messages": "explain-fba",
     "Flux rounds": "explain-fba-rounds",
     "Messages on iMM904": "explain-fba-imm904",
-    "A genome-scale model": "explain-fba-ijo1366",
+    "Flux rounds on iJO1366": "explain-fba-ijo1366",
 }
 """Sections of the guide, and the file that each has its table from."""
 
