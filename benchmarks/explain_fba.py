@@ -96,7 +96,7 @@ def shares(members: Sequence[Trained], strains: Strains, names: Sequence[str]) -
 def _matrix(nodes: Any, rows: Any, values: Any, strains: Strains, names: Sequence[str]) -> Matrix:
     place = {name: i for i, name in enumerate(names)}
     out = np.zeros((len(strains), len(names)))
-    np.add.at(out, (rows.to_numpy(), nodes.map(place.__getitem__).to_numpy()), values.to_numpy())
+    np.add.at(out, (rows.to_numpy(int), nodes.map(place.__getitem__).to_numpy(int)), values.to_numpy(float))
     return out
 
 
@@ -147,11 +147,12 @@ def load(run: Path) -> dglcell.Predictor:
 def scores_of_run(member: Trained, strains: Strains, names: Sequence[str], permuted: bool) -> dict[str, Matrix]:
     """Return the scores of reactions and metabolites that one run gives."""
     fresh = untrained(member, member.config.seed)  # a copy, before kernels keep what cannot be copied
+    if member.epoch == BEFORE:
+        of_model = shares([fresh], strains, names)
+        return {UNTRAINED if name == EXPLANATION else name: values for name, values in of_model.items()}
     of_model = shares([member], strains, names)
     if permuted:
         return {"network trained on permuted labels": of_model[EXPLANATION]}
-    if member.epoch == BEFORE:
-        return {UNTRAINED if name == EXPLANATION else name: values for name, values in of_model.items()}
     found = dict(of_model)
     with mock.patch("dglcell.explanations.split.secants.secants", nullcontext):
         found["gradient × difference"] = shares([member], strains, names)[EXPLANATION]
@@ -387,8 +388,9 @@ def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) 
         _, _, table = predictor._read(genotypes, {})
         for name, values in scores_of_run(member, table.strains, [*reactions, *metabolites], permuted).items():
             scores[name].append(values)
-        kind = "untrained" if member.epoch == BEFORE else "permuted labels" if permuted else "trained"
-        named[f"predictions, {kind}"].append(triples_of_run(predictor, truth))
+        if member.epoch != BEFORE:
+            kind = "permuted labels" if permuted else "trained"
+            named[f"predictions, {kind}"].append(triples_of_run(predictor, truth))
         print(f"{run} is explained", flush=True)
     own = [[r.id for gene in genes for r in model.genes.get_by_id(gene).reactions] for genes in genotypes]
     simple = simple_scores(first.cell, own, reactions, metabolites)
