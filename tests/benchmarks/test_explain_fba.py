@@ -92,7 +92,7 @@ def test_the_guide_has_the_scores_of_metabolites() -> None:
     found = json.loads((RESULTS / "explain-fba.json").read_text())
     text = " ".join(GUIDE.read_text().split())
     shown = [
-        f"{of['auroc']:.3f} ({of['auroc_interval'][0]:.3f}–{of['auroc_interval'][1]:.3f})"
+        f"{of['auroc']:.3f} ({of['auroc_interval'][0]:.3f}\N{EN DASH}{of['auroc_interval'][1]:.3f})"
         for of in (found["metabolites"][name] for name in ("explanation", "untrained network"))
     ]
     assert f"which {100 * found['changed_prices']:.0f} % of them do: AUROC {shown[0]}" in text
