@@ -28,13 +28,7 @@ from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import ThreadTurns, device_here, threads
 from dglcell.machine.processor import idle_cores
-from dglcell.metrics import (
-    ResultRow,
-    json_safe,
-    left_out_lines,
-    row_of,
-    rows_of,
-)
+from dglcell.metrics import ResultRow, json_safe, row_of, rows_of
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.conditions import LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
@@ -43,6 +37,7 @@ from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
+from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
@@ -69,26 +64,6 @@ SEPARATORS = frozenset(';,"')
 
 
 @torch.inference_mode()
-def predict_strains(
-    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
-) -> NDArray[np.float32]:
-    """Return [n, T] predictions in original units, in the order of ``strains``.
-
-    Args:
-        model: the model, whose device decides where this runs.
-        normaliser: statistics of the training labels.
-        dataset: data set with the deleted genes.
-        strains: [n] strain numbers, on the host.
-        batch_size: strains per forward pass.
-
-    Raises:
-        MissingDependencyError: the model's kernel does not run on its device.
-    """
-    outputs = [p.phenotypes.float() for p in _predictions(model, dataset, strains, batch_size)]
-    return normaliser.to(outputs[0].device).restore(torch.cat(outputs)).cpu().numpy()
-
-
-@torch.inference_mode()
 def predict_and_embed(
     model: StrainModel,
     normaliser: Normaliser,
@@ -98,9 +73,18 @@ def predict_and_embed(
     batch_size: int,
     also: Callable[[Prediction], None] = lambda prediction: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return predictions as `predict_strains` does, and [n, D] embeddings; None for a model that has none.
+    """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
 
-    ``also`` is called with the output of each batch.
+    Args:
+        model: the model, whose device decides where this runs.
+        normaliser: statistics of the training labels.
+        dataset: data set with the deleted genes.
+        strains: [n] strain numbers, on the host; predictions are in their order.
+        batch_size: strains per forward pass.
+        also: function that is called with the output of each batch.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
     """
     outputs, embeddings = [], []
     for prediction in _predictions(model, dataset, strains, batch_size):

@@ -280,9 +280,9 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
 
 
 def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Strains:
-    """Return the strains with the labels of others: training strains those of training strains, and so for validation.
+    """Permute the labels among the training strains, and among the validation strains.
 
-    Labels of the test part stay. Labels of one strain stay together, so that what phenotypes have in common stays, too.
+    Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
 
     Args:
         dataset: the strains.
@@ -318,7 +318,7 @@ def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains,
             f"the store has no values of nodes called '{name}', which `data.nodes` asks for",
             got=listing(table.nodes) or "a store without values of nodes",
             expected=f"a screen that keeps them, or a table in `{key}.path`",
-            do="set `data.source.insilico.fluxes: true` for the values `flux`",
+            do="set `data.source.insilico.fluxes: true` for the values `flux`, and `prices: true` for `price`",
         )
     else:
         values, rows = table.nodes[name], table.columns[Column(NODE_ROW, name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -19,7 +20,9 @@ from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
 STATED = "docs/accuracy.md"
-TITLES = {metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric != "n"}
+TITLES = {
+    metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric not in ("n", "nodes")
+}
 
 
 def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
@@ -74,18 +77,13 @@ def stated_cells(root: Path, file: Path) -> tuple[str, str]:
 
 def expected(found: dict[int, dict[str, Any]]) -> str:
     """Mean over seeds, with the spread where there are several; the conditions of the first."""
-    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for record in found.values():
-        for row in record["rows"]:
-            rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
-    metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
-    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
-    body = [
-        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
-        # The question is what happens on the test part; the order of models is the runs'.
-        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
-    ]
-    text = table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
+    text = _means(record["rows"] for record in found.values())
+    of_nodes = [record["nodes"] for record in found.values() if record.get("nodes")]
+    if of_nodes:
+        text += (
+            "\nValues of nodes, where Pearson's r is the mean over nodes of the correlation across strains:\n\n"
+            + _means(of_nodes)
+        )
     about = next(iter(found.values()))["environment"]
     if about:
         packages, threads = about["packages"], about["threads"]
@@ -98,6 +96,21 @@ def expected(found: dict[int, dict[str, Any]]) -> str:
             f"strains: {sizes}; hashes: {hashes}.\n"
         )
     return text
+
+
+def _means(of_seeds: Iterable[list[dict[str, Any]]]) -> str:
+    """A table of metrics, by phenotype or name of values, part and model."""
+    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
+    for row in itertools.chain.from_iterable(of_seeds):
+        rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
+    metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
+    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
+    body = [
+        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
+        # The question is what happens on the test part; the order of models is the runs'.
+        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
+    ]
+    return table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
 
 
 def _decimals(values: Iterable[float | None]) -> int:

@@ -12,27 +12,42 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.label_shares import NULL_WITH_FLUXES, TAUGHT, UNTAUGHT, main, ridge_through_fluxes, summary
+from benchmarks.label_shares import (
+    MODEL_WITH_FLUXES,
+    NULL_WITH_FLUXES,
+    TAUGHT,
+    UNTAUGHT,
+    WITH_NULLS,
+    main,
+    ridge_through_fluxes,
+    summary,
+)
 from dglcell.training.prepare import Prepared
 
 
-def draw(number: int, taught: float, other: float | None) -> dict[str, Any]:
-    """Return a draw of one share with two predictors."""
-    scores = {TAUGHT: {"pearson": taught}, "mean": {"pearson": other}}
+def draw(number: int, **r: float | None) -> dict[str, Any]:
+    """Return a draw of one share with the correlations of predictors."""
+    names = {"taught": TAUGHT, "fluxes": MODEL_WITH_FLUXES}
+    scores = {names.get(name, name): {"pearson": value} for name, value in r.items()}
     return {"split": "random", "layers": 2, "draw": number, "shares": {"0.01": {"strains": 9, "scores": scores}}}
 
 
 def test_draws_are_summed_up_with_intervals() -> None:
-    (found,) = summary([draw(0, 0.9, 0.5), draw(1, 0.8, 0.6), draw(2, 0.7, None)])
-    assert (found["share"], found["draws"]) == ("0.01", 3)
-    assert found["pearson"][TAUGHT]["mean"] == 0.8
-    assert found["pearson"][TAUGHT]["sd"] == 0.1
-    assert found["pearson"]["mean"]["mean"] == pytest.approx(1.1 / 3, abs=1e-4)
-    lead, low, high = found["pearson"]["mean"]["ahead"]
-    leads = np.array([0.4, 0.2, 0.7])
-    assert lead == pytest.approx(leads.mean(), abs=1e-4)
-    assert high - low == pytest.approx(2 * 4.302653 * leads.std(ddof=1) / 3**0.5, abs=1e-3)
-    assert "ahead" not in summary([draw(0, 0.9, 0.5)])[0]["pearson"]["mean"]
+    draws = [draw(0, taught=0.9, fluxes=0.95, mean=0.5), draw(1, taught=0.8, fluxes=0.95, mean=0.6)]
+    (found,) = summary([*draws, draw(2, taught=0.7, fluxes=0.9, mean=None), draw(3, fluxes=0.9, mean=0.1)])
+    assert (found["share"], found["draws"]) == ("0.01", 4)
+    taught, null = found["pearson"][TAUGHT], found["pearson"]["mean"]
+    assert (taught["draws"], taught["mean"], taught["sd"]) == (3, 0.8, 0.1)
+    assert null["mean"] == pytest.approx(1.2 / 4, abs=1e-4)
+    for (lead, low, high), leads, quantile in (
+        (null["taught_ahead"], np.array([0.4, 0.2, 0.7]), 4.302653),
+        (null["fluxes_ahead"], np.array([0.45, 0.35, 0.9, 0.8]), 3.182446),
+        (taught["fluxes_ahead"], np.array([0.05, 0.15, 0.2]), 4.302653),
+    ):
+        assert lead == pytest.approx(leads.mean(), abs=1e-4)
+        assert high - low == pytest.approx(2 * quantile * leads.std(ddof=1) / len(leads) ** 0.5, abs=1e-3)
+    assert "taught_ahead" not in taught
+    assert "fluxes_ahead" not in summary(draws[:1])[0]["pearson"]["mean"]
 
 
 def test_growth_is_read_from_fluxes_by_a_ridge() -> None:
@@ -50,13 +65,14 @@ def test_a_small_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = ["data.source.insilico.pairs='300'", "data.source.insilico.triples=none", "trainer.epochs=1"]
     more = [word for key in keys for word in ("--set", key)]
     out = tmp_path / "out.json"
-    for number in ("1", "0", "0"):
-        data = ["--data", str(tmp_path / "data"), "--shares", "0.05", "--layers", "0", "--draw", number]
+    for number, *without in (("1",), ("0",), ("0", "--without-students")):
+        data = [*without, "--data", str(tmp_path / "data"), "--shares", "0.05", "--layers", "0", "--draw", number]
         monkeypatch.setattr(sys, "argv", ["label_shares", str(tmp_path / "runs"), str(out), *data, *more])
         main()
     found = json.loads(out.read_text())
     assert [one["draw"] for one in found["draws"]] == [0, 1]
     (share,) = found["draws"][0]["shares"].values()
     assert share["strains"] == round(0.05 * found["draws"][0]["strains"]["train"])
-    assert {TAUGHT, UNTAUGHT, NULL_WITH_FLUXES, "reaction kernel ridge"} < share["scores"].keys()
+    rows = {TAUGHT, UNTAUGHT, WITH_NULLS, NULL_WITH_FLUXES, MODEL_WITH_FLUXES, "reaction kernel ridge"}
+    assert rows < share["scores"].keys()
     assert found["summary"][0]["draws"] == 2

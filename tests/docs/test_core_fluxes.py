@@ -27,21 +27,20 @@ def table() -> dict[str, list[str]]:
 
 def values(name: str, metric: str) -> list[float]:
     """Return a metric of each draw."""
-    return [draw["scores"][name][metric] for draw in RECORD["draws"]]
+    return [draw["scores"][name][metric] for draw in RECORD["draws"] if name in draw["scores"]]
 
 
 @pytest.mark.parametrize("name", RECORD["draws"][0]["scores"])
 def test_the_table_says_what_was_measured(name: str) -> None:
     r = values(name, "pearson")
-    row = [f"{statistics.fmean(r):.3f} ± {statistics.stdev(r):.3f}"]
+    row = [str(len(r)), f"{statistics.fmean(r):.3f} ± {statistics.stdev(r):.3f}"]
     row += [f"{statistics.fmean(values(name, metric)):.{digits}f}" for metric, digits in (("r2", 3), ("mae", 2))]
     row += [f"{statistics.fmean(values(name, 'unbalanced')):.3f}"]
-    lead = [own - other for own, other in zip(values(MODEL, "pearson"), r, strict=True)]
+    lead = [own - other for own, other in zip(values(MODEL, "pearson"), r, strict=False)]  # first draws have all
     mean = statistics.fmean(lead)
     half = t.ppf(0.975, len(lead) - 1) * statistics.stdev(lead) / len(lead) ** 0.5
-    assert RECORD["ahead"].get(name, {}).get("pearson", [0, 0, 0]) == pytest.approx(
-        [mean, mean - half, mean + half], abs=1e-4
-    )
+    ahead = RECORD["ahead" if len(r) == len(RECORD["draws"]) else "ahead_on_first_draws"]
+    assert ahead.get(name, {}).get("pearson", [0, 0, 0]) == pytest.approx([mean, mean - half, mean + half], abs=1e-4)
     said = f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f})".replace("-", "\N{MINUS SIGN}")
     assert table()[name] == [*row, "\N{EN DASH}" if name == MODEL else said]
 

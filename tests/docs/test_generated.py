@@ -103,11 +103,15 @@ def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
         rows = [{"phenotype": "fitness", "part": "test", "model": "hetero_cell", "metrics": {"pearson": pearson}}]
         path = tmp_path / results.RESULTS / config.experiment.name / f"seed-{seed}" / "results.json"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"rows": rows}))
+        of_nodes = [{**rows[0], "phenotype": "flux", "metrics": {"pearson": pearson / 2, "nodes": 3}}]
+        path.write_text(json.dumps({"rows": rows, "nodes": of_nodes}))
     found = results.committed(tmp_path, config)
     page = experiments.page(ROOT, file, config, found)
     assert page.splitlines()[2].startswith("**Measured** with seeds 0, 1")
-    assert "| fitness | test | hetero_cell | 0.300 ± 0.071 |" in page.replace("\N{NO-BREAK SPACE}", " ")
+    plain = page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "| fitness | test | hetero_cell | 0.300 ± 0.071 |" in plain
+    assert "\nValues of nodes, " in plain
+    assert "| flux | test | hetero_cell | 0.150 ± 0.035 |" in plain
 
 
 def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:

@@ -239,6 +239,8 @@ class InSilicoConfig:
             exchange reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
         fluxes: keep the fluxes of every strain beside its fitness, those of the least total flux at its fastest growth,
             under the name ``flux`` for `data.nodes`.
+        prices: keep the shadow price of every metabolite in every strain, by how much its growth increases per flux of
+            the metabolite that is given to the cell, under the name ``price`` for `data.nodes`.
     """
 
     model: str = "textbook"
@@ -255,6 +257,7 @@ class InSilicoConfig:
     strengths: Annotated[list[float], check_screened] = field(default_factory=list)
     media: MediaChanges = field(default_factory=dict)
     fluxes: bool = False
+    prices: bool = False
 
     def validate(self) -> None:
         """Check the keys against each other.

@@ -56,6 +56,7 @@ class FluxProblem:
         time_limit: seconds for one linear program.
         medium: name of the growth medium, for messages; none for the model's own.
         parsimonious: whether a solution has fluxes, those of the least total flux at the optimum.
+        priced: whether a solution has shadow prices.
     """
 
     shape: tuple[int, int]
@@ -70,6 +71,7 @@ class FluxProblem:
     time_limit: float
     medium: str | None = None
     parsimonious: bool = False
+    priced: bool = False
 
     @property
     def wild_type(self) -> str:
@@ -175,12 +177,15 @@ class Solution:
         timed_out: the time limit was reached.
         fluxes: [reactions] the optimum's fluxes of the least total flux; None where they are not asked for, or where
             there are none.
+        prices: [metabolites] shadow prices, by how much the optimum grows per amount of a metabolite that is given to
+            the cell; None where they are not asked for, or where there is no optimum.
     """
 
     value: float
     beyond: NDArray[np.bool_]
     timed_out: bool = False
     fluxes: NDArray[np.float64] | None = None
+    prices: NDArray[np.float64] | None = None
 
 
 class FluxSolver:
@@ -259,7 +264,11 @@ class FluxSolver:
         # A flux below the solver's own tolerance is zero for it.
         tolerance, limits = self._problem.tolerance, self._problem.limits
         within = (fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance)
-        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel())
+        prices = None
+        if self._problem.priced:
+            duals = np.array([glpk.glp_get_row_dual(self._work, i + 1) for i in range(self._problem.shape[0])])
+            prices = np.where(np.abs(duals) > tolerance, duals, 0.0)
+        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel(), prices=prices)
 
     def _with_fluxes(self, found: Solution, changed: NDArray[np.int64], limits: NDArray[np.float64]) -> Solution:
         """Return an optimum with its fluxes of the least total flux (Lewis et al. 2010, Mol Syst Biol 6:390).

@@ -1,11 +1,11 @@
-"""Compute the fluxes of the strains of an in-silico screen, which are kept beside its store."""
+"""Compute fluxes and shadow prices of the strains of an in-silico screen, which are kept beside its store."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,41 +14,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.node_values import NOT_MEASURED, NodeValues
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
 from dglcell.data.sources.growth import CHUNK, KnockoutRules
 from dglcell.errors import DataError, count
-from dglcell.graph.schema import REACTION
+from dglcell.graph.schema import METABOLITE, REACTION
 
 if TYPE_CHECKING:
     from cobra import Model
 
 log = logging.getLogger(__name__)
 
-FLUX = "flux"
-"""Fluxes have this name among the values of nodes."""
+FLUX, PRICE = "flux", "price"
+"""Fluxes and shadow prices have these names among the values of nodes."""
 
-UNIT = "mmol/gDW/h"
+UNITS = {FLUX: "mmol/gDW/h", PRICE: "gDW/mmol"}
+"""Name of the values → their unit; a price is growth per flux, (1/h) / (mmol/gDW/h)."""
+
+
+class Vectors:
+    """Collect vectors of one length in a file, because they may need more room than memory has; equal ones share a row.
+
+    Args:
+        names: what the values of a vector belong to.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the array that maps it)
+        self._known: dict[bytes, int] = {}
+        self.rows: list[NDArray[np.int64]] = []
+
+    def append(self, vector: NDArray[np.float64]) -> int:
+        """Return the row of a vector, which is written unless it is there already."""
+        content = vector.astype("<f4").tobytes()
+        key = hashlib.blake2b(content, digest_size=16).digest()
+        if key not in self._known:
+            self._file.write(content)
+        return self._known.setdefault(key, len(self._known))
+
+    def mapped(self) -> NDArray[np.float32]:
+        """Return all vectors, mapped into memory."""
+        self._file.flush()
+        return np.memmap(self._file, "<f4", "r", shape=(len(self._known), len(self.names)))
 
 
 class FluxTable:
-    """Collect fluxes at the fastest growth with the least total flux (parsimonious flux balance analysis).
+    """Collect fluxes and shadow prices at the fastest growth.
 
-    They depend on nothing but the medium and the reactions that a strain blocks or weakens, so that strains which share
-    these share a vector. A strain that blocks only what the vector of the wild type in its medium does not use has
-    that vector. A strain without a steady state has no fluxes, and counts as not measured.
+    The fluxes are those of the least total flux (parsimonious flux balance analysis). The shadow price of a metabolite
+    is by how much growth increases per flux of it that is given to the cell, the dual value of its mass balance.
+
+    Both depend on nothing but the medium and the reactions that a strain blocks or weakens, so that strains which share
+    these share a vector. A strain that blocks only what the fluxes of the wild type in its medium do not use has the
+    vectors of that wild type: its fluxes still give the fastest growth, and by complementary slackness the prices prove
+    that. A strain without a steady state has neither, and counts as not measured.
 
     Args:
         model: the metabolic model.
         wild_type: its problem in its own medium.
+        kinds: `FLUX`, `PRICE` or both.
     """
 
-    def __init__(self, model: Model, wild_type: FluxProblem) -> None:
-        self._names = tuple(reaction.id for reaction in model.reactions)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (vectors may need more room than memory has)
-        self._rows: list[NDArray[np.int64]] = []
-        self._known: dict[bytes, int] = {}
+    def __init__(self, model: Model, wild_type: FluxProblem, kinds: Sequence[str]) -> None:
+        nodes = {FLUX: model.reactions, PRICE: model.metabolites}
+        self._kept = {kind: Vectors(node.id for node in nodes[kind]) for kind in kinds}
         self.failures = 0
-        self._append(_fluxes_of(FluxSolver(replace(wild_type, parsimonious=True)), wild_type))
+        problem = self._asked(wild_type)
+        self._append(_of_wild_type(FluxSolver(problem), problem))
+
+    def _asked(self, problem: FluxProblem) -> FluxProblem:
+        return replace(problem, parsimonious=FLUX in self._kept, priced=PRICE in self._kept)
 
     def add(
         self,
@@ -68,54 +103,53 @@ class FluxTable:
             processes: number of processes; 0 for as many as there are CPUs.
             begin: as `progress_bars` has it.
         """
-        problem = replace(problem, parsimonious=True)
+        problem = self._asked(problem)
         solver = FluxSolver(problem)
-        root = _fluxes_of(solver, problem)
+        root = _of_wild_type(solver, problem)
         packed_SW = np.concatenate([_blocked(rules, some) for some in sets])
         packed_SW[~(packed_SW & _used(rules, problem, root)).any(axis=1)] = 0
         distinct_DW, which_S = np.unique(packed_SW, axis=0, return_inverse=True)
         blocked = [rules.reactions_of(row) for row in distinct_DW]
-        row_D = np.full(len(distinct_DW), NOT_MEASURED, np.int64)
-        advance = begin("fluxes of different sets of reactions", len(blocked))
+        rows = {kind: np.full(len(distinct_DW), NOT_MEASURED, np.int64) for kind in self._kept}
+        advance = begin(f"{' and '.join(self._kept)} of different sets of reactions", len(blocked))
         with closing(solve_all(solver, problem, blocked, processes=processes, advance=advance)) as solutions:
             for number, solution in enumerate(solutions):
-                if solution.fluxes is not None:
-                    row_D[number] = self._append(solution.fluxes)
-                elif solution.value != 0:  # there is a steady state, or the solver could not tell
-                    self.failures += 1
-        which_S = which_S.reshape(-1)
-        self._rows.append(row_D[which_S])
+                found = self._append(solution)
+                for kind, row in found.items():
+                    rows[kind][number] = row
+                if len(found) < len(rows) and solution.value != 0:
+                    self.failures += 1  # there is a steady state, or the solver could not tell
+        for kind, vectors in self._kept.items():
+            vectors.rows.append(rows[kind][which_S.reshape(-1)])
 
-    def _append(self, fluxes: NDArray[np.float64]) -> int:
-        """Return the row of a vector, which is written unless it is there already."""
-        content = fluxes.astype("<f4").tobytes()
-        key = hashlib.blake2b(content, digest_size=16).digest()
-        if key not in self._known:
-            self._file.write(content)
-        return self._known.setdefault(key, len(self._known))
+    def _append(self, solution: Solution) -> dict[str, int]:
+        """Return the rows of a solution's vectors, as far as it has them."""
+        read = {FLUX: solution.fluxes, PRICE: solution.prices}
+        return {kind: of.append(vector) for kind, of in self._kept.items() if (vector := read[kind]) is not None}
 
-    def finish(self) -> tuple[NodeValues, NDArray[np.int64]]:
-        """Return the fluxes, and the row of each strain."""
-        self._file.flush()
-        values = np.memmap(self._file, "<f4", "r", shape=(len(self._known), len(self._names)))
-        rows = np.concatenate(self._rows)
-        lacking = int((rows == NOT_MEASURED).sum())
-        if lacking:
-            log.info("%s have no fluxes, as a rule because they have no steady state", count(lacking, "strain"))
+    def finish(self) -> dict[str, tuple[NodeValues, NDArray[np.int64]]]:
+        """Return name → the values, and the row of each strain."""
         if self.failures:
-            log.warning("the solver found no fluxes for %s", count(self.failures, "linear program"))
-        return NodeValues(REACTION, self._names, values, UNIT), rows
+            log.warning("the solver did not find all values of %s", count(self.failures, "linear program"))
+        types, found = {FLUX: REACTION, PRICE: METABOLITE}, {}
+        for kind, vectors in self._kept.items():
+            rows = np.concatenate(vectors.rows)
+            lacking = int((rows == NOT_MEASURED).sum())
+            if lacking:
+                log.info("%s have no %s, as a rule because they have no steady state", count(lacking, "strain"), kind)
+            found[kind] = NodeValues(types[kind], vectors.names, vectors.mapped(), UNITS[kind]), rows
+        return found
 
 
-def _fluxes_of(solver: FluxSolver, problem: FluxProblem) -> NDArray[np.float64]:
-    """Return the fluxes of the strain without changes, [reactions]."""
-    fluxes = solver.solve(np.zeros(0, np.int64)).fluxes
-    if fluxes is None:
+def _of_wild_type(solver: FluxSolver, problem: FluxProblem) -> Solution:
+    """Return the solution of the strain without changes."""
+    found = solver.solve(np.zeros(0, np.int64))
+    if problem.parsimonious and found.fluxes is None:
         raise DataError(
             f"in-silico screen: the solver found no fluxes of {problem.wild_type}",
             do="raise `data.source.insilico.time_limit`, or set `data.source.insilico.fluxes: false`",
         )
-    return fluxes
+    return found
 
 
 def _blocked(rules: KnockoutRules, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -125,8 +159,10 @@ def _blocked(rules: KnockoutRules, sets: NDArray[np.int32]) -> NDArray[np.uint8]
     return np.concatenate(parts) if parts else np.zeros((0, rules.width), np.uint8)
 
 
-def _used(rules: KnockoutRules, problem: FluxProblem, fluxes: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _used(rules: KnockoutRules, problem: FluxProblem, root: Solution) -> NDArray[np.uint8]:
     """Return which rules, and at which strengths, have a reaction whose flux is beyond its limits, packed."""
+    if root.fluxes is None:
+        return rules.pack(root.beyond)
     limits = problem.limits
-    within = (fluxes >= limits[:, 0] - problem.tolerance) & (fluxes <= limits[:, 1] + problem.tolerance)
+    within = (root.fluxes >= limits[:, 0] - problem.tolerance) & (root.fluxes <= limits[:, 1] + problem.tolerance)
     return rules.pack(~within.ravel())

@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dglcell.data.columns import MEDIUM, NODE_ROW, Column, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.fluxes import FLUX, FluxTable
+from dglcell.data.sources.fluxes import FLUX, PRICE, FluxTable
 from dglcell.data.sources.growth import (
     Fitness,
     Growth,
@@ -223,7 +223,8 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     parts: list[dict[str, NDArray[np.float32]]] = []
     with progress_bars() as begin:
         own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
-        fluxes = FluxTable(model, problem) if config.fluxes else None
+        kept = [name for name, asked in ((FLUX, config.fluxes), (PRICE, config.prices)) if asked]
+        fluxes = FluxTable(model, problem, kept) if kept else None
         design = None
         for growth in _in_media(config, model, own, begin):
             screen = Screen(growth, own.wild_type, begin)
@@ -268,8 +269,12 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     )
     if fluxes is None:
         return made
-    values, rows = fluxes.finish()
-    return replace(made, columns={**made.columns, Column(NODE_ROW, FLUX): rows}, nodes={FLUX: values})
+    found = fluxes.finish()
+    return replace(
+        made,
+        columns={**made.columns, **{Column(NODE_ROW, kind): rows for kind, (_, rows) in found.items()}},
+        nodes={kind: values for kind, (values, _) in found.items()},
+    )
 
 
 def _is_plain(config: InSilicoConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Fluxes of an in-silico screen: the same as cobra's, shared by strains, and kept beside the store."""
+"""Fluxes and shadow prices of an in-silico screen: like cobra's or proved, shared by strains, and beside the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dglcell.data.columns import NODE_ROW, Column
 from dglcell.data.node_values import NOT_MEASURED
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import NO_FLUX, FluxProblem, FluxSolver
-from dglcell.data.sources.fluxes import FLUX, UNIT
+from dglcell.data.sources.fluxes import FLUX, PRICE, UNITS
 from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
@@ -32,8 +32,8 @@ def model() -> Model:
 
 @pytest.fixture(scope="module")
 def screen() -> Strains:
-    """Single deletions, and a few hundred pairs, with their fluxes."""
-    return load_insilico(InSilicoConfig(pairs="300", triples="none", processes=1, fluxes=True))
+    """Single deletions, and a few hundred pairs, with their fluxes and shadow prices."""
+    return load_insilico(InSilicoConfig(pairs="300", triples="none", processes=1, fluxes=True, prices=True))
 
 
 def of_cobra(model: Model, genes: list[str]) -> np.ndarray | None:
@@ -50,7 +50,7 @@ def of_cobra(model: Model, genes: list[str]) -> np.ndarray | None:
 def test_fluxes_are_those_of_cobra(model: Model, screen: Strains) -> None:
     values, rows = screen.nodes[FLUX], screen.columns[Column(NODE_ROW, FLUX)]
     assert values.names == tuple(reaction.id for reaction in model.reactions)
-    assert (values.type, values.unit) == ("reaction", UNIT)
+    assert (values.type, values.unit) == ("reaction", UNITS[FLUX])
     of_wild_type = of_cobra(model, [])
     assert of_wild_type is not None
     np.testing.assert_allclose(values.wild_type, of_wild_type, atol=1e-5)
@@ -104,12 +104,53 @@ def test_phenotypes_and_store_are_the_same_with_fluxes(tmp_path: Path, screen: S
     assert not Store(tmp_path / "store").read().nodes
 
 
+def bound_of(model: Model, prices: np.ndarray) -> float:
+    """The growth that prices allow at most: no flux vector within the bounds of the model grows faster."""
+    problem = FluxProblem.of(model, tolerance=1e-9, time_limit=10)
+    reduced = problem.objective.copy()
+    np.subtract.at(reduced, problem.columns, problem.values * prices[problem.rows])
+    reduced[np.abs(reduced) < 1e-6] = 0  # float32 prices
+    return float(np.maximum(reduced * problem.lower, reduced * problem.upper).sum())
+
+
+def test_shadow_prices_prove_the_growth_of_their_strains(model: Model, screen: Strains) -> None:
+    values, rows = screen.nodes[PRICE], screen.columns[Column(NODE_ROW, PRICE)]
+    assert values.names == tuple(metabolite.id for metabolite in model.metabolites)
+    assert (values.type, values.unit) == ("metabolite", UNITS[PRICE])
+    np.testing.assert_array_equal(rows == NOT_MEASURED, screen.columns[Column(NODE_ROW, FLUX)] == NOT_MEASURED)
+    wild_type = model.slim_optimize()
+    assert bound_of(model, np.array(values.wild_type, np.float64)) == pytest.approx(wild_type, abs=1e-3)
+    assert len(values.values) > 10
+    for strain in [*range(0, len(screen), 11), *np.flatnonzero(rows == 0)[:5]]:
+        if rows[strain] == NOT_MEASURED:
+            continue
+        with model:
+            for gene in screen.genotypes[strain]:
+                model.genes.get_by_id(gene).knock_out()
+            growth = wild_type * float(screen.phenotypes["fitness"][strain])
+            assert bound_of(model, np.array(values.values[rows[strain]], np.float64)) == pytest.approx(growth, abs=1e-3)
+
+
+def test_shadow_prices_alone_are_those_beside_fluxes(screen: Strains) -> None:
+    alone = load_insilico(InSilicoConfig(pairs="300", triples="none", processes=1, prices=True))
+    assert list(alone.nodes) == [PRICE]
+    assert alone.sha256 == screen.sha256
+    of, beside = alone.nodes[PRICE], screen.nodes[PRICE]
+    np.testing.assert_array_equal(of.wild_type, beside.wild_type)
+    column = Column(NODE_ROW, PRICE)
+    both = (alone.columns[column] > 0) & (screen.columns[column] > 0)
+    mine, theirs = of.values[alone.columns[column][both]], beside.values[screen.columns[column][both]]
+    np.testing.assert_array_equal(mine, theirs)
+    assert both.sum() > 50
+
+
 def test_strengths_and_media_have_fluxes_within_their_limits(model: Model) -> None:
     config = InSilicoConfig(
         pairs="none",
         triples="none",
         processes=1,
         fluxes=True,
+        prices=True,
         strengths=[0.0, 0.5],
         media={"little": {"EX_glc__D_e": 5.0}},
     )
@@ -122,6 +163,11 @@ def test_strengths_and_media_have_fluxes_within_their_limits(model: Model) -> No
     grown = np.asarray(values.values)[:, model.reactions.index("Biomass_Ecoli_core")]
     fitness = strains.phenotypes["fitness"]
     np.testing.assert_allclose(grown[rows[rows >= 0]] / grown[0], fitness[rows >= 0], atol=1e-5)
+    prices, rows = strains.nodes[PRICE], strains.columns[Column(NODE_ROW, PRICE)]
+    with model:
+        model.reactions.EX_glc__D_e.lower_bound = -5
+        bound = bound_of(model, np.array(prices.values[rows[0]], np.float64))
+    assert bound == pytest.approx(fitness[0] * grown[0], abs=1e-3)
 
 
 def test_a_solver_without_time_is_named(model: Model) -> None:
@@ -130,7 +176,8 @@ def test_a_solver_without_time_is_named(model: Model) -> None:
     found = solver.solve(np.zeros(0, np.int64))
     assert found.fluxes is not None
     assert ((found.fluxes == 0) | (np.abs(found.fluxes) > NO_FLUX)).all()
-    assert FluxSolver(problem).solve(np.zeros(0, np.int64)).fluxes is None
+    plain = FluxSolver(problem).solve(np.zeros(0, np.int64))
+    assert (plain.fluxes, plain.prices) == (None, None)
 
 
 def test_damaged_files_beside_a_store_are_named(tmp_path: Path, screen: Strains) -> None:
