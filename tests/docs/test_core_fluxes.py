@@ -62,3 +62,20 @@ def test_growth_from_few_labels(of_share: dict[str, Any]) -> None:
     scores = " | ".join(f"{one['mean']:.3f} ± {one['sd']:.3f}" for one in found)
     share = f"{100 * float(of_share['share']):g} %"
     assert f"| {share} | {scores} |" in GUIDE
+
+
+MEDIA = json.loads((ROOT / "benchmarks" / "results" / "new-media.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("of_medium", MEDIA["draws"], ids=lambda one: one["medium"])
+def test_growth_in_new_media(of_medium: dict[str, Any]) -> None:
+    accuracy = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    kernel_ridge = "kernel ridge on lost reactions and medium"
+    model, ridge, curves = (
+        of_medium["scores"][name]["pearson"] for name in ("model", kernel_ridge, "product of curves")
+    )
+    row = f"| {of_medium['medium']} | **{model:.3f}** | {ridge:.3f} | {curves:.3f} | {model - ridge:.3f} |"
+    assert row in accuracy
+    of = MEDIA["ahead"]["scores"][kernel_ridge]
+    low, high = of["ahead_over_genes"]
+    assert f"the model is {of['ahead'][0]:.3f} ahead of it. At 95 %, this is {low:.3f} to {high:.3f}" in accuracy
