@@ -85,3 +85,22 @@ def test_growth_in_new_media(of_medium: dict[str, Any]) -> None:
     of = MEDIA["ahead"]["scores"][kernel_ridge]
     low, high = of["ahead_over_genes"]
     assert f"the model is {of['ahead'][0]:.3f} ahead of it. At 95 %, this is {low:.3f} to {high:.3f}" in accuracy
+
+
+TAUGHT = json.loads((ROOT / "benchmarks" / "results" / "keio-taught.json").read_text(encoding="utf-8"))["draws"]
+NAMES = {
+    "taught by fluxes": "taught by fluxes",
+    "untaught, the model above": "model",
+    "without messages, untaught": "without messages",
+    "flux balance analysis, without training": "flux balance analysis",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_fluxes_teach_of_measured_growth(name: str) -> None:
+    accuracy = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    cells = []
+    for medium in ("lb_22h", "mops_24h", "mops_48h"):
+        r = [draw["media"][medium][NAMES[name]]["pearson"] for draw in TAUGHT]
+        cells.append(f"{statistics.fmean(r):.3f}" + (f" ± {statistics.stdev(r):.3f}" if len(r) > 1 else ""))
+    assert f"| {name} | {' | '.join(cells)} |" in accuracy
