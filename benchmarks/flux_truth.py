@@ -95,6 +95,17 @@ def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> 
     return Truth(list(genotypes), np.stack(kept), by_definition, list(triples), growth)
 
 
+def sick_triples(model: Model, number: int, growth: tuple[float, float]) -> list[str]:
+    """Draw deletions of three genes at random until so many of them grow, relative to the wild type, within a range."""
+    rng, genes, found = np.random.default_rng(0), sorted(gene.id for gene in model.genes), dict[str, None]()
+    whole = model.slim_optimize()
+    while len(found) < number:
+        chosen = sorted(rng.choice(genes, 3, replace=False).tolist())
+        if growth[0] < _growth(model, chosen) / whole < growth[1]:
+            found[";".join(chosen)] = None
+    return list(found)
+
+
 def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
     """Return which reactions change, by up to three definitions, [reactions]."""
     size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
@@ -103,6 +114,21 @@ def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
         return parsimonious
     ranges = _apart(before, after, 1, 1)
     return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
+
+
+def changed_prices(model: Model, genotypes: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which metabolites have another shadow price at the largest growth, [strains, metabolites].
+
+    Shadow prices, too, are one solution among several, and no ranges are computed of them.
+    """
+    before, found = model.optimize().shadow_prices.to_numpy(), []
+    for strain in genotypes:
+        with model:
+            _delete(model, strain.split(";"))
+            after = model.optimize().shadow_prices.to_numpy()
+        size = np.maximum(np.abs(before).max(), np.abs(after).max())
+        found.append(np.abs(after - before) > DIFFERENT * size)
+    return np.stack(found)
 
 
 def _apart(before: Fluxes, after: Fluxes, unit: float, new_unit: float) -> NDArray[np.bool_]:
@@ -122,21 +148,26 @@ def subsets(number: int) -> list[tuple[int, ...]]:
 
 
 def _growth_of_subsets(model: Model, genes: Sequence[str]) -> list[float]:
-    found = []
-    for chosen in subsets(len(genes)):
-        with model:
-            _delete(model, [genes[i] for i in chosen])
-            found.append(max(0.0, float(model.slim_optimize(error_value=0.0))))
-    return found
+    return [_growth(model, [genes[i] for i in chosen]) for chosen in subsets(len(genes))]
+
+
+def _growth(model: Model, genes: Sequence[str]) -> float:
+    with model:
+        _delete(model, genes)
+        return max(0.0, float(model.slim_optimize(error_value=0.0)))
 
 
 def responsible(values: NDArray[np.float64], most: float = MOST_OF) -> set[tuple[int, ...]]:
     """Return the smallest subsets that take most of what all changes take; several where they are equally small.
 
+    If all changes take nothing, no subset is responsible.
+
     Args:
         values: [2^n] values of all subsets, in the order of ``subsets``.
         most: which part of the whole change they have to take.
     """
+    if values[-1] == values[0]:
+        return set()
     every = subsets(len(values).bit_length() - 1)
     taken = (values - values[0]) / (values[-1] - values[0])
     enough = [chosen for chosen, part in zip(every, taken, strict=True) if part >= most]

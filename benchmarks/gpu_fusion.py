@@ -27,7 +27,7 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from dglcell.perturbation.rules import allow_compilation
+from dglcell.perturbation.curves import allow_compilation
 
 H200 = DeviceProperties(
     type="cuda",

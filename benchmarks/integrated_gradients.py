@@ -35,6 +35,9 @@ from dglcell.perturbation.sent import keep_masks
 SAME = "same_first"
 """This is whether both name the same reaction first."""
 
+CANDIDATES = 150
+"""Of so many sick test strains, those that lose several reactions are taken."""
+
 LEAST = 1e-3
 """Strengths below this are nearly zero, and no points of the way lie there."""
 
@@ -86,7 +89,7 @@ def main(out: Path, run: Path, number: int, points: list[int]) -> None:
     model = score_model(predictor.model)
     found: dict[str, list[float]] = {}
     shown = 0
-    for strain in drawn(run)[0]:
+    for strain in drawn(run, CANDIDATES)[0]:
         genotypes = GenotypeBatch.from_lists([[predictor.cell.genes.index(gene) for gene in strain.split(";")]])
         began = time.perf_counter()
         shares = explained(model, genotypes)

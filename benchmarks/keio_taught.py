@@ -39,6 +39,7 @@ TEACHER = (
     "loss.phenotypes=0",
     "split={kind: random, seed: 0, fractions: [0.9, 0.05, 0.05]}",
     "model.flux_rounds=0",
+    "model.flux_exact=false",
     "model.null_share=0",
     "trainer.epochs=8",
     "null_models=false",

@@ -54,7 +54,7 @@ class Start:
     Attributes:
         labelled: number of strains that train at first.
         validation: number of those that calibrate intervals.
-        test: number of those that test the first and the last models.
+        test: number of those that test the first models, and those that choose the last batch.
         pool: most strains that may be chosen.
         rounds: number of batches that are chosen.
         hits: this share of the pool are hits of each kind, and those that equal the last of them.
@@ -135,7 +135,7 @@ class Replay:
         return Candidates.of(predictor.members, table, predictor.phenotypes[0], intervals=intervals, batch_size=4096)
 
     def run(self) -> dict[str, Any]:
-        """Return hits and the correlation on test strains, round by round, for each strategy."""
+        """Return hits round by round, and the correlation on test strains before the last batch, for each strategy."""
         rng = np.random.default_rng(self.seed)
         known, validation, test, pool = self.start.drawn(self.strains, self.labels, rng)
         labels = self.labels[pool]
@@ -145,16 +145,17 @@ class Replay:
         first = self.train(f"seed-{self.seed}/first", known, validation)
         found: dict[str, Any] = {}
         for strategy in ALL:
-            predictor, taken, left = first, known, pool
+            predictor, left = first, pool
             chosen = np.zeros(0, np.int64)
             rounds = []
             for number in range(self.start.rounds):
+                # The last batch is not trained on; a random one needs no model but the one that is tested.
+                if number > 0 and (strategy != RANDOM or number == self.start.rounds - 1):
+                    name = f"seed-{self.seed}/{strategy.split()[0]}-{number - 1}"
+                    predictor = self.train(name, np.concatenate([known, chosen]), validation)
                 picked = left[self._choose(strategy, predictor, left, rng)]
                 chosen, left = np.concatenate([chosen, picked]), np.setdiff1d(left, picked)
-                taken = np.concatenate([known, chosen])
                 rounds.append({kind: len(which.intersection(chosen.tolist())) for kind, which in hits.items()})
-                if strategy != RANDOM or number == self.start.rounds - 1:
-                    predictor = self.train(f"seed-{self.seed}/{strategy.split()[0]}-{number}", taken, validation)
             value = self.predicted(predictor, test, None).predicted
             genes = len(np.unique(self.strains.take(chosen).targets))
             test_r = round(pearson(value, self.labels[test]), 4)

@@ -197,6 +197,7 @@ class Predictor:
         *,
         conditions: Mapping[str, Any] | None = None,
         interaction: bool = False,
+        edges: bool = False,
         nodes: int | None = NODES,
         batch_size: int | None = None,
     ) -> Explanations:
@@ -213,7 +214,8 @@ class Predictor:
             strains, conditions: as for `predict`.
             interaction: explain the interaction of each strain's changes in place of its whole change: what the
                 prediction has beyond all that fewer of them do, of a pair :math:`y_{ij} - y_i - y_j + y_0`.
-            nodes: how many nodes of each layer the tables have for a strain; all where None.
+            edges: split what each layer brings in over edges, too, in the table ``edges``.
+            nodes: how many nodes of each layer, and edges, the tables have for a strain; all where None.
             batch_size: strains per pass; as many as fit into memory where None.
 
         Returns:
@@ -226,7 +228,8 @@ class Predictor:
         """
         _, _, table = self._read(strains, conditions or {})
         with _PREDICTING:
-            return explain(self.members, table.strains, interaction=interaction, nodes=nodes, batch_size=batch_size)
+            settings: dict[str, Any] = {"interaction": interaction, "edges": edges, "nodes": nodes}
+            return explain(self.members, table.strains, **settings, batch_size=batch_size)
 
     def predict_nodes(
         self,
@@ -532,7 +535,11 @@ def rows_on(
     if idle.any():
         log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
     if not kept:
-        raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
+        raise DataError(
+            f"no strain of '{config.experiment.name}' is left to evaluate the model on",
+            got=f"{len(table):,}; {sum(unknown):,} have genes that the cell graph lacks, {sum(seen):,} were trained on",
+            do="choose an experiment with other strains, or a model that was not trained on these",
+        )
     strains = table.take(np.array(kept))
     empty = sorted(name for name in set(measured.values()) if np.isnan(strains.phenotypes[name]).all())
     if empty:

@@ -1,4 +1,4 @@
-"""Check single values, above all those of a configuration: by rules for all, and by those of a key's type.
+"""Check single values of a configuration, by rules for every key and by the type of each key.
 
 A type has its rules as functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. Rules *between* keys are in
 the methods ``validate`` of their dataclasses.
@@ -151,7 +151,7 @@ def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: s
 
 
 def at_least(least: float, fault: str = "is too small", also: str = "") -> Check:
-    """Make a check that numbers are not smaller; ``also`` says more about what is expected."""
+    """Make a check that numbers are at least ``least``; ``also`` is added to what the error expects."""
     return must(lambda number: number >= least, fault, f"{least} or more{also}")
 
 
@@ -172,7 +172,7 @@ def below_one(what: str = "share") -> Check:
 
 @dataclass(frozen=True)
 class OneOf:
-    """This check requires values to be among those known, as ``check_choice`` does."""
+    """Check that a value is one of ``known``, as ``check_choice`` does."""
 
     known: tuple[object, ...]
     show: Callable[[Any], str] = str
@@ -237,7 +237,7 @@ def _check_list(items: list[Any] | tuple[Any, ...], key: str) -> None:
     names = [] if REPEATABLE.fullmatch(key) else [item for item in items if isinstance(item, str)]
     for number, name in enumerate(names):
         if not name:
-            raise ConfigError(f"`{key}` holds an empty name", got=list(items))
+            raise ConfigError(f"`{key}` holds an empty name", got=list(items), do="remove it, or give it a name")
         if name in names[:number]:
             raise ConfigError(f"`{key}` lists '{name}' twice", got=list(items), do="list each once")
 

@@ -121,7 +121,7 @@ def count(number: int, thing: str) -> str:
 
 
 def and_more(number: int, thing: str) -> str:
-    """Return e.g. `` (and 2 more rows)``, to stand behind the first of them; nothing where it is the only one."""
+    """Return how many things there are beside the first, e.g. `` (and 2 more rows)``; an empty text for none."""
     return f" (and {count(number, f'more {thing}')})" if number else ""
 
 

@@ -101,7 +101,11 @@ class SchedulerConfig:
                 expected=f"more than {self.warmup}",
             )
         if self.name == "plateau" and not 0 < self.factor < 1:
-            raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
+            raise ConfigError(
+                "`scheduler.factor` must lie between 0 and 1",
+                got=self.factor,
+                expected="e.g. 0.5, which halves the rate",
+            )
 
 
 def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:

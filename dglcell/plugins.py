@@ -15,12 +15,12 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.errors import ConfigError, OwnClassError, listing
+from dglcell.errors import ConfigError, OwnClassError, did_you_mean, listing
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an experiment may be a class of the user's own.
+    """Describe a part of experiments for which users may write a class of their own.
 
     Attributes:
         key: key that names the class in a configuration.
@@ -149,7 +149,11 @@ def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
     known = [field.name for field in dataclasses.fields(config)]
     for name in options:
         if name not in known:
-            raise ConfigError(f"unknown key `{key}.{name}`", expected=f"among {', '.join(known)}" if known else "none")
+            raise ConfigError(
+                f"unknown key `{key}.{name}`",
+                expected=f"among {', '.join(known)}" if known else "none",
+                do=did_you_mean(name, known),
+            )
     try:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config()), dict(options)))
     except OmegaConfBaseException as error:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import networkx
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,10 +31,8 @@ from dglcell.data import strains
 from dglcell.data.config import VALIDATION
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.split import Split
-from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.vocabulary import Vocabulary
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.prepare import store_of_run
@@ -492,61 +489,6 @@ def test_strains_are_checked_against_a_cell(predictor: dglcell.Predictor) -> Non
         dglcell.Strains.from_dataframe(frame, genes=["a"], phenotypes=["b"])
 
 
-@pytest.fixture
-def small() -> CellGraph:
-    """Return two genes and a reaction, one relation with weights."""
-    edges = {
-        ("gene", "near", "gene"): Edges(np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32)),
-        ("gene", "catalyses", "reaction"): Edges(np.array([1]), np.array([0])),
-    }
-    return CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("r",))}, edges)
-
-
-def test_cells_become_tables_and_graphs_of_names(small: CellGraph) -> None:
-    assert repr(small) == "CellGraph(2 gene nodes, 1 reaction nodes, 3 edges)"
-    frame = small.to_pandas()
-    assert frame.source.tolist() == ["b", "b", "a"]
-    assert frame.target.tolist() == ["r", "a", "b"]
-    assert frame.weight.tolist()[1:] == [2.0, 0.5]
-    graph = small.to_networkx()
-    assert sorted(graph.edges(keys=True, data="weight")) == [
-        ("a", "b", "near", 0.5),
-        ("b", "a", "near", 2.0),
-        ("b", "r", "catalyses", None),
-    ]
-    assert networkx.get_node_attributes(graph, "node_type") == {"a": "gene", "b": "gene", "r": "reaction"}
-    clash = CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("a",))}, small.content)
-    with pytest.raises(GraphError, match=r"nodes of two types have one name\n.*a\n.*to_pandas"):
-        clash.to_networkx()
-
-
-def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
-    pytest.importorskip("torch_geometric")
-    graph = small.to_pyg()
-    assert graph["gene"].names == ["a", "b"]
-    assert graph["gene", "near", "gene"].edge_index.tolist() == [[1, 0], [0, 1]]
-    assert graph["gene", "near", "gene"].edge_weight.tolist() == [2.0, 0.5]
-    assert "edge_weight" not in graph["gene", "catalyses", "reaction"]
-
-
-def test_strains_become_annotated_data(tmp_path: Path) -> None:
-    anndata = pytest.importorskip("anndata")
-    strains = dglcell.Strains.from_names(
-        [["a", "b"], [], ["c"]], phenotypes={"growth": [0.5, 1.0, float("nan")]}, units={"growth": "1/h"}
-    )
-    found = replace(strains, sds={"growth": np.array([0.1, 0.2, 0.3], np.float32)}).to_anndata()
-    assert found.X.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-    assert found.var_names.tolist() == ["a", "b", "c"]
-    found.write_h5ad(tmp_path / "strains.h5ad")
-    again = anndata.read_h5ad(tmp_path / "strains.h5ad")
-    assert again.obs.genes.tolist() == ["a;b", "", "c"]
-    assert again.obs.deletions.tolist() == [2, 0, 1]
-    assert again.obs.growth.tolist()[:2] == [0.5, 1.0]
-    assert "sd_growth" in again.obs
-    assert again.uns["units"] == {"growth": "1/h"}
-    assert again.uns["provenance"]["source"] == "python"
-
-
 def test_a_loaded_model_is_a_module(predictor: dglcell.Predictor) -> None:
     assert predictor.model is predictor.members[0].model
     assert not predictor.model.training
@@ -593,24 +535,6 @@ def test_what_is_no_callback_or_logger_is_refused(folder: Path, key: str, given:
         dglcell.train("quickstart", **{key: given})
 
 
-@pytest.mark.parametrize(
-    ("package", "method", "install"),
-    [
-        ("networkx", "to_networkx", "pip install networkx"),
-        ("torch_geometric", "to_pyg", "pip install torch_geometric"),
-    ],
-)
-def test_packages_that_are_missing_are_named(
-    small: CellGraph, package: str, method: str, install: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(MissingDependencyError, match=rf"needs the package '{package}'\n.*{install}"):
-        getattr(small, method)()
-
-
 def test_the_table_of_a_training_is_read_by_its_columns_and_never_overwritten(
     folder: Path, predictor: dglcell.Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -643,15 +567,3 @@ def test_seeds_that_are_left_out_or_not_finished_are_said(
         f"'{runs / 'seed-0'}' is left out: it has no config.yaml",
         f"the run '{runs / 'seed-1'}' is not finished",
     ]
-
-
-def test_an_infinite_label_is_refused() -> None:
-    frame = pd.DataFrame({"gene_1": ["b0008", "b0114"], "fitness": [1.0, np.inf]})
-    with pytest.raises(DataError, match="strain 1: fitness is infinite"):
-        dglcell.Strains.from_dataframe(frame, phenotypes=["fitness"])
-
-
-def test_a_missing_anndata_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "anndata", None)
-    with pytest.raises(MissingDependencyError, match=r"package 'anndata'\n.*pip install 'dglcell\[anndata\]'"):
-        dglcell.Strains.from_names([["a"]]).to_anndata()

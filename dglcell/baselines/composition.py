@@ -18,7 +18,7 @@ MOST_NEGATIVE = 0.01
 
 
 def not_fitness_like(y: NDArray[np.floating]) -> str | None:
-    """Say why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
+    """Say why labels cannot be a fitness, which is hardly ever negative; None if they can."""
     measured = y[~np.isnan(y)]
     if (negative := (measured < 0).mean()) > MOST_NEGATIVE:
         share = f"{negative:.1%} of the labels are negative (at most {MOST_NEGATIVE:.0%})"
@@ -77,7 +77,8 @@ class Multiplicative:
     def _estimate(self, strains: Strains, relative: NDArray[np.float64], estimated: NDArray[np.bool_]) -> None:
         owner = np.repeat(np.arange(len(strains)), strains.num_deletions)
         size = len(strains.names)
-        # All genes move together, each by a share: else those of one strain would all make up for its whole error.
+        # All factors are updated at once, each by a share only. With a whole step, every gene of a strain would correct
+        # the strain's whole error.
         share = 1 / max(2.0, float(strains.num_deletions.mean()))
         for _ in range(ROUNDS):
             others = self._others(strains, owner)

@@ -158,7 +158,7 @@ class GeneCurves:
     def _together(
         self, values: NDArray[np.float64], amounts: NDArray[np.float64], strains: Strains
     ) -> NDArray[np.float64]:
-        """Return the value of each strain, [S], from those of its targets, [P], of which ``amounts``, [P], are lost."""
+        """Combine the values of all targets, [P], into one value for each strain, [S]; ``amounts`` are lost, [P]."""
         wild = float(self.pooled(np.zeros(1))[0])
         if self.combined == SUM:
             return wild + summed(values - wild, strains)
@@ -173,7 +173,7 @@ class GeneCurves:
 
 
 def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return each gene, and where it stands among the targets."""
+    """Return each gene with its positions in ``targets``."""
     order = np.argsort(targets, kind="stable")
     genes, first = np.unique(targets[order], return_index=True)
     return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []

@@ -135,7 +135,7 @@ class NullModel(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """Group null models of one form.
+    """Hold null models of one form, of which the validation part chooses one.
 
     Attributes:
         fitted: yields them, fitted to the training part, with different hyperparameters.

@@ -119,7 +119,7 @@ class PairKernel:
 
 @dataclass(frozen=True)
 class KernelRidge:
-    """Predict y = mean + what the training strains say by their covariance; this is the mean of a Gaussian process.
+    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.

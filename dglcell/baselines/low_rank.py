@@ -54,6 +54,7 @@ class LowRankProfiles:
             raise ConfigError(
                 "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
                 got=f"rank {self.rank}, shrinkage {self.shrinkage}",
+                expected="a rank of 1 or more and a shrinkage of 0 or more",
             )
         self.additive = AdditiveRidge(self.alpha)
 
@@ -74,7 +75,7 @@ class LowRankProfiles:
         strains, labels = labelled(refuse_strengths(strains, "low-rank profiles"), y)
         reason = self.why_not(strains)
         if reason:
-            raise DataError(f"low-rank profiles: {reason}")
+            raise DataError(f"low-rank profiles: the null model {reason}", do="give strains with two deletions each")
         residual = labels - self.additive.fit(strains, labels).predict(strains)
         low, high = strains.first_two(np.arange(len(strains)))
         keys, inverse = np.unique(low * len(strains.names) + high, return_inverse=True)
@@ -95,7 +96,7 @@ class LowRankProfiles:
             unexplained = _symmetric(low, high, residual - self._profile_part(low, high), num_genes)
             basis = np.linalg.qr(self._filled(unexplained, basis))[0]
             eigenvalues, rotation = np.linalg.eigh(basis.T @ self._filled(unexplained, basis))
-            # The whole basis is carried on; only the kept eigenvalues belong to the model.
+            # The next round begins with the whole basis, but only the kept eigenvalues belong to the model.
             order = np.argsort(-np.abs(eigenvalues))
             basis = basis @ rotation[:, order]
             kept = eigenvalues[order][: self.rank]
@@ -107,7 +108,7 @@ class LowRankProfiles:
                 break
 
     def _filled(self, unexplained: sparse.csr_matrix, basis: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multiply the filled matrix with ``basis``; it is what Z leaves of the measured entries, plus Z."""
+        """Multiply the filled matrix with ``basis``: measured entries where there are any, and those of Z elsewhere."""
         return unexplained @ basis + self.vectors @ (self.values[:, None] * (self.vectors.T @ basis))
 
     def _times_old(self, vectors: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,7 +144,7 @@ ALPHA = 1000.0
 
 @dataclass(frozen=True)
 class RidgeAndLowRank:
-    """Fit kernel ridge on networks alone, and soft-impute of what it leaves.
+    """Fit kernel ridge on networks alone, and soft-impute to its residuals.
 
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 

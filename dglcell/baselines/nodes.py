@@ -50,7 +50,7 @@ class NodeProblem:
         return float(np.nanmean(squared)) if np.isfinite(squared).any() else float("nan")
 
     def features(self, own: float) -> Features:
-        """Return vectors of strains whose inner products say how alike they are.
+        """Return a vector for each strain; the inner product of two vectors says how similar the strains are.
 
         They are of lost reactions, as `LostSetKernel` has them; of what is lost of genes where strains have strengths
         or the cell graph has no reactions.

@@ -102,7 +102,7 @@ def fit_best_two(problem: Problem) -> NullModel:
 
 
 def _folds(problem: Problem) -> list[Problem]:
-    """Return problems whose training parts lack a fold, which is their validation part."""
+    """Return one problem for each fold, which is its validation part; all other folds are its training part."""
     order = np.random.default_rng(0).permutation(len(problem.y_train))
     found = []
     for held_out in map(np.sort, np.array_split(order, FOLDS)):

@@ -83,7 +83,7 @@ class AdditiveRidge:
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
-            raise ConfigError("additive ridge: `alpha` must be positive", got=self.alpha)
+            raise ConfigError("additive ridge: `alpha` must be positive", got=self.alpha, expected="a number above 0")
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""
@@ -147,7 +147,9 @@ class QueryPairMean:
 
     def __post_init__(self) -> None:
         if not self.pseudo_count >= 0:
-            raise ConfigError("query-pair mean: `pseudo_count` must not be negative", got=self.pseudo_count)
+            raise ConfigError(
+                "query-pair mean: `pseudo_count` must not be negative", got=self.pseudo_count, expected="0 or more"
+            )
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""

@@ -98,7 +98,7 @@ def _sums(strains: Strains) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class StrainKernelRidge:
-    """Predict y = mean + what the training strains say by their covariance; this is the mean of a Gaussian process.
+    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Attributes:
         strength_length, alike, condition_length: those of the kernel.

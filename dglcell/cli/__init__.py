@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parse arguments and call what they ask for.
+    """Parse the arguments and call the function of their verb.
 
     Args:
         parser: parser whose options have ``run``, a function that is called with all of them.

@@ -22,8 +22,8 @@ EPILOG = """\
   dglcell benchmark lab
   dglcell benchmark mine.yaml --only 101-collins2007/set_operator_random
   dglcell benchmark mine.yaml --submit
-SUITE is a YAML file, or a suite of this package: lab, in-silico, strengths-media. A file of your own extends one of
-these and adds a model, which may be your own class:
+SUITE is a YAML file, or a suite of this package: lab, in-silico, strengths-media, explanations. A file of your own
+extends one of these and adds a model, which may be your own class:
 
   extends: lab
   models:
@@ -31,8 +31,9 @@ these and adds a model, which may be your own class:
 
 Every run trains on the same splits with the same null models. Runs that are finished are not trained again, and one
 that fails does not stop the others, so that the same command goes on where it stopped. The table has the mean of each
-model and of the best null model, and their difference with an interval. --submit makes a pipeline of SLURM jobs: one
-that builds each missing store, an array of seeds for each experiment and model, and one that writes the table.
+model and of the best null model, and their difference with an interval. Below it are the controls of one run of each.
+--submit makes a pipeline of SLURM jobs: one that builds each missing store, an array of seeds for each experiment and
+model, and one that writes the table.
 """
 
 
@@ -85,11 +86,10 @@ def benchmark(options: argparse.Namespace) -> None:
         for entry in entries:
             print(*(entry.member(seed).run_directory for seed in suite.seeds), sep="\n")
         return
-    from dglcell.suites.run import read_rows, train_suite, write_table
+    from dglcell.suites.run import read_results, train_suite, write_table
 
     failed = {} if options.table else train_suite(suite, entries, options.command, reporter(options))
-    rows = read_rows(suite, entries)
-    write_table(suite, rows, output)
+    write_table(suite, entries, read_results(suite, entries), output)
     print(f"\n{printable(output.read_text(encoding='utf-8'))}\ntable  {output}")
     if failed:
         reasons = "\n".join(f"{run}: {reason.partition(chr(10))[0]}" for run, reason in failed.items())

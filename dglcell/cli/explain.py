@@ -55,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="explain what two to six changes of a strain do together beyond what fewer of them do",
     )
+    parser.add_argument("--edges", action="store_true", help="split what layers bring in over edges, too")
     parser.add_argument("--phenotype", metavar="NAME", help="explain only this phenotype, if there are several")
     parser.add_argument(
         "--condition",
@@ -73,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=NODES,
         metavar="N",
-        help=f"nodes of each layer that are written for a strain (default: {NODES})",
+        help=f"nodes, and edges, of each layer that are written for a strain (default: {NODES})",
     )
     parser.add_argument(
         "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
@@ -100,6 +101,7 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.explanations import files
     from dglcell.explanations.tables import explain as explain_strains
     from dglcell.explanations.text import show
+    from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.runs.directory import RunDirectory
 
@@ -107,7 +109,7 @@ def explain(options: argparse.Namespace) -> None:
     given = [path for path in (table, options.checkpoint) if path is not None]
     given += [path for run in runs for path in RunDirectory(run).files()]
     if options.output is not None:
-        files.check_suffix(options.output)
+        check_format(options.output, files.SUFFIXES)
         check_output(options.output, "explanations", given)
     if options.escher is not None:
         check_output(options.escher, "shares of reactions", given)
@@ -116,7 +118,7 @@ def explain(options: argparse.Namespace) -> None:
         predictor = load(runs, checkpoint=options.checkpoint, device=options.device)
         report = reporter(options) if options.output is not None else lambda line: None
         settings: dict[str, Any] = {"nodes": options.nodes, "batch_size": options.batch_size, "report": report}
-        settings["interaction"] = options.interaction
+        settings |= {"interaction": options.interaction, "edges": options.edges}
         if options.escher is not None:
             settings["nodes"] = None  # a map shows all reactions
         strains = _strains(options, table, predictor, runs[0])

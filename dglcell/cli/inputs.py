@@ -1,4 +1,4 @@
-"""Implement the verbs about what trainings read: ``init``, ``data``, ``graph`` and ``config``.
+"""Implement the verbs for the inputs of trainings: ``init``, ``data``, ``graph`` and ``config``.
 
 Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
 """

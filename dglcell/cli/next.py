@@ -88,7 +88,7 @@ def choose(options: argparse.Namespace) -> None:
     from dglcell.prediction.table import write_table
 
     if options.output is not None:
-        check_format(options.output, may_be_folder=False)
+        check_format(options.output)
         check_output(options.output, "predictions", [path for path in (options.genotypes, options.genes) if path])
     with threads(None):
         predictor = load(options.run_directory, checkpoint=options.checkpoint, device=options.device)

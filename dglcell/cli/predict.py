@@ -224,7 +224,7 @@ def predict(options: argparse.Namespace) -> None:
     given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
     refuse_to_replace([*given, *(path for run in runs for path in RunDirectory(run).files())])
     if options.nodes is not None:
-        check_format(options.nodes, may_be_folder=False)
+        check_format(options.nodes)
         check_output(
             options.nodes, "predictions", [*given, *(path for run in runs for path in RunDirectory(run).files())]
         )

@@ -170,8 +170,9 @@ def train(options: argparse.Namespace) -> None:
             _check_controls(config, options)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.metrics import format_expected, format_results_table, lines_below
+        from dglcell.report.results_table import format_results_table
         from dglcell.report.run_files import read_run
+        from dglcell.report.sentences import format_expected, lines_below
         from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
 
@@ -281,7 +282,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.metrics import format_results_table, lines_below
+    from dglcell.report.results_table import format_results_table
+    from dglcell.report.sentences import lines_below
 
     if options.on is None:
         if options.phenotype:
@@ -356,7 +358,8 @@ def baselines(options: argparse.Namespace) -> None:
             from dglcell.training.control import train_control
 
             train_control(config, options.epochs, options.command, signals)
-    from dglcell.metrics import format_results_table, left_out_lines
+    from dglcell.report.results_table import format_results_table
+    from dglcell.report.sentences import left_out_lines
     from dglcell.training.evaluate import evaluate_null_models
 
     found = evaluate_null_models(config, options.output, options.command)

@@ -120,7 +120,7 @@ def queue(name: str | None = None) -> list[Job]:
     """
     done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
     if done.returncode:
-        raise DglcellError("SLURM does not answer", got=done.stderr.strip())
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
     jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
     return [job for job in jobs if name is None or job.name == name]
 
@@ -134,7 +134,11 @@ def ended(name: str | None = None) -> list[Job]:
     since = [f"--starttime=now-{DAYS}days", f"--user={os.getuid()}", f"--format={ENDED_FORMAT}"]
     done = _call(["sacct", "--allocations", "--noheader", "--parsable2", *since], Path.cwd())
     if done.returncode:
-        raise DglcellError("SLURM's accounting does not answer", got=done.stderr.strip())
+        raise DglcellError(
+            "SLURM's accounting does not answer",
+            got=done.stderr.strip(),
+            do="see whether `sacct` works here; some clusters keep no accounts of jobs",
+        )
     jobs = [_ended_job(line) for line in done.stdout.splitlines() if line.count("|") >= ENDED_FORMAT.count(",")]
     return [job for job in jobs if job is not None and (name is None or job.name == name)]
 
@@ -148,7 +152,11 @@ def cancel(jobs: Sequence[Job]) -> None:
     if jobs:
         done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
         if done.returncode:
-            raise DglcellError("SLURM does not cancel these jobs", got=done.stderr.strip())
+            raise DglcellError(
+                "SLURM does not cancel these jobs",
+                got=done.stderr.strip(),
+                do="see with `dglcell job status` which of them are still there, and give the command again",
+            )
 
 
 def log_files(name: str, logs: Path) -> list[Path]:

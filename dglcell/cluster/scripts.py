@@ -132,7 +132,7 @@ def _seeds(text: str) -> list[int]:
             )
         seeds += range(numbers[0], numbers[1] + 1)
     if len(set(seeds)) < len(seeds):
-        raise ConfigError("`--seeds` names a seed twice", got=text)
+        raise ConfigError("`--seeds` names a seed twice", got=text, do="name each seed once")
     return seeds
 
 
@@ -142,7 +142,7 @@ def _values(text: str) -> tuple[str, tuple[str, ...]]:
     if not (key and equals and all(chosen)):
         raise ConfigError("`--sweep` is not of the form key=value,value", got=text, do="e.g. optimizer.lr=1e-3,1e-4")
     if len(set(chosen)) < len(chosen):
-        raise ConfigError("`--sweep` names a value twice", got=text)
+        raise ConfigError("`--sweep` names a value twice", got=text, do="name each value once")
     return key, chosen
 
 

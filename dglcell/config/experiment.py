@@ -233,7 +233,9 @@ def check_words(key: str, command: str) -> None:
     try:
         shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"`{key}` cannot be read as words", got=f"{command}: {error}") from error
+        raise ConfigError(
+            f"`{key}` cannot be read as words", got=f"{command}: {error}", do="close every quotation mark"
+        ) from error
 
 
 Time = Annotated[

@@ -14,7 +14,7 @@ import yaml
 
 
 class OriginalKeys(NamedTuple):
-    """These are keys of the original system.
+    """Map the keys of the original system to keys of this package.
 
     Attributes:
         renamed: key of the original → the key here.

@@ -203,7 +203,11 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         ) from error
     except (RecursionError, OverflowError) as error:
         # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
-        raise ConfigError(f"{where}: values are nested too deep, or refer to themselves", got=error) from None
+        raise ConfigError(
+            f"{where}: values are nested too deep, or refer to themselves",
+            got=error,
+            do="look for `${…}` that leads back to its own key",
+        ) from None
     assert isinstance(config, Config)
     return config
 
@@ -287,7 +291,7 @@ def to_yaml(config: Config) -> str:
 
 
 def read_yaml(path: Path) -> DictConfig:
-    """Read one YAML file as it stands.
+    """Read one YAML file, without the files that it extends.
 
     Raises:
         ConfigError: the file is not YAML, or no mapping.
@@ -297,7 +301,9 @@ def read_yaml(path: Path) -> DictConfig:
     except FileNotFoundError as error:
         raise ConfigError(f"'{path}' not found", expected="a YAML file", do="check the path") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' cannot be read as YAML", got=error) from error
+        raise ConfigError(
+            f"'{path}' cannot be read as YAML", got=error, expected="a text file in UTF-8 that may be read"
+        ) from error
     return parse_yaml(text, where=f"'{path}'")
 
 
@@ -310,7 +316,11 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
     try:
         content = OmegaConf.load(io.StringIO(check_yaml(text)))
     except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
+        raise ConfigError(
+            f"{where} cannot be read as YAML",
+            got=str(error).replace("\n", " "),
+            do="see whether keys are indented alike and brackets and quotation marks are closed",
+        ) from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
     return content
@@ -372,12 +382,20 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
         by = f" (extended by '{seen[-1]}')" if seen else ""
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
     if path.resolve() in [p.resolve() for p in seen]:
-        raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
+        raise ConfigError(
+            "configurations extend each other in a circle",
+            got=" → ".join(map(str, [*seen, path])),
+            do="remove `extends` from one of them",
+        )
     own = read_yaml(path)
     try:
         extends = own.pop("extends", None) or []
     except OmegaConfBaseException as error:
-        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=str(error).splitlines()[0]) from error
+        raise ConfigError(
+            f"'{path}': `extends` cannot be resolved",
+            got=str(error).splitlines()[0],
+            expected="a file name, or a list of them, without `${…}` of other keys",
+        ) from error
     names = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
@@ -405,7 +423,11 @@ def _merge(where: str, *layers: DictConfig) -> DictConfig:
         try:
             merged.merge_with(layer)
         except TypeError as error:
-            raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
+            raise ConfigError(
+                f"{where}: a key is a list in one place and a mapping in another",
+                got=error,
+                do="give it the same form as in the file that is extended",
+            ) from error
     return merged
 
 
@@ -488,7 +510,7 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
     lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
     if lists and isinstance(value, dict):
-        raise ConfigError(f"{where}: `{full}` takes a list", got=value)
+        raise ConfigError(f"{where}: `{full}` takes a list", got=value, expected="e.g. [a, b]")
     if get_origin(hint) is list and isinstance(value, str | int | float):
         raise ConfigError(
             f"{where}: `{full}` takes a list", got=shown(full, value), expected=f"e.g. [{shown(full, value)}]"
@@ -497,7 +519,9 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
         (kind,) = get_args(lists[0])
         for number, item in enumerate(value):
             if kind in SINGLE and isinstance(item, dict | list):
-                raise ConfigError(f"{where}: `{full}[{number}]` takes a single value", got=item)
+                raise ConfigError(
+                    f"{where}: `{full}[{number}]` takes a single value", got=item, expected="no list and no mapping"
+                )
             _check_below(item, kind, f"{full}[{number}]", where)
         return
     is_mapping = get_origin(hint) is dict
@@ -512,7 +536,11 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     single = is_mapping and get_args(hint)[1] in SINGLE
     for name, item in value.items() if single else ():
         if isinstance(item, dict | list):
-            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=shown(full, item))
+            raise ConfigError(
+                f"{where}: `{full}.{name}` takes a single value",
+                got=shown(full, item),
+                expected="no list and no mapping",
+            )
     for section in sections:
         for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
             if isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""Define the configuration of an experiment's split and of strains that are read as they are needed."""
+"""Define the configuration of an experiment's split, and of values of nodes."""
 
 from __future__ import annotations
 

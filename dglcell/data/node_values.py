@@ -8,7 +8,7 @@ mapped into memory.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +230,3 @@ class CellValues:
         found[rows < 0] = np.nan
         found[:, self.columns < 0] = np.nan
         return found
-
-    def taking(self, strains: NDArray[np.integer]) -> CellValues:
-        """Return the values of some strains of the data set."""
-        return replace(self, rows=self.rows[strains])

@@ -28,7 +28,7 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Bins:
-    """Describe what strains are dealt into: three parts, or equal folds that take turns at being parts.
+    """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once.
 
     Attributes:
         shares: shares of the strains, one for each bin; they sum to 1.
@@ -70,7 +70,7 @@ def gene_keys(names: Sequence[str]) -> Keys:
 
 
 def shuffled(keys: Keys, seed: int) -> Keys:
-    """Return keys whose order is random in ``seed``.
+    """Map keys to others whose order is random, the same for the same ``seed``.
 
     Different keys stay different (splitmix64, Steele et al. 2014).
     """
@@ -268,7 +268,7 @@ def _no_bin_empty(filled: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
     """Change as few of the ascending bin numbers as possible so that they take every value from 0 on."""
     position = np.arange(len(filled))
     filled = np.append(filled[:-1], bins - 1)
-    # No step is larger than one, first seen from the end, then from the beginning.
+    # Neighbours may differ by one at most: bins are raised from the end, then lowered from the beginning.
     filled = position + np.maximum.accumulate((filled - position)[::-1])[::-1]
     filled[0] = 0
     return position + np.minimum.accumulate(filled - position)
@@ -334,7 +334,7 @@ def _strata(
         columns.append(measured)
         stratum = np.unique(2 * stratum + measured, return_inverse=True)[1]
     _, example, stratum = np.unique(stratum, return_index=True, return_inverse=True)
-    # In the order of the shuffle: else strata without a phenotype would be dealt before all that have it.
+    # Strata keep the order of the shuffle. Sorted, those without a phenotype would be divided before all others.
     order = np.argsort(example)
     example, stratum = example[order], np.argsort(order)[stratum]
     return np.array([column[example] for column in columns if column.any()]), stratum
@@ -353,7 +353,7 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
     targets = (keys @ sizes)[:, None] * np.array(shares)
     for stratum in np.flatnonzero(quotas.sum(1) < sizes):
         relative = ((keys @ quotas - targets) / targets)[keys[:, stratum]].sum(0)
-        # One at most to a bin, and none to one that has its exact share: each stays within one of it.
+        # A bin gets one more group at most, and none if its share is a whole number: it stays within one of its share.
         relative[exact[stratum] - quotas[stratum] < 1e-9] = np.inf
         left = sizes[stratum] - quotas[stratum].sum()
         quotas[stratum, np.argsort(relative, kind="stable")[:left]] += 1
@@ -427,7 +427,7 @@ def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str)
     if not len(starts):
         return parts
     part = part_of_gene[table.targets]
-    # In the order of the parts' numbers a strain may be used in none below that of its highest gene.
+    # A strain is used in the highest part of its genes or nowhere: in a lower one it would tell of genes of the other.
     highest = np.maximum.reduceat(part, starts)
     own = part_of_gene[_home_genes(table, seed)] if rule == "any" else np.minimum.reduceat(part, starts)
     parts[perturbed] = np.where(own == highest, own, np.uint8(UNUSED))
@@ -498,7 +498,7 @@ def _home_genes(table: Strains, seed: int) -> NDArray[np.int32]:
     """Return one gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
     strain = np.repeat(np.arange(len(table)), table.num_deletions)
     order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
-    # Sorted by strain, the genes of each begin where they did.
+    # The genes stay grouped by strain, so that each strain still begins at the same place.
     return table.targets[np.lexsort((order, strain))[_perturbed(table)[1]]]
 
 

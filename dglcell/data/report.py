@@ -93,7 +93,7 @@ def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
 
 
 def table_stats(table: Strains) -> TableStats:
-    """Count what ``table`` holds."""
+    """Count the strains, genes and labels of a table."""
     frequency = np.bincount(table.targets, minlength=len(table.names))
     # Stable, so that genes of equal frequency are listed by name.
     top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
@@ -268,7 +268,7 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
 
 
 def _settings(parameters: Mapping[str, Any]) -> list[str]:
-    """Put parameters, including those of a section, into words; those that are not set are left out."""
+    """Describe parameters in words, without those that are not set."""
     said = []
     for key, value in parameters.items():
         if isinstance(value, Mapping):

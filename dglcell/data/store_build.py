@@ -212,7 +212,7 @@ class StoreWriter:
                 f"gene '{missing}' is not among the names of the store", do="give the writer the names of all pieces"
             )
         counts = strains.num_deletions
-        # The wild type under several conditions is several strains.
+        # With conditions, a strain without deletions is the wild type in some condition.
         may_be_empty = self._allow_empty or bool(self._head.conditions)
         _check_genotypes(counts, targets.astype(np.int64), self._vocabulary, self._strains, may_be_empty)
         columns = _label_columns(strains, self._columns)

@@ -91,9 +91,13 @@ class Strains:
             if not np.issubdtype(kind, np.integer):
                 raise DataError(f"strains: {name} are no whole numbers", got=kind, expected="indices into their names")
         if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.targets):
-            raise DataError("strains: offsets do not cover the targets", got=f"{len(self.targets)} targets")
+            raise DataError(
+                "strains: offsets do not cover the targets",
+                got=f"{len(self.targets)} targets",
+                expected=f"offsets from 0 to {len(self.targets)}",
+            )
         if (self.offsets[1:] < self.offsets[:-1]).any():
-            raise DataError("strains: offsets decrease")
+            raise DataError("strains: offsets decrease", expected="offsets that never decrease")
         if len(self.targets) and not 0 <= self.targets.min() <= self.targets.max() < len(self.names):
             raise DataError(
                 "strains: targets outside their names",
@@ -268,7 +272,7 @@ class Strains:
 
     @property
     def changes(self) -> list[list[str]] | list[dict[str, float]]:
-        """Return what `from_names` takes: the deleted genes of each strain, or gene → strength."""
+        """Return the changes of each strain as `from_names` takes them: a list of deleted genes, or gene → strength."""
         if self.strengths is None:
             return self.genotypes
         ends = itertools.pairwise(self.offsets)
@@ -378,7 +382,7 @@ class Strains:
                     got=listing(unknown),
                     expected=f"among {listing(categories)}",
                 )
-            # A value of −1 is of no category that anything knows, and stays so.
+            # The value −1 means an unknown category, and stays −1.
             codes = np.array([*(categories.index(c) if c in categories else -1 for c in column.categories), -1])
             found.append(codes[values.astype(np.int64)] if categories else values)
         stacked = np.stack(found, axis=1).astype(np.float32)
@@ -411,7 +415,7 @@ class Strains:
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             most = self.max_deletions
             if strengths is None and len(self.targets) == most * len(self):
-                # All have as many targets, so that no place is computed for each.
+                # All strains have the same number of targets, so that the array is a matrix and offsets are not needed.
                 targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
             else:
                 places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])

@@ -64,7 +64,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
 
 
 def split_strength(written: str) -> tuple[str, str]:
-    """Return the gene and the strength of what a cell says, e.g. ``b0008:0.3``; the strength may be empty.
+    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
 
     It is 0, 1, or a number with a decimal point, since names of genes may themselves have a colon before a number.
     """

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError
 from dglcell.explanations.network import network_of
-from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.tables import ENDS, OTHERS, Explanations
 from dglcell.explanations.text import strain_name
 from dglcell.files.atomic import atomic_file, no_formula
-from dglcell.files.parquet import LONGEST_OUTPUT, import_pyarrow
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import REACTION
 from dglcell.report.network import Network
@@ -32,26 +30,6 @@ STRAINS = ("predicted", "wild_type", "expected", "change", "rest")
 FORMAT = "dglcell explanations"
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse the name of an output whose format is not known.
-
-    Raises:
-        ConfigError: its suffix is none of ``SUFFIXES``, or the name is too long.
-        MissingDependencyError: the format is Parquet, and pyarrow is not installed.
-    """
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"'{path}': the suffix does not say which format is wanted",
-            got=path.suffix or "no suffix",
-            expected=" or ".join(SUFFIXES),
-            do="name the output accordingly",
-        )
-    if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
-        raise ConfigError(f"'{path}': the name is too long", expected=f"at most {LONGEST_OUTPUT} bytes")
-    if path.suffix == ".parquet":
-        import_pyarrow()
-
-
 def write(found: Explanations, path: Path) -> None:
     """Write explanations in the format that the suffix says; the file appears whole or not at all."""
     if path.suffix == ".html":
@@ -65,7 +43,7 @@ def write(found: Explanations, path: Path) -> None:
             long_table(found).to_parquet(partial, index=False)
         else:
             table = long_table(found)
-            for name in TEXTS:
+            for name in table.columns.intersection([*TEXTS, *ENDS]):
                 table[name] = table[name].map(no_formula)
             table.to_csv(partial, index=False, lineterminator="\n")
 
@@ -76,6 +54,7 @@ def long_table(found: Explanations) -> pd.DataFrame:
     Columns are strain, genes, phenotype, table, layer, part, relation, node_type, node, name, share, wild_type, flux.
     Rows of ``strains`` have the predictions as parts: predicted, wild_type, change and rest, and expected in an
     interaction. Those of ``balance`` alone have the last two, and those of ``subsets`` have predictions as shares.
+    Where edges are explained, there are also the columns of their ends: type, identifier and name of source and target.
     """
     import pandas as pd
 
@@ -83,18 +62,19 @@ def long_table(found: Explanations) -> pd.DataFrame:
     of_strains = found.strains.melt(["strain", "genes", "phenotype"], values, "part", "share")
     genes = found.strains.drop_duplicates("strain").set_index("strain")["genes"]
     pieces = [of_strains.assign(table="strains")]
-    for name in ("parts", "layers", "removed", "nodes"):
-        table = found.tables[name]
-        pieces.append(table.assign(table=name, genes=table["strain"].map(genes)))
+    for name in ("parts", "layers", "removed", "nodes", "edges"):
+        if name in found.tables:
+            table = found.tables[name]
+            pieces.append(table.assign(table=name, genes=table["strain"].map(genes)))
     balance = found.balance.rename(columns={"reaction": "node"}).assign(table="balance", node_type=REACTION)
     pieces.append(balance.assign(genes=balance["strain"].map(genes)))
     if found.subsets is not None:
         pieces.append(found.subsets.rename(columns={"predicted": "share"}).assign(table="subsets", part="predicted"))
     whole = pd.concat([piece for piece in pieces if len(piece)], ignore_index=True)
-    columns = ["strain", "genes", "phenotype", "table", "layer", "part", "relation", "node_type", "node", "name"]
-    whole = whole.reindex(columns=[*columns, "share", "wild_type", "flux"])
+    texts = [*TEXTS, *(ENDS if found.edges is not None else ())]
+    whole = whole.reindex(columns=["strain", *texts[:3], "layer", *texts[3:], "share", "wild_type", "flux"])
     whole["layer"] = whole["layer"].astype("Int64")
-    for name in TEXTS:
+    for name in texts:
         whole[name] = whole[name].fillna("")
     return whole.sort_values(["strain", "phenotype"], kind="stable", ignore_index=True)
 
@@ -112,6 +92,9 @@ def as_json(found: Explanations) -> dict[str, Any]:
             subsets = found.subsets[found.subsets["strain"] == row["strain"]]
             subsets = subsets[subsets["phenotype"] == row["phenotype"]]
             described["subsets"] = subsets[["genes", "predicted"]].to_dict("records")
+        if found.edges is not None:
+            edges = found.of("edges", row["strain"], row["phenotype"])
+            described["edges"] = edges.drop(columns=["strain", "phenotype"]).to_dict("records")
         strains.append({**described, "elements": cytoscape(network)})
     return {"format": FORMAT, "strains": strains}
 

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dglcell.explanations.edges import Edges, along_edges
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import spmm
@@ -22,11 +23,11 @@ from dglcell.models.encoder import CellEncoder
 from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation import secants
 from dglcell.perturbation.attention import Score, attend_pairs
+from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.rules import take_rows
 from dglcell.perturbation.sent import Kept, keep_masks, strengths
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 from dglcell.perturbation.strategies.difference import Difference, listed_sums
@@ -77,13 +78,21 @@ class Traced(Difference):
         layer: the number of the layer that is computed, from 1.
         removed: what removed nodes do themselves.
         rows: differences that can be read.
+        edges: edges that carry differences; None where they are not asked for.
     """
 
     def __init__(
-        self, cell: ResidentCell, kept: dict[str, Kept], kernel: str, execution: Execution, kept_pass: BasePass
+        self,
+        cell: ResidentCell,
+        kept: dict[str, Kept],
+        kernel: str,
+        execution: Execution,
+        kept_pass: BasePass,
+        with_edges: bool = False,
     ) -> None:
         super().__init__(cell, kept, kernel, execution, kept_pass)
         self.layer, self.removed, self.rows = 1, list[Removed](), list[Rows]()
+        self.edges = list[Edges]() if with_edges else None
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
@@ -92,13 +101,14 @@ class Traced(Difference):
         targets = self._kept_receivers(relation, sources)
         dtype = states.delta_dtype
         removed_NB = self.remove(relation[0], dtype, relation)
+        removed_D1 = take_rows(removed_NB.flatten().unsqueeze(1), sources.keys)
+        left_D1 = kept.weights(dtype).flatten()[sources.keys].unsqueeze(1)
+        sent_DH = left_D1 * states.at(sources) - removed_D1 * states.base_NH[sources.nodes]
         if len(targets):
-            removed_D1 = take_rows(removed_NB.flatten().unsqueeze(1), sources.keys)
-            left_D1 = kept.weights(dtype).flatten()[sources.keys].unsqueeze(1)
-            sent_DH = left_D1 * states.at(sources) - removed_D1 * states.base_NH[sources.nodes]
             delta_KH = listed_sums(sent_DH, edges, sources, targets).to(dtype)
         else:
             delta_KH = base_MH.new_zeros(0, base_MH.shape[1], dtype=dtype)
+        mean = None
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
             base_MH = base_MH / base_M1
@@ -108,7 +118,12 @@ class Traced(Difference):
             some_K1 = (left_K1 > 0).unsqueeze(1)
             degree_K1 = torch.where(some_K1, strains_MB.flatten()[targets.keys, None], base_M1[targets.nodes])
             gone_K1 = spmm(edges, removed_NB, weighted=False, kernel=self.kernel).flatten()[targets.keys].unsqueeze(1)
-            delta_KH = (delta_KH + some_K1 * gone_K1 * base_MH[targets.nodes]) / degree_K1
+            mean = removed_D1.detach(), some_K1 * base_MH[targets.nodes], degree_K1
+            delta_KH = (delta_KH + gone_K1 * mean[1]) / degree_K1
+        if self.edges is not None and len(targets):
+            known = Edges.of_sources(self.layer, edges, sources, targets, dtype)
+            self.edges.append(known)
+            delta_KH = delta_KH + along_edges(known, edges, sent_DH, delta_KH, mean)
         return self._received_states(relation, states, base_MH, targets, delta_KH)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
@@ -121,6 +136,10 @@ class Traced(Difference):
             pairs = union([pairs, queries.index])
         removed_NB = self.remove(relation[0], keys.delta_dtype, relation)
         delta_KH = base_MH.new_zeros(0, base_MH.shape[1])
+        known = None
+        if self.edges is not None and len(pairs):
+            known = Edges.into(self.layer, self.cell[relation], pairs, delta_KH.dtype)
+            self.edges.append(known)
         if len(pairs):
             delta_KH = attend_pairs(
                 self.cell[relation],
@@ -133,6 +152,7 @@ class Traced(Difference):
                 score,
                 source.log_strengths,
                 removed_NB,
+                None if known is None else known.carried_P,
             )
         return self._received_states(relation, keys, base_MH, pairs, delta_KH.to(keys.delta_dtype))
 
@@ -177,13 +197,14 @@ class Trace:
     Attributes:
         pooled_BD: by how much the strains' pooled states differ from the wild type's.
         genes_NH: the wild type's states of genes after the last layer.
-        removed, rows: as for ``Traced``.
+        removed, rows, edges: as for ``Traced``.
     """
 
     pooled_BD: Tensor
     genes_NH: Tensor
     removed: list[Removed]
     rows: list[Rows]
+    edges: list[Edges]
 
 
 def trace(
@@ -191,6 +212,7 @@ def trace(
     pools: Mapping[str, tuple[AttentionPooling, float]],
     genotypes: GenotypeBatch,
     kept_pass: BasePass,
+    with_edges: bool = False,
 ) -> Trace:
     """Pass messages over the strains' graphs, within ``secants()``.
 
@@ -199,6 +221,7 @@ def trace(
         pools: node type → its pooling, and what pooled states are multiplied by.
         genotypes: the strains.
         kept_pass: what earlier batches computed of the wild type.
+        with_edges: whether to keep the edges that carry differences, too.
     """
     cell, config = encoder.cell, encoder.config
     keep = keep_masks(cell, genotypes)
@@ -206,7 +229,7 @@ def trace(
     kept = {
         t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t), whole=True) for t, mask in keep.items()
     }
-    engine = Traced(cell, kept, config.kernel, Execution(recompute=False), kept_pass)
+    engine = Traced(cell, kept, config.kernel, Execution(recompute=False), kept_pass, with_edges)
     perturbed = PerturbedCell(engine, kept)
 
     def inputs(node_type: str) -> Tensor:
@@ -220,7 +243,7 @@ def trace(
         for t, (part, scale) in pools.items()
     ]
     genes_NH: Tensor = states[GENE].base_NH
-    return Trace(torch.cat(pooled, 1), genes_NH, engine.removed, engine.rows)
+    return Trace(torch.cat(pooled, 1), genes_NH, engine.removed, engine.rows, engine.edges or [])
 
 
 def pool(pooling: AttentionPooling, states: DifferenceStates, kept: Kept, removed_NB: Tensor) -> Tensor:

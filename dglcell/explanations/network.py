@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import COLUMNS, OTHERS, Explanations
 from dglcell.explanations.text import called
 from dglcell.graph.metabolism import model_reaction
-from dglcell.graph.schema import REACTION
+from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.report.network import Network, Node
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ ENOUGH = 0.8
 
 
 def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOST_NODES) -> Network:
-    """Return the nodes with the largest shares in any layer, of one strain and phenotype, and edges among them.
+    """Return what a strain lacks, the nodes with the largest shares in any layer, and edges among them.
 
-    A reaction is one node, whatever its directions and enzyme complexes. Its share of the flux balance counts as one of
-    another layer.
+    First come the genes that the strain changes, also where the model reads no gene, and the reactions that it lacks
+    with them. A reaction is one node, whatever its directions and enzyme complexes. Its share of the flux balance
+    counts as one of another layer.
 
     Args:
         found: explanations.
@@ -42,30 +44,56 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
     table = table.assign(part=weight / weight.groupby(table["layer"]).transform("sum").replace(0, np.nan))
     totals = table.groupby("layer")["part"].sum()
     named = table[table["node_type"] != OTHERS].sort_values("part", ascending=False, kind="stable")
+    if not len(named):
+        return Network([], [], 1.0)
     keys = named["node_type"] + " " + named["node"]
-    chosen: list[str] = []
-    carried = 1.0 if not len(totals) else 0.0
+
+    def carried_by(some: list[str]) -> float:
+        mine = named[keys.isin(some)].groupby("layer")["part"].sum()
+        return float((mine.reindex(totals.index, fill_value=0) / totals).min())
+
+    genes = _changed_genes(found, strain)
+    chosen = [*genes, *_lost_with(found, genes, set(keys))][: most // 2]
     for key in dict.fromkeys(keys):
-        if len(chosen) == most or carried >= ENOUGH:
+        if len(chosen) == most or carried_by(chosen) >= ENOUGH:
             break
-        chosen.append(key)
-        mine = named[keys.isin(chosen)].groupby("layer")["part"].sum()
-        carried = float((mine.reindex(totals.index, fill_value=0) / totals).min())
-    missing = set(keys[named["layer"] == 0]) - _kept_in_part(found, strain, phenotype)
-    first = named.assign(key=keys).drop_duplicates("key").set_index("key")
+        if key not in chosen:
+            chosen.append(key)
+    missing = set(keys[named["layer"] == 0]) - _kept_in_part(found, strain, phenotype) | set(genes)
+    labels = {key: called(name, node) for key, name, node in zip(keys, named["name"], named["node"], strict=True)}
     largest = named.assign(key=keys, size=named["share"].abs()).sort_values("size", ascending=False, kind="stable")
     shares = largest.drop_duplicates("key").set_index("key")["share"]
     nodes = [
         Node(
             key,
-            str(first.loc[key, "node_type"]),
-            called(str(first.loc[key, "name"]), str(first.loc[key, "node"])),
-            float(shares[key]),
+            key.partition(" ")[0],
+            labels.get(key) or genes[key],
+            float(shares.get(key, 0.0)),
             key in missing,
         )
         for key in chosen
     ]
-    return Network(nodes, _edges_among(found, nodes), carried)
+    return Network(nodes, _edges_among(found, nodes), carried_by(chosen))
+
+
+def _changed_genes(found: Explanations, strain: int) -> dict[str, str]:
+    """Return the genes that a strain changes, key → what to call it."""
+    genes, vocabulary = found.strains.set_index("strain")["genes"], found.cell.vocabularies[GENE]
+    text = str(genes[genes.index == strain].iloc[0])
+    names = [part.partition(":")[0] for part in text.split(";")] if text else []
+    return {_key(GENE, name): called(vocabulary.standard(name), name) for name in names}
+
+
+def _lost_with(found: Explanations, genes: Mapping[str, str], known: Set[str]) -> list[str]:
+    """Return the keys of reactions with a share that have an edge from any of some genes."""
+    edges = found.cell.content.get(CATALYSES)
+    if edges is None:
+        return []
+    vocabulary, reactions = found.cell.vocabularies[GENE], found.cell.vocabularies[REACTION].names
+    numbers = [vocabulary.index(key.partition(" ")[2]) for key in genes]
+    own = edges.dst[np.isin(edges.src, numbers)].tolist()
+    keys = dict.fromkeys(_key(REACTION, model_reaction(reactions[node])) for node in own)
+    return [key for key in keys if key in known]
 
 
 def _with_balance(nodes: pd.DataFrame, balance: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,7 @@ class Shown:
         layers: what the layers compute with; None for a model without layers.
         nodes: the nodes with the largest shares.
         balance: the reactions with the largest shares of the flux balance; None where it is not split.
+        edges: the edges with the largest shares of each layer; None where they are not explained.
         drawing: an SVG element; empty where no node has a share.
         caption: says how much of the change the drawing carries.
     """
@@ -49,6 +50,7 @@ class Shown:
     layers: Grid | None
     nodes: Grid
     balance: Grid | None
+    edges: Grid | None
     drawing: str
     caption: str
 
@@ -91,6 +93,7 @@ def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
         _layers(layers),
         Grid(["where", "type", "node", "share"], lines, texts=3),
         _balance(found.of("balance", strain, phenotype)),
+        None if found.edges is None else _edges(found.of("edges", strain, phenotype)),
         draw(network, f"The nodes through which the {what} of {title} passes") if network.nodes else "",
         f"The drawing carries {100 * network.carried:.0f} % of the absolute shares of each layer.",
     )
@@ -109,6 +112,22 @@ def _balance(balance: pd.DataFrame) -> Grid | None:
     columns = ("wild_type", "flux", "share")
     lines = [[one["reaction"], *(number(one[column], 3) for column in columns)] for one in named]
     return Grid(["reaction", "flux of the wild type", "flux", "share"], lines) if lines else None
+
+
+def _edges(edges: pd.DataFrame) -> Grid | None:
+    edges = of_whole_reactions(edges)
+    named = edges[edges["relation"] != OTHERS].groupby("layer").head(ROWS).to_dict("records")
+    ends = ("source", "target")
+    lines = [
+        [
+            str(one["layer"]),
+            one["relation"],
+            *(called(one[f"{end}_name"], one[end]) for end in ends),
+            number(one["share"], 3),
+        ]
+        for one in named
+    ]
+    return Grid(["layer", "relation", "from", "to", "share"], lines, texts=4) if lines else None
 
 
 def _where(layer: int) -> str:

@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
 
 def of_whole_reactions(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of nodes with a row for each reaction of the metabolic model, large shares first in each layer."""
-    is_reaction = nodes["node_type"] == REACTION
-    named = nodes.assign(node=nodes["node"].where(~is_reaction, nodes["node"].map(model_reaction)))
+    """Return a table of nodes or edges in which reactions are those of the metabolic model.
+
+    Rows that are now the same are added up. Large shares come first in each layer.
+    """
+    named = nodes
+    for node_type, node in (("node_type", "node"), ("source_type", "source"), ("target_type", "target")):
+        if node in nodes:
+            names = nodes[node].where(nodes[node_type] != REACTION, nodes[node].map(model_reaction))
+            named = named.assign(**{node: names})
     keys = [name for name in named.columns if name != "share"]
     summed = named.groupby(keys, sort=False, as_index=False)["share"].sum()
     order = [name for name in ("strain", "phenotype", "layer") if name in keys]

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
+from dglcell.explanations.edges import Edges
 from dglcell.explanations.graph import Removed, Rows, Trace, trace
 from dglcell.graph.edge_targets import EDGES
 from dglcell.models.hetero_cell import HeteroCell
@@ -66,6 +67,7 @@ class Split:
         removed: where removed nodes change something themselves, with [N, B] the share of each.
         rows: differences that pass through, with [K] the share of each listed pair.
         balance: the part of flux balance by groups of reaction nodes; None without it, or with growth media.
+        edges: edges that carry differences, with [P] the share of each; none where they are not asked for.
     """
 
     wild_type_B: Tensor
@@ -74,6 +76,7 @@ class Split:
     removed: list[tuple[Removed, Tensor]]
     rows: list[tuple[Rows, Tensor]]
     balance: BalanceShares | None = None
+    edges: list[tuple[Edges, Tensor]] = field(default_factory=list)
 
     @property
     def change_B(self) -> Tensor:
@@ -115,13 +118,14 @@ class Explainer:
     Args:
         model: a trained model, which is used in evaluation mode.
         normaliser: what turns its outputs into original units; None where they are.
+        edges: whether to split what layers bring in over edges, too.
 
     Raises:
         ConfigError: the model is of another kind than ``HeteroCell``.
     """
 
-    def __init__(self, model: StrainModel, normaliser: Normaliser | None = None) -> None:
-        self.model = check_model(model)
+    def __init__(self, model: StrainModel, normaliser: Normaliser | None = None, edges: bool = False) -> None:
+        self.model, self.edges = check_model(model), edges
         self._wild_type: list[Tensor] = []
         # What follows the graphs is a few rows, so that it is computed in double precision.
         self._global_head, self._combination = _wide(self.model.global_head), _wide(self.model.combination)
@@ -172,13 +176,13 @@ class Explainer:
 
     def _inputs(self, as_given: GenotypeBatch, seen: GenotypeBatch) -> dict[str, Tensor]:
         """Return what the output depends on beside the graphs: growth, its bounds, and what null models predict."""
-        inputs, model = dict[str, Tensor](), self.model
+        inputs, model, growth = dict[str, Tensor](), self.model, None
         with torch.no_grad():
             if model.flux_rounds is not None:
                 growth, certain = model.flux_rounds(model.cell, seen)
                 inputs |= {"growth": growth.double(), "certain": certain.double()}
             if model.null_share is not None:
-                inputs[NULLS] = model.null_share(as_given).double()
+                inputs[NULLS] = model.null_share(as_given, growth).double()
         return inputs
 
     def _score(self, genotypes: GenotypeBatch, inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Trace]:
@@ -190,7 +194,7 @@ class Explainer:
             part = model.pools[t]
             assert isinstance(part, AttentionPooling)
             pools[t] = part, scales[t]
-        found = trace(model.encoder, pools, genotypes, BasePass(self._wild_type))
+        found = trace(model.encoder, pools, genotypes, BasePass(self._wild_type), self.edges)
         leaves: dict[str, Tensor] = {}
         embedding = -found.pooled_BD.double()  # z_w − z_i
         if "growth" in inputs:
@@ -325,7 +329,7 @@ class Explainer:
         """Go back from the changes of one phenotype, and multiply what arrives by what is there."""
         B = len(own)
         removed, rows = [one.removed_NB for one in found.removed], [one.delta_KH for one in found.rows]
-        taps = [*leaves.values(), *removed, *rows]
+        taps = [*leaves.values(), *removed, *rows, *(one.carried_P for one in found.edges)]
         # What nothing removed has reached has no gradient, and no share.
         live = [tap for tap in taps if tap.requires_grad]
         grads = iter(torch.autograd.grad(out_BT[:, t].sum(), live, retain_graph=True, allow_unused=True))
@@ -338,6 +342,7 @@ class Explainer:
         parts = {name: _of_strains(next(products).flatten(1).sum(1), B) for name in leaves}
         of_removed = [(one, _of_strains(next(products), B)) for one in found.removed]
         of_rows = [(one, next(products).sum(1)) for one in found.rows]
+        of_edges = [(one, next(products)) for one in found.edges]
         parts[GRAPH] = torch.stack([share.sum(0) for _, share in of_removed]).sum(0)
         for name, share in shares.items():
             parts[name] = parts.get(name, 0) + share[:, t]
@@ -346,7 +351,7 @@ class Explainer:
         if growth is not None:
             linked_B = shares[BALANCE][:, t] if BALANCE in shares else None
             balance = _balance(*growth, of_leaves[BALANCE], linked_B)
-        return Split(predicted_CT[own, t], predicted_CT[:B, t], ordered, of_removed, of_rows, balance)
+        return Split(predicted_CT[own, t], predicted_CT[:B, t], ordered, of_removed, of_rows, balance, of_edges)
 
 
 def _balance(found: GrowthShares, growth_BP: Tensor, slope_CP: Tensor | None, linked_B: Tensor | None) -> BalanceShares:

@@ -15,9 +15,10 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.explanations.interactions import Subsets, check_changes, subsets_of
 from dglcell.explanations.reactions import Reactions
-from dglcell.explanations.split import Explainer, Split
+from dglcell.explanations.shares import Shares, mean_of
+from dglcell.explanations.split import Explainer
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import GENE
+from dglcell.graph.schema import GENE, Relation
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.model import StrainModel
 
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-OWN_STATE, LATER, READ, OTHERS = "own state", "later", "readout", "others"
-"""In place of a relation: what a node keeps of itself in a layer, what is only lost behind the layer, and that removed
-nodes are missing where states are read. In place of a node type: all nodes that a table leaves out."""
+OTHERS = "others"
+"""In place of a node type or a relation: all nodes or edges that a table leaves out."""
 
 NODES = 20
 """So many nodes of each layer are in a table for each strain."""
@@ -35,11 +35,17 @@ NODES = 20
 PASS_BYTES, ROW_TENSORS, MOST_STRAINS = 2**31, 16, 256
 """A pass takes about so many bytes, and so many strains at most; a strain keeps so many tensors for each row."""
 
+EDGE_BYTES = 64
+"""An edge takes about so many bytes in each layer for each strain."""
+
 MOVED = 1e-6
 """A flux that differs by more than this from the wild type's is in the table, whether or not it has a share."""
 
 FLOOR = 1e-12
 """Smaller shares are rounding, and no table has them."""
+
+NUMBERS = ("strain", "phenotype", "layer", "share")
+"""The other columns say what a row of ``nodes`` or ``edges`` is of."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,9 @@ class Explanations:
         cell: the cell graph.
         subsets: where interactions are explained: strain, phenotype, genes, predicted: the predictions for all subsets
             of the strain's changes, the wild type first and the strain last; else None.
+        edges: where edges are asked for: strain, phenotype, layer, relation, source_type, source, source_name,
+            target_type, target, target_name, share: along which edges a layer brings in the change. Those of a relation
+            in a layer sum to its share in ``layers``; else None.
     """
 
     strains: pd.DataFrame
@@ -76,11 +85,13 @@ class Explanations:
     balance: pd.DataFrame
     cell: CellGraph = field(repr=False)
     subsets: pd.DataFrame | None = None
+    edges: pd.DataFrame | None = None
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return the tables by name."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        """Return the tables by name, those that there are."""
+        found = {name: getattr(self, name) for name in (*COLUMNS, "subsets", "edges")}
+        return {name: table for name, table in found.items() if table is not None}
 
     def of(self, table: str, strain: int, phenotype: str) -> pd.DataFrame:
         """Return the rows of a table that are of one strain and phenotype."""
@@ -96,9 +107,8 @@ class Explanations:
         known = self.strains["phenotype"].unique().tolist()
         if phenotype not in known:
             raise ConfigError("the model predicts no such phenotype", got=phenotype, expected=" or ".join(known))
-        tables = self.tables if self.subsets is None else {**self.tables, "subsets": self.subsets}
         chosen: dict[str, Any] = {
-            name: table[table["phenotype"] == phenotype].reset_index(drop=True) for name, table in tables.items()
+            name: table[table["phenotype"] == phenotype].reset_index(drop=True) for name, table in self.tables.items()
         }
         return replace(self, **chosen)
 
@@ -120,90 +130,12 @@ class Explained(Protocol):
     def chosen(self) -> Mapping[str, Any]: ...
 
 
-@dataclass
-class _Shares:
-    """Hold shares of one phenotype in a batch of strains, by what they are of; each [B] or, of nodes, [N, B]."""
-
-    wild_type: NDArray[Any]
-    predicted: NDArray[Any]
-    change: NDArray[Any]
-    parts: dict[Any, NDArray[Any]]
-    layers: dict[Any, NDArray[Any]]
-    removed: dict[Any, NDArray[Any]]
-    nodes: dict[Any, NDArray[Any]]
-    balance: dict[Any, NDArray[Any]]
-
-    @classmethod
-    def of(cls, split: Split, num_layers: int, reactions: Reactions) -> _Shares:
-        """Sum up the shares of a split."""
-        B = len(split.predicted_B)
-        parts = {name: share.cpu().numpy() for name, share in split.parts.items()}
-        removed: dict[Any, Any] = defaultdict(float)
-        for at, share_NB in split.removed:
-            removed[at.layer, READ if at.relation is None else at.relation[1], at.node_type] += share_NB.cpu().numpy()
-        states: dict[Any, Any] = {}
-        received: dict[Any, Any] = defaultdict(float)
-        for rows, share_K in split.rows:
-            share, keys = share_K.cpu().numpy(), rows.index
-            strains = keys.strains.cpu().numpy() % B  # behind the strains there may be the wild type of each
-            if rows.relation is None:
-                of_nodes = np.zeros((keys.num_nodes, B))
-                np.add.at(of_nodes, (keys.nodes.cpu().numpy(), strains), share)
-                states[rows.layer, rows.node_type] = of_nodes
-            else:
-                received[rows.layer, rows.relation[1]] += np.bincount(strains, share, B)
-        nodes, layers = cls._cuts(states, removed, num_layers), cls._layers(states, received, removed, num_layers, B)
-        wild_type, predicted, change = (
-            one.cpu().numpy() for one in (split.wild_type_B, split.predicted_B, split.change_B)
-        )
-        return cls(wild_type, predicted, change, parts, layers, dict(removed), nodes, reactions.balance(split))
-
-    def interactions(self, subsets: Subsets) -> _Shares:
-        """Return the shares in the interactions of strains, of these shares of all subsets of their changes."""
-
-        def added(by_key: Mapping[Any, NDArray[Any]]) -> dict[Any, NDArray[Any]]:
-            return {key: subsets.sums(share) for key, share in by_key.items()}
-
-        return _Shares(
-            self.wild_type[subsets.whole],
-            self.predicted[subsets.whole],
-            subsets.sums(self.change),
-            *(added(by_key) for by_key in (self.parts, self.layers, self.removed, self.nodes, self.balance)),
-        )
-
-    @staticmethod
-    def _cuts(states: Mapping[Any, Any], removed: Mapping[Any, Any], num_layers: int) -> dict[Any, NDArray[Any]]:
-        """Return the shares of nodes behind each layer: of their states, and of what is missing later."""
-        nodes: dict[Any, Any] = defaultdict(float)
-        for (layer, node_type), share in states.items():
-            nodes[layer, node_type] += share
-        for (layer, _, node_type), share in removed.items():
-            for cut in range(min(layer, num_layers + 1)):
-                nodes[cut, node_type] += share
-        return dict(nodes)
-
-    @staticmethod
-    def _layers(
-        states: Mapping[Any, Any], received: Mapping[Any, Any], removed: Mapping[Any, Any], num_layers: int, B: int
-    ) -> dict[Any, NDArray[Any]]:
-        """Return what each layer brings in by relations, keeps of its input, and leaves for later."""
-        layers: dict[Any, NDArray[Any]] = {}
-        for layer in range(1, num_layers + 1):
-            behind = sum((share.sum(0) for (at, _), share in states.items() if at == layer), np.zeros(B))
-            mine = {key: share for key, share in received.items() if key[0] == layer}
-            layers |= mine
-            layers[layer, OWN_STATE] = behind - sum(mine.values(), np.zeros(B))
-            layers[layer, LATER] = sum(
-                (share.sum(0) for (at, _, _), share in removed.items() if at > layer), np.zeros(B)
-            )
-        return layers
-
-
 def explain(
     members: Sequence[Explained],
     strains: Strains,
     *,
     interaction: bool = False,
+    edges: bool = False,
     nodes: int | None = NODES,
     batch_size: int | None = None,
     report: Callable[[str], None] = lambda line: None,
@@ -216,7 +148,9 @@ def explain(
         members: the models, on the device where this runs.
         strains: the strains, with genes of the cell graph and the conditions that the models see.
         interaction: explain what the changes of a strain do together beyond what fewer of them do, in place of all.
-        nodes: how many nodes of each layer the tables have for a strain, largest shares first; all where None.
+        edges: split what each layer brings in over edges, too.
+        nodes: how many nodes of each layer, and edges, the tables have for a strain, largest shares first; all where
+            None.
         batch_size: strains per pass; as many as fit into memory where None.
         report: function that gets a line of text now and then.
 
@@ -233,22 +167,22 @@ def explain(
         )
     if interaction:
         check_changes(strains)
-    explainers = [Explainer(member.model, member.normaliser) for member in members]
+    explainers = [Explainer(member.model, member.normaliser, edges) for member in members]
     device = next(members[0].model.parameters()).device
     size = batch_size or min(map(fitting_batch, explainers))
     if interaction:
         size = max(1, size >> strains.max_deletions)
     reactions = Reactions.of(members[0].cell)
-    collected = _Collected(members[0].phenotypes, members[0].cell, nodes, interaction, reactions)
+    collected = _Collected(members[0].phenotypes, members[0].cell, nodes, interaction, edges, reactions)
     arrays = strains.numpy()
     for first in range(0, len(strains), size):
         last = min(first + size, len(strains))
         batch = arrays.slice(first, last)
         subsets = subsets_of(batch) if interaction else None
         genotypes = (batch if subsets is None else subsets.strains).to(device).perturbations
-        found = [[_Shares.of(split, one.num_layers, reactions) for split in one(genotypes)] for one in explainers]
+        found = [[Shares.of(split, one, reactions) for split in one(genotypes)] for one in explainers]
         for phenotype, of_members in zip(collected.phenotypes, zip(*found, strict=True), strict=True):
-            collected.take(first, phenotype, _mean(of_members), subsets)
+            collected.take(first, phenotype, mean_of(of_members), subsets)
         if last < len(strains) or first:
             report(f"{last:,} of {len(strains):,} strains are explained")
     return collected.explanations([written(changed) for changed in strains.changes])
@@ -266,20 +200,11 @@ def fitting_batch(explainer: Explainer) -> int:
     encoder = explainer.model.encoder
     rows = encoder.rows_per_strain + sum(encoder.cell.num_nodes.values())
     size = next(encoder.parameters()).element_size()
-    return max(1, min(MOST_STRAINS, PASS_BYTES // (rows * encoder.config.hidden * size * ROW_TENSORS)))
-
-
-def _mean(shares: Sequence[_Shares]) -> _Shares:
-    """Return the mean of shares of the same strains by several models."""
-
-    def mean(name: str) -> Any:
-        of_each = [getattr(one, name) for one in shares]
-        if not isinstance(of_each[0], dict):
-            return sum(of_each) / len(of_each)
-        keys = dict.fromkeys(key for one in of_each for key in one)
-        return {key: sum(one.get(key, 0.0) for one in of_each) / len(of_each) for key in keys}
-
-    return _Shares(**{name: mean(name) for name in _Shares.__dataclass_fields__})
+    needed = rows * encoder.config.hidden * size * ROW_TENSORS
+    if explainer.edges:
+        every = sum(encoder.cell[relation].num_edges for relation in encoder.cell.relations)
+        needed += every * explainer.num_layers * EDGE_BYTES
+    return max(1, min(MOST_STRAINS, PASS_BYTES // needed))
 
 
 class _Collected:
@@ -290,6 +215,7 @@ class _Collected:
         cell: the cell graph.
         most: how many nodes of each layer are kept for a strain; all where None.
         interaction: whether interactions are explained.
+        edges: whether edges are.
         reactions: the reactions of the metabolic model.
     """
 
@@ -299,14 +225,16 @@ class _Collected:
         cell: CellGraph,
         most: int | None,
         interaction: bool,
+        edges: bool,
         reactions: Reactions,
     ) -> None:
-        self.phenotypes, self.cell, self.most, self.interaction = phenotypes, cell, most, interaction
+        self.phenotypes, self.cell, self.most = phenotypes, cell, most
+        self.interaction, self.edges = interaction, edges
         self.reactions = reactions
         self._columns: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._names = {t: (np.array(v.names, object), _names(t, v)) for t, v in cell.vocabularies.items()}
 
-    def take(self, first: int, phenotype: str, found: _Shares, subsets: Subsets | None) -> None:
+    def take(self, first: int, phenotype: str, found: Shares, subsets: Subsets | None) -> None:
         """Take in the shares of a batch whose first strain has a number, or of all subsets of its changes."""
         if subsets is not None:
             self._add(
@@ -335,7 +263,8 @@ class _Collected:
         for (layer, relation, node_type), share in found.removed.items():
             node, column = np.nonzero(np.abs(share) > FLOOR)
             self._add_nodes("removed", first, phenotype, layer, node_type, node, column, share, relation=relation)
-        self._take_largest(first, phenotype, found.nodes)
+        self._take_largest("nodes", first, phenotype, found.nodes)
+        self._take_largest("edges", first, phenotype, found.edges)
         if found.balance:
             self._take_balance(strain, phenotype, found.balance)
 
@@ -357,11 +286,11 @@ class _Collected:
             share=found["rest"],
         )
 
-    def _take_largest(self, first: int, phenotype: str, nodes: Mapping[Any, NDArray[Any]]) -> None:
-        """Take in the nodes with the largest shares of each layer, and the sum of the others."""
-        for layer in sorted({layer for layer, _ in nodes}):
-            types = [node_type for at, node_type in nodes if at == layer]
-            every = np.concatenate([nodes[layer, node_type] for node_type in types])
+    def _take_largest(self, table: str, first: int, phenotype: str, shares: Mapping[Any, NDArray[Any]]) -> None:
+        """Take in the nodes or edges with the largest shares of each layer, and the sum of the others."""
+        for layer in sorted({layer for layer, _ in shares}):
+            kinds = [kind for at, kind in shares if at == layer]
+            every = np.concatenate([shares[layer, kind] for kind in kinds])
             chosen = np.abs(every) > FLOOR
             if self.most is not None and self.most < len(every):
                 order = np.argpartition(-np.abs(every), self.most - 1, axis=0)[: self.most]
@@ -370,22 +299,46 @@ class _Collected:
                 others = np.where(largest, 0, every).sum(0)
                 chosen &= largest
                 left = np.flatnonzero(np.abs(others) > FLOOR)
-                self._add(
-                    "nodes",
-                    strain=first + left,
-                    phenotype=phenotype,
-                    layer=layer,
-                    node_type=OTHERS,
-                    node="",
-                    name="",
-                    share=others[left],
-                )
+                texts = [name for name in (EDGES if table == "edges" else COLUMNS[table]) if name not in NUMBERS]
+                blank = {texts[0]: OTHERS, **dict.fromkeys(texts[1:], "")}
+                self._add(table, strain=first + left, phenotype=phenotype, layer=layer, share=others[left], **blank)
             start = 0
-            for node_type in types:
-                share = nodes[layer, node_type]
-                node, column = np.nonzero(chosen[start : start + len(share)])
+            for kind in kinds:
+                share = shares[layer, kind]
+                place, column = np.nonzero(chosen[start : start + len(share)])
                 start += len(share)
-                self._add_nodes("nodes", first, phenotype, layer, node_type, node, column, share)
+                add = self._add_nodes if table == "nodes" else self._add_edges
+                add(table, first, phenotype, layer, kind, place, column, share)
+
+    def _add_edges(
+        self,
+        table: str,
+        first: int,
+        phenotype: str,
+        layer: int,
+        relation: Relation,
+        edge: NDArray[Any],
+        column: NDArray[Any],
+        share: NDArray[Any],
+    ) -> None:
+        ends: dict[str, Any] = {}
+        known = self.cell.content[relation]
+        for end, node_type, node in (("source", relation[0], known.src), ("target", relation[2], known.dst)):
+            identifiers, names = self._names[node_type]
+            ends |= {
+                f"{end}_type": node_type,
+                end: identifiers[node[edge]],
+                f"{end}_name": names[node[edge]],
+            }
+        self._add(
+            table,
+            strain=first + column,
+            phenotype=phenotype,
+            layer=layer,
+            relation=relation[1],
+            **ends,
+            share=share[edge, column],
+        )
 
     def _add_nodes(
         self,
@@ -420,10 +373,11 @@ class _Collected:
         tables = {name: self._frame(name, columns) for name, columns in COLUMNS.items()}
         strains = tables["strains"]
         strains.insert(1, "genes", np.array(genes, object)[strains["strain"]] if len(strains) else [])
+        subsets = self._frame("subsets", SUBSETS) if self.interaction else None
+        edges = self._frame("edges", EDGES) if self.edges else None
         if not self.interaction:
             del strains["expected"]
-            return Explanations(**tables, cell=self.cell)
-        return Explanations(**tables, cell=self.cell, subsets=self._frame("subsets", SUBSETS))
+        return Explanations(**tables, cell=self.cell, subsets=subsets, edges=edges)
 
     def _frame(self, table: str, columns: Sequence[str]) -> pd.DataFrame:
         """Return a table by strain, phenotype and layer, with large shares first."""
@@ -459,6 +413,10 @@ COLUMNS = {
 
 SUBSETS = ("strain", "phenotype", "genes", "predicted")
 """These are the columns of the table of subsets."""
+
+ENDS = ("source_type", "source", "source_name", "target_type", "target", "target_name")
+EDGES = ("strain", "phenotype", "layer", "relation", *ENDS, "share")
+"""These are the columns of the table of edges."""
 
 
 def _names(node_type: str, vocabulary: Vocabulary) -> NDArray[Any]:

@@ -65,6 +65,7 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     for layer, of_layer in layers.groupby("layer", sort=True):
         lines += [f"  part `graph`, by what layer {layer} computes with"]
         lines += _lines(of_layer["relation"], of_layer["share"])
+        lines += _of_edges(found, row, layer)
     for layer in nodes["layer"].agg(["min", "max"]).unique() if len(nodes) else ():
         what = "what is missing" if layer == 0 else f"the nodes that are read after layer {layer}"
         of_layer = nodes[nodes["layer"] == layer]
@@ -75,6 +76,24 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
             lines += [f"  part `graph`, by {what}", *_lines(names, [one["share"] for one in largest])]
             lines += _lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else []
     return "\n".join(lines)
+
+
+def _of_edges(found: Explanations, row: Mapping[Any, Any], layer: Any) -> list[str]:
+    """Return the edges with the largest shares of what a layer brings in, where edges are explained."""
+    if found.edges is None:
+        return []
+    edges = of_whole_reactions(found.of("edges", row["strain"], row["phenotype"]))
+    edges = edges[edges["layer"] == layer]
+    largest = edges[edges["relation"] != OTHERS].head(LINES).to_dict("records")
+    if not largest:
+        return []
+    names = [
+        f"{one['relation']}: {called(one['source_name'], one['source'])} → {called(one['target_name'], one['target'])}"
+        for one in largest
+    ]
+    rest = edges["share"].sum() - sum(one["share"] for one in largest)
+    lines = [f"  part `graph`, by the edges of layer {layer}", *_lines(names, [one["share"] for one in largest])]
+    return lines + (_lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else [])
 
 
 def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:

@@ -251,7 +251,7 @@ class Lease:
                 return again
             last, _ = self._last(0.0)
             if last is None or last.token != self.token:
-                # Another process had already ended that tenure.
+                # Another process has taken the lease in the meantime.
                 slot.unlink(missing_ok=True)
                 return again
             if slot != self.lock:

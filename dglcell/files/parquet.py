@@ -18,22 +18,24 @@ LONGEST_OUTPUT = 180
 COMPRESSION = "zstd"
 
 
-def check_output(path: Path, *, may_be_folder: bool) -> None:
-    """Refuse the name of an output file of predictions whose format is not known.
+def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:
+    """Refuse the name of an output file whose format is not known.
 
     Args:
         path: path of the output.
+        suffixes: suffixes of the formats that are known.
         may_be_folder: whether a name without a suffix is a folder of Parquet files.
 
     Raises:
-        ConfigError: its suffix is none of ``SUFFIXES``, or the name is too long.
+        ConfigError: its suffix is none of ``suffixes``, or the name is too long.
         MissingDependencyError: the format is Parquet and pyarrow is not installed.
     """
-    if path.suffix not in SUFFIXES and (path.suffix or not may_be_folder):
+    folder = ", or no suffix for a folder of Parquet files" if may_be_folder else ""
+    if path.suffix not in suffixes and (path.suffix or not may_be_folder):
         raise ConfigError(
             f"'{path}': the suffix does not say which format is wanted",
             got=path.suffix or "no suffix",
-            expected=" or ".join(SUFFIXES) + (", or no suffix for a folder of Parquet files" if may_be_folder else ""),
+            expected=" or ".join(suffixes) + folder,
             do="name the output accordingly",
         )
     if len(os.fsencode(path.name)) > LONGEST_OUTPUT:

@@ -82,7 +82,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind says what a value must be.
+    """Describe which values a field may have.
 
     Attributes:
         expected: description of the kind, for messages.

@@ -32,7 +32,7 @@ MATRIX_COLUMNS = ("row", "column")
 
 @dataclass
 class NetworkConfig:
-    """Configure one edge table; the key it stands under is its name, and the relation's if there is only one.
+    """Configure one edge table. Its key is its name, and also the name of its relation if it has only one.
 
     With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
     """
@@ -93,7 +93,11 @@ class NetworkConfig:
             return
         for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):
             if getattr(self, name):
-                raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=getattr(self, name))
+                raise ConfigError(
+                    f"`{key}.{name}` does not apply to `layout: {self.layout}`",
+                    got=getattr(self, name),
+                    do="remove the key, or the layout",
+                )
         if self.layout == MATRIX and sorted(self.columns) != sorted(MATRIX_COLUMNS):
             raise ConfigError(
                 f"`{key}.columns` of a matrix",

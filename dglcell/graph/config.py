@@ -77,7 +77,11 @@ class CellConfig:
                 do=f"name a model and set `{key}.metabolism: true`, or leave `{key}.media` out",
             )
         if self.derived and not self.model:
-            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
+            raise ConfigError(
+                f"`{key}.derived` needs `{key}.model`",
+                got=list(self.derived),
+                do=f"name a metabolic model in `{key}.model`, or leave `{key}.derived` out",
+            )
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:

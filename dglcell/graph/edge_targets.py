@@ -25,7 +25,7 @@ WRITTEN = re.compile(r"\s*([^:<>]+):([^<>]+?)(<?>)([^<>]+?)(?::([^:<>]*))?\s*")
 
 @dataclass(frozen=True)
 class EdgeTarget:
-    """Hold what a strain leaves of an edge.
+    """Hold an edge that a strain removes or weakens, and the strength that is left.
 
     Attributes:
         relation: name of the relation.

@@ -69,14 +69,21 @@ def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[
         if not line:
             continue
         if len(line) != width:
-            raise GraphError(f"features '{path}', line {number}: {len(line)} cells where the header has {width}")
+            raise GraphError(
+                f"features '{path}', line {number}: {len(line)} cells where the header has {width}",
+                do="give every line as many cells as the header",
+            )
         if line[0] in seen:
-            raise GraphError(f"features '{path}', line {number}: '{line[0]}' stands there twice")
+            raise GraphError(
+                f"features '{path}', line {number}: '{line[0]}' is in the table twice", do="keep one line for each name"
+            )
         seen.add(line[0])
         try:
             values = [float(cell) for cell in line[1:]]
         except ValueError as error:
             raise GraphError(f"features '{path}', line {number}: {error}", expected="numbers") from error
         if not np.isfinite(values).all():
-            raise GraphError(f"features '{path}', line {number}: a value is not finite", got=line[1:])
+            raise GraphError(
+                f"features '{path}', line {number}: a value is not finite", got=line[1:], expected="finite numbers"
+            )
         yield line[0], values

@@ -43,7 +43,7 @@ class Codes:
 
     @classmethod
     def of(cls, rows: NDArray[Any], written: Iterable[object]) -> Codes:
-        """Make codes from ``written`` names, which may be equal once blanks are stripped; −1 stands for nothing."""
+        """Make codes from written names; names that differ only in blanks have one code, and −1 is an empty name."""
         stripped, same = np.unique(np.array(["", *(str(name).strip() for name in written)]), return_inverse=True)
         return cls._with_used_names(same[rows + 1], stripped.tolist())
 
@@ -264,7 +264,7 @@ def first_line(path: Path) -> str:
 
 
 def separator_pattern(line: str, separator: str) -> str:
-    """Return what pandas calls ``separator``.
+    """Return the separator in the form that pandas takes.
 
     ``auto`` is the first of tab, comma and semicolon in ``line``, else blanks.
     """

@@ -282,7 +282,7 @@ class ResidentRelation(nn.Module):
         starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
         if columns.device.type != "cpu":
-            # Half as much to read; MKL takes 64 bits.
+            # Indices of 32 bits are half as much to read. On a CPU, MKL takes only those of 64 bits.
             starts, columns = starts.int(), columns.int()
         if weighted and weight is not None:
             values = weight.to(dtype)
@@ -351,7 +351,7 @@ class ResidentRelation(nn.Module):
         return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # When buffers move or change dtype, what was derived from them is made anew when next asked for.
+        # Buffers move or change dtype here, so everything derived from them is dropped, and made again when needed.
         self._dgl, self._on_host, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None, None
         for derived in (self._csr, self._index, self._compact, self._pieces, self._dense, self._degrees):
             derived.clear()

@@ -142,7 +142,7 @@ class SteadyState(nn.Module):
         return changed.unique()
 
     def _follow(self, flows_GB: Tensor, counts_SB: Tensor, changed_K: Tensor) -> None:
-        """Block what depends on changed pairs of side and strain, in place, until nothing changes."""
+        """Block, in place, all reactions that need a metabolite which nothing makes or nothing uses any more."""
         strains = counts_SB.shape[1]
         while len(changed_K):
             few_K = changed_K[counts_SB.view(-1)[changed_K] <= 1]
@@ -159,7 +159,7 @@ class SteadyState(nn.Module):
 def _groups(
     nodes: NDArray[np.int64], metabolites: NDArray[np.int64], amounts: NDArray[np.float32], num_nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the group of each node, [N], numbered as they come, and the group that does the opposite, [G], or −1."""
+    """Return the group of each reaction node, [N], and for each group the one of its reverse reaction, [G], or −1."""
     order = np.lexsort((metabolites, nodes))
     ends = np.bincount(nodes, minlength=num_nodes).cumsum()[:-1]
     parts = zip(np.split(metabolites[order], ends), np.split(amounts[order], ends), strict=True)

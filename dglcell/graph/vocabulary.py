@@ -32,7 +32,11 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 if CONTROL.search(line):
-                    raise GraphError(f"'{path.name}', line {number}: a control character", got=ascii(shorten(line, 80)))
+                    raise GraphError(
+                        f"'{path.name}', line {number}: a control character",
+                        got=ascii(shorten(line, 80)),
+                        expected="a text file",
+                    )
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except DAMAGE as error:
@@ -145,7 +149,7 @@ class Vocabulary:
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """Map a spelling to what is shown for it: a systematic name, after another name that leads to it."""
+        """Map the spelling of each name to what a suggestion shows: the name, and the systematic name beside it."""
         names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
         other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
         return other | {spelling(name): name for name in self.names}
@@ -205,7 +209,7 @@ class AliasTable:
         found: dict[str, set[str]] = {}
         for alias, genes in self.systematic.items():
             found.setdefault(spelling(alias), set()).update(genes)
-        # A standard or systematic name stands for its gene, whoever has it among the aliases.
+        # A standard or systematic name always means its own gene, even where another gene has it as an alias.
         found |= {spelling(name): {gene} for gene, name in self.standard.items()}
         found |= {spelling(name): {name} for name in self.targets}
         return {name: frozenset(genes) for name, genes in found.items()}

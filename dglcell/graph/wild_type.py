@@ -15,6 +15,7 @@ from torch import Tensor
 from dglcell.errors import GraphError
 from dglcell.graph.features import standardised
 from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.pools import conserved_pools
 from dglcell.graph.schema import METABOLITE, REACTION
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 WILD_TYPE = "wild_type"
 """This name, in place of a table of features, stands for what `wild_type_features` computes."""
 
-UNUSED_FLUX = 1e-7
+UNUSED_FLUX = 1e-9
 """Fluxes below this are the solver's zero."""
 
 Fluxes = dict[str, float]
@@ -84,6 +85,7 @@ class WildTypeBalance:
         least, largest: [N] bounds of the fluxes.
         gain: [N] what a unit of flux adds to growth.
         prices: [M] by how much growth rises with a unit of each metabolite.
+        pools: [M, 2] number of the pool of each metabolite, and its weight there; see ``Pools``.
     """
 
     flux: Tensor
@@ -91,6 +93,7 @@ class WildTypeBalance:
     largest: Tensor
     gain: Tensor
     prices: Tensor
+    pools: Tensor
 
 
 def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Sequence[str]) -> WildTypeBalance:
@@ -115,7 +118,17 @@ def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Seque
         rows.append([value / nodes for value in row])
     flux, least, largest, gain = torch.tensor(rows, dtype=torch.float32).unbind(1)
     price = torch.tensor([prices[name] for name in metabolites], dtype=torch.float32)
-    return WildTypeBalance(flux, least, largest, gain, price)
+    return WildTypeBalance(flux, least, largest, gain, price, _pools_of(model, fluxes, metabolites))
+
+
+def _pools_of(model: Model, fluxes: Fluxes, metabolites: Sequence[str]) -> Tensor:
+    from cobra.util import create_stoichiometric_matrix
+    from scipy.sparse import csr_array
+
+    stoichiometry = csr_array(create_stoichiometric_matrix(model))
+    found = conserved_pools(stoichiometry, np.array([fluxes[reaction.id] for reaction in model.reactions]))
+    rows = [model.metabolites.index(name) for name in metabolites]
+    return torch.from_numpy(np.stack([found.pool[rows], found.weight[rows]], 1)).float()
 
 
 def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Sum over nodes what all nodes give to a few keys of every strain: attention of which only the sums are needed."""
+"""Compute attention of all nodes to a few keys of every strain, of which only sums over the nodes are needed."""
 
 from __future__ import annotations
 

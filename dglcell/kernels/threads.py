@@ -40,13 +40,13 @@ def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...
             function(*task)
         return
     waiting = deque(tasks)
-    # The pool belongs to one process and size. Another pool is dropped, and its threads end, when nobody uses it.
+    # There is one pool for each process and number of threads. An earlier pool ends its threads when no call uses it.
     pool = _pool(os.getpid(), torch.get_num_threads() - 1)
     helpers = [pool.submit(_work_off, function, waiting) for _ in range(threads - 1)]
     try:
         _work_off(function, waiting)
     finally:
-        # A helper that has not begun found no free thread, and has nothing left to do.
+        # A helper that has not begun yet is cancelled, because no task is left for it.
         begun = [helper for helper in helpers if not helper.cancel()]
         failures = [helper.exception() for helper in begun]
     for failure in failures:

@@ -195,7 +195,7 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 
 @dataclass
 class DistributionConfig(CoupledConfig):
-    """Configure a ``CoupledConfig`` whose distance is the distribution matching."""
+    """Configure a coupled loss whose second term matches distributions."""
 
     implementation = "dglcell.losses.coupled:DistributionLoss"
 

@@ -86,7 +86,7 @@ _sees_all = False
 
 @contextmanager
 def all_rows_here() -> Iterator[None]:
-    """Treat this rank's rows as those of all ranks, for the length of a ``with`` block.
+    """Say that this rank has the rows of all ranks, for the length of a ``with`` block.
 
     Within it every rank has the rows of all of them, so that sums and rows over the ranks are its own.
     """

@@ -17,7 +17,7 @@ LAUNCHERS = (
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks say which of several processes this process is.
+    """Hold the number of this process among the processes of a run, and how many there are.
 
     Attributes:
         rank: number of this process, from 0.

@@ -199,7 +199,9 @@ class EncoderConfig(ModelConfig):
         if self.conv not in CONVS:
             self.convolution()[1].validate()
         elif self.conv_options is not None:
-            raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
+            raise ConfigError(
+                f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`", do="remove the key"
+            )
 
     def convolution(self) -> tuple[type[Convolution], ConvOptions]:
         """Return the class of convolutions, and the options that they are made with.
@@ -296,6 +298,7 @@ class HeteroCellConfig(EncoderConfig):
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
     nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
     flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
+    flux_exact: bool = False  # linear programs, on the CPU, solve strains that the rounds leave unsolved
     flux_values: list[str] = field(default_factory=list)  # values of nodes that correct the fluxes of `flux_rounds`
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
@@ -319,6 +322,12 @@ class HeteroCellConfig(EncoderConfig):
                 got=f"`model.strength_from: {listing(self.strength_from)}`, whose strengths change with every step",
                 do="set `model.flux_rounds: 0`, or give strengths in the table",
             )
+        if self.flux_exact and not self.flux_rounds:
+            raise ConfigError(
+                "`model.flux_exact` needs rounds, which it completes",
+                got="`model.flux_rounds: 0`",
+                do="set `model.flux_rounds`, for example to 512, or `model.flux_exact: false`",
+            )
         if self.flux_values and not self.flux_rounds:
             raise ConfigError(
                 "`model.flux_values` needs rounds that compute fluxes",
@@ -334,7 +343,18 @@ class HeteroCellConfig(EncoderConfig):
         return super().provides() | {NODES}
 
     def without_messages(self) -> HeteroCellConfig | None:
-        return replace(self, layers=0, flux_rounds=0, flux_values=[]) if self.layers or self.flux_rounds else None
+        return (
+            replace(self, layers=0, flux_rounds=0, flux_exact=False, flux_values=[])
+            if self.layers or self.flux_rounds
+            else None
+        )
+
+    def nulls_see_growth(self) -> bool:
+        """Return whether null models of `null_share` see the growth that `flux_rounds` gives, as a condition.
+
+        Null models of strains that only delete genes see no conditions.
+        """
+        return bool(self.flux_rounds and (self.conditions or self.strength_curves))
 
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"

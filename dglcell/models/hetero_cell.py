@@ -65,6 +65,7 @@ class HeteroCell(PerturbedModel):
        of ``flux_values`` correct the fluxes that the strain's flux balance has.
     8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
+       Where strains have strengths or conditions, these null models see the growth of ``flux_rounds``.
 
     The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
     norms are per node.
@@ -109,7 +110,9 @@ class HeteroCell(PerturbedModel):
         )
         self.of_nodes = nn.ModuleDict({name: self._make_node_head(name) for name in config.nodes or {}})
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
+        self.null_share = (
+            NullShare(outputs, config.conditions, sees_growth=config.nulls_see_growth()) if config.null_share else None
+        )
         self.see_conditions(
             width=width if config.local_head else 0,
             strain_width=self._readout_width,
@@ -190,7 +193,7 @@ class HeteroCell(PerturbedModel):
             encoded = self._from_shared(genotypes, kept_pass)
         else:
             encoded = self._encode(replace(genotypes, shared=()), kept_pass)
-        embedding, balance = -encoded.difference_BD, None  # z_w − z_i
+        embedding, balance, growth = -encoded.difference_BD, None, None  # z_w − z_i
         if self.flux_rounds is not None:
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
@@ -207,7 +210,7 @@ class HeteroCell(PerturbedModel):
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
-            score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
+            score = torch.lerp(score, self.null_share(as_given, growth), self.config.null_share)
         nodes = {}
         for name, head in self.node_heads.items():
             rounds = self.flux_rounds if name in self.config.flux_values else None
@@ -312,7 +315,9 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
         )
     limited = bool(cell.media or config.strength_curves or config.strength_from)
     _check_flux_values(config, limited=limited)
-    return FluxRounds(cell, config.flux_rounds, limited=limited, fluxes=bool(config.flux_values))
+    return FluxRounds(
+        cell, config.flux_rounds, limited=limited, fluxes=bool(config.flux_values), exact=config.flux_exact
+    )
 
 
 def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:

@@ -76,7 +76,7 @@ class Prediction:
         return self.with_rows(lambda x: x.detach().to(dtype))
 
     def with_rows(self, change: Callable[[Tensor], Tensor]) -> Prediction:
-        """Return the same with each tensor [B, …] changed, e.g. joined with those of other ranks.
+        """Return the prediction with ``change`` applied to each tensor [B, …], e.g. to join the rows of all ranks.
 
         Auxiliary scalars stay.
         """
@@ -241,7 +241,7 @@ class StrainModel(nn.Module):
         return self._edges_of.to(device)
 
     def ignore_conditions_at_first(self) -> None:
-        """Set the weights of what sees conditions so that they change nothing yet."""
+        """Set the weights of the layers that see conditions to zero, so that conditions change nothing at first."""
         for part in (self.readout, self.learned):
             if part is not None:
                 part.start_at_zero()

@@ -38,7 +38,7 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Wanted:
-    """This describes the experiment that a user wants.
+    """Hold what a user asks `dglcell init` for.
 
     Attributes:
         file: file to be written.

@@ -51,7 +51,7 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class OwnTable:
-    """This is a table without faults.
+    """Describe a table without faults as an experiment reads it.
 
     Attributes:
         keys: keys of `data.source.csv`.

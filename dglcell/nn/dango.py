@@ -119,7 +119,7 @@ class AdjacencyTarget(nn.Module):
             of_edges, of_zeros = torch.full_like(degree_N, N**-2), torch.full_like(degree_N, N**-2)
         else:
             of_edges, of_zeros = 1 / (N * degree_N.clamp(min=1)), 1 / (N * (N - degree_N).clamp(min=1))
-        # In double precision, so that the double of a model is exact.
+        # They are kept in double precision, so that a model that is converted to float64 is exact.
         self.register_buffer("edge_weight", of_edges, persistent=False)
         self.register_buffer("zero_weight", zero_weight * of_zeros, persistent=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.graph.wild_type import WildTypeBalance
 from dglcell.kernels.spmm import spmm
+from dglcell.nn.exact_growth import balance_matrix, exact_growth
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions, strengths
 
@@ -29,6 +31,9 @@ SCALE_ROUNDS = 20
 
 LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
 """These are the smallest scale of a flux, and the largest flux in units of its scale."""
+
+UNCHANGED = 1e-6
+"""A reaction leaves a pool as it is if it makes and uses amounts of it that differ by less of their sum."""
 
 TOLERANCE = 1e-5
 """Fluxes are balanced if no metabolite is made and used in amounts that differ by more of its turnover, and growth has
@@ -87,6 +92,11 @@ class FluxRounds(nn.Module):
     its last fluxes balance every metabolite, a strain can have these fluxes, so that it grows no less. It is *solved*
     if its growth has also settled there: it then grows no more.
 
+    Cofactors are turned over much faster than they are made, and no price of a single one shows soon enough that their
+    synthesis is lost. So a pool of metabolites has a balance and a price of its own (``conserved_pools``): it receives
+    messages from the reactions that change the pool as a whole. These balances follow from the others, so that the
+    fluxes that satisfy them are the same.
+
     In each medium strains start from the fluxes and prices of the wild type there. A reaction of strength s carries at
     most s times its capacity, the largest flux that the wild type can need of it in that medium. Enzyme complexes of
     one reaction are as strong as the strongest of them.
@@ -96,37 +106,49 @@ class FluxRounds(nn.Module):
     flux balance analysis (Lewis et al. 2010, *Mol Syst Biol* 6:390). The cost slows down only growth for whose last
     part a strain needs ten times the fluxes of the wild type.
 
+    With ``exact`` linear programmes find the growth of strains that the rounds leave unsolved (``exact_growth``).
+
     Args:
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
         limited: whether strains weaken genes, or the cell graph has media.
         fluxes: whether fluxes are asked for; not where ``limited``.
+        exact: whether linear programmes solve what the rounds leave unsolved.
 
     Attributes:
         reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
             if limited [media, N, 4], with one medium where the cell graph has none.
         prices: [M] prices of metabolites in the wild type; if limited [media, M].
+        pools: [M, 2] number of the pool of each metabolite, -1 for none, and its weight; if limited [media, M, 2].
         capacities: [media, N] capacity of each reaction node, if limited.
         units: [media] growth of the wild type in each, relative to that in the model's own medium, if limited.
     """
 
     reactions: Tensor
     prices: Tensor
+    pools: Tensor
     capacities: Tensor
     units: Tensor
 
-    def __init__(self, cell: ResidentCell, rounds: int, *, limited: bool = False, fluxes: bool = False) -> None:
+    def __init__(
+        self, cell: ResidentCell, rounds: int, *, limited: bool = False, fluxes: bool = False, exact: bool = False
+    ) -> None:
         super().__init__()
-        self.rounds, self.limited, self.fluxes = rounds, limited, fluxes
-        media, N = max(1, len(cell.media)), cell.num_nodes[REACTION]
+        self.rounds, self.limited, self.fluxes, self.exact = rounds, limited, fluxes, exact
+        media, N, M = max(1, len(cell.media)), cell.num_nodes[REACTION], cell.num_nodes[METABOLITE]
         several = (media,) if limited else ()
         self.register_buffer("reactions", torch.zeros(*several, N, 4))
-        self.register_buffer("prices", torch.zeros(*several, cell.num_nodes[METABOLITE]))
+        self.register_buffer("prices", torch.zeros(*several, M))
+        self.register_buffer("pools", torch.tensor([-1.0, 0.0]).repeat(*several, M, 1))
         if limited:
             self.register_buffer("capacities", torch.zeros(media, N))
             self.register_buffer("units", torch.ones(media))
         self._problems: list[_Problem] = []
         self._known: tuple[Tensor, Tensor] | None = None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(f"{prefix}pools", self.pools)  # earlier checkpoints were trained without pools
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def take(
         self, wild_types: Sequence[WildTypeBalance], capacities: Tensor | None = None, units: Tensor | None = None
@@ -140,6 +162,7 @@ class FluxRounds(nn.Module):
         columns = [torch.stack([w.flux, w.least, w.largest, w.gain], 1) for w in wild_types]
         self.reactions = torch.stack(columns).view_as(self.reactions).to(self.reactions)
         self.prices = torch.stack([w.prices for w in wild_types]).view_as(self.prices).to(self.prices)
+        self.pools = torch.stack([w.pools for w in wild_types]).view_as(self.pools).to(self.pools)
         if capacities is not None and units is not None:
             self.capacities, self.units = capacities.to(self.capacities), units.to(self.units)
         self._problems, self._known = [], None
@@ -234,8 +257,8 @@ class FluxRounds(nn.Module):
         """
         device = self.reactions.device
         if not self._problems or self._problems[0].flux.device != device:
-            reactions, prices = self.reactions.float(), self.prices.float()
-            each = zip(reactions, prices, strict=True) if self.limited else [(reactions, prices)]
+            stored = self.reactions.float(), self.prices.float(), self.pools.float()
+            each = zip(*stored, strict=True) if self.limited else [stored]
             self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
         same = self._problems[0]  # in what does not depend on the medium
         lost_GB = blocked_reactions(cell, genotypes)[same.nodes]
@@ -262,9 +285,28 @@ class FluxRounds(nn.Module):
             for some in (medium_K == medium).nonzero().squeeze(1).split(STRAINS):
                 limits = None if limits_GB is None else limits_GB[:, columns_K[some]] / problem.scale[:, None]
                 growth_KP, certain_K2 = problem.solve(lost_GK[:, some], self.rounds, limits)
+                if self.exact:
+                    unsolved = (certain_K2[:, 0] != certain_K2[:, 1]).nonzero().squeeze(1)
+                    at = some[unsolved]
+                    limits = None if limits_GB is None else limits_GB[:, columns_K[at]]
+                    growth_K1 = self._exactly(cell, problem, medium, lost_GK[:, at], limits).to(growth_KP)[:, None]
+                    growth_KP[unsolved], certain_K2[unsolved] = growth_K1, growth_K1
                 changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M)] if self.fluxes else []
                 found_KC[some] = torch.cat([certain_K2, growth_KP, *changes], 1)
         return found_KC
+
+    def _exactly(
+        self, cell: ResidentCell, problem: _Problem, medium: int, lost_GK: Tensor, limits_GK: Tensor | None
+    ) -> Tensor:
+        """Return the growth of K strains by linear programmes, [K], relative to the wild type's in the medium."""
+        reactions = self.reactions[medium] if self.limited else self.reactions
+        least_G, largest_G = problem.of_groups(reactions[:, 1:3].T)
+        balances = balance_matrix(cell, problem.nodes)
+        largest_GK = largest_G[:, None] * ~lost_GK
+        if limits_GK is not None:
+            largest_GK = largest_GK.minimum(limits_GK)
+        gain_G = problem.gain[:, 0].double() / problem.scale.double()
+        return exact_growth(balances, gain_G, least_G[:, None].minimum(largest_GK), largest_GK)
 
 
 def _media_of(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
@@ -297,10 +339,10 @@ class _Problem:
         belongs: [N] the group of each node, G where it cannot carry flux.
         scale: [G] the flux that is 1 in these units.
         bits: [G] int64 random numbers; the sum over the lost groups identifies a set.
-        made: edges from groups to metabolites.
+        made: edges from groups to metabolites, and to pools, which come last.
         used: the same edges in the other direction.
         flux, least, largest: [G, 1] flux of the wild type, least and largest flux.
-        prices: [M, 1] prices of metabolites in the wild type.
+        prices: [M, 1] prices of metabolites and pools in the wild type.
         gain: [G, 1] contribution to growth relative to the wild type's.
         flux_step, price_step: [G, 1] and [M, 1] step sizes τ and σ.
     """
@@ -320,7 +362,7 @@ class _Problem:
     price_step: Tensor
 
     @classmethod
-    def of(cls, cell: ResidentCell, reactions_N4: Tensor, prices_M: Tensor) -> _Problem:
+    def of(cls, cell: ResidentCell, reactions_N4: Tensor, prices_M: Tensor, pools_M2: Tensor) -> _Problem:
         """Scale the wild type's problem."""
         steady, converts = cell.steady_state, cell[CONVERTS]
         assert steady is not None
@@ -336,6 +378,8 @@ class _Problem:
         first.scatter_reduce_(0, steady.group_of, torch.arange(len(belongs), device=device), "amin")
         once = (first[steady.group_of[converts.src]] == converts.src) & (belongs[converts.src] < G)
         group, metabolite, amount = belongs[converts.src][once], converts.dst[once], converts.weight[once].float()
+        group, metabolite, amount, pools = _with_pools(group, metabolite, amount, pools_M2)
+        prices_M = torch.cat([prices_M, prices_M.new_zeros(pools)])
         scale, turnover = _scales(group, metabolite, amount, flux, len(prices_M))
         weight = amount * scale[group] / turnover[metabolite]
 
@@ -444,6 +488,30 @@ class _Problem:
         least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
         certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
         return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
+
+
+def _with_pools(
+    group: Tensor, metabolite: Tensor, amount: Tensor, pools_M2: Tensor
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Add edges from groups to the pools that they change, which are numbered after the metabolites.
+
+    Returns:
+        Groups, metabolites or pools, and amounts of all edges; and the number of pools.
+    """
+    M, pools = len(pools_M2), int(pools_M2[:, 0].max()) + 1
+    pool, part = pools_M2[:, 0].long()[metabolite], (amount * pools_M2[:, 1][metabolite]).double()
+    member = pool >= 0
+    pair, place = torch.stack([group[member], pool[member]]).unique(dim=1, return_inverse=True)
+    change, size = torch.zeros(2, pair.shape[1], dtype=torch.float64, device=group.device).index_add_(
+        1, place, torch.stack([part[member], part[member].abs()])
+    )
+    changed = change.abs() > UNCHANGED * size  # most reactions turn members into one another
+    return (
+        torch.cat([group, pair[0, changed]]),
+        torch.cat([metabolite, pair[1, changed] + M]),
+        torch.cat([amount, change[changed].float()]),
+        pools,
+    )
 
 
 def _scales(

@@ -50,7 +50,7 @@ class AttentionPooling(nn.Module):
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
-    """Return a softmax over what is removed or added, in which an entry counts by how much of it is.
+    """Return a softmax over changed genes, in which each is weighted by how much of it is removed or added.
 
     Args:
         logits: [..., K] logits of the softmax.
@@ -95,7 +95,7 @@ class SetAttention(nn.Module):
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
         partner_B1KK = (removed_BK.unsqueeze(1) * others_KK).unsqueeze(1)
         share = shares_of_removed((query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5, partner_B1KK)
-        # One partner alone has a share of one, however little of it is removed.
+        # A single partner has a share of 1 even if little of it is removed, so values are weighted once more.
         mixed_BKH = ((share * partner_B1KK) @ value).transpose(1, 2).reshape(B, K, H)
         partners_BK1 = partner_B1KK.squeeze(1).abs().sum(-1, keepdim=True).clamp(max=1)
         return x_BKH + self.beta * self.out(mixed_BKH) * partners_BK1

@@ -115,7 +115,7 @@ class MeasuredStrains(nn.Module):
         It is 0 where there is none.
         """
         if self._above is None or self._above.lost.device != self.genes.device:
-            # The largest label is the smallest of the negatives.
+            # The largest label is found as the smallest of the labels times −1.
             labels_ST = self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
             self._above = self._table_of(cell, labels_ST, prune=False)
         return self._above.largest(self._lost(cell, genotypes), genotypes)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.files.atomic import user_cache
-from dglcell.perturbation.rules import PerturbedTensor, allow_compilation
+from dglcell.perturbation.curves import allow_compilation
+from dglcell.perturbation.rules import PerturbedTensor
 
 # ``torch.compile`` around functions of rows, where a compiler works on this machine.
 

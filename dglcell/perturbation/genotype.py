@@ -141,7 +141,7 @@ class GenotypeBatch:
     def of_shared(self) -> GenotypeBatch:
         """Return the one strain that deletes the ``shared`` genes and no others, on the same device."""
         number, device = len(self.shared), self.genes.device
-        # A list would have to be copied to a GPU, and the host would wait for that.
+        # Without shared genes nothing is copied to a GPU, because the host would wait for the copy.
         genes = torch.tensor(self.shared, device=device) if self.shared else self.genes.new_empty(0)
         return GenotypeBatch(genes, torch.arange(2, device=device) * number, number)
 

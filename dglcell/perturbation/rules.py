@@ -2,8 +2,9 @@
 
 A layer is ordinary torch code on rows. Called with tensors it computes whole states; called with a
 ``PerturbedTensor`` it computes the base's rows and the strains' differences from them, without ever subtracting two
-nearly equal numbers. There is one rule for each torch function, in this file. With ``a`` the base, ``δ`` the
-difference and ``g`` the function, a rule gives ``g(a + δ) − g(a)`` to a few units in the last place of ``δ``.
+nearly equal numbers. There is one rule for each torch function, in this file. ``curves.py`` has the formulas of
+activations, norms and softmax. With ``a`` the base, ``δ`` the difference and ``g`` the function, a rule gives
+``g(a + δ) − g(a)`` to a few units in the last place of ``δ``.
 
 A function without a rule of its own is evaluated as ``g(a + δ) − g(a)`` in float64. That is correct for every
 function of rows, loses digits only where ``δ`` is below 1e-12 of ``a``, and is slow.
@@ -11,19 +12,17 @@ function of rows, loses digits only where ``δ`` is below 1e-12 of ``a``, and is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree
 
-from dglcell.kernels.rows import add_rows
 from dglcell.perturbation import secants
+from dglcell.perturbation.base_rows import beside, flat, paired, take_rows
+from dglcell.perturbation.curves import curve_difference, share_changes
 
 Rule = Callable[..., Any]
 
@@ -105,16 +104,16 @@ class PerturbedTensor:
         """Return the base row of every difference, [k, ...]."""
         if isinstance(self.rows, Tensor):
             return take_rows(x, self.rows)
-        return _flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
+        return flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
 
     def pair(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Return base rows and differences in shapes that broadcast, so that the base is computed once."""
-        return _beside(x, self.rows), _paired(delta, self.rows)
+        return beside(x, self.rows), paired(delta, self.rows)
 
-    def with_difference(self, base: Tensor, paired: Tensor) -> PerturbedTensor:
+    def with_difference(self, base: Tensor, difference: Tensor) -> PerturbedTensor:
         """Return the result of a rule, whose difference has the shape that ``pair`` gives."""
         assert self.delta is not None
-        return PerturbedTensor(base, _flat(paired, self.rows).to(self.delta.dtype), self.rows)
+        return PerturbedTensor(base, flat(difference, self.rows).to(self.delta.dtype), self.rows)
 
 
 def _of_parts(parts: Iterable[Any], rows: Any) -> PerturbedTensor:
@@ -129,61 +128,6 @@ _pytree.register_pytree_node(
     _of_parts,
     serialized_type_name="dglcell.PerturbedTensor",
 )
-
-
-# Base rows and the differences that belong to them. Where every base row has B differences, these are [n, B, ...]
-# beside [n, 1, ...] of the base, which is not copied; listed differences are [k, ...] beside a copy for each. B is a
-# symbol and no ``int`` where the compiler has seen several, which is why the tensors are tested.
-
-
-def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
-    """Return rows of the base, or functions of them, in a shape that broadcasts with ``_paired`` differences."""
-    return take_rows(x, rows) if isinstance(rows, Tensor) else x.unsqueeze(1)
-
-
-def _paired(delta: Tensor, rows: int | Tensor) -> Tensor:
-    """Return differences [k, ...] in a shape that broadcasts with ``_beside``."""
-    return delta if isinstance(rows, Tensor) else delta.unflatten(0, (-1, rows))
-
-
-def _flat(paired: Tensor, rows: int | Tensor) -> Tensor:
-    """Invert ``_paired``."""
-    return paired if isinstance(rows, Tensor) else paired.flatten(0, 1)
-
-
-def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
-    """Sum for each of ``number`` base rows its differences, in order, in single precision or better."""
-    dtype = torch.promote_types(paired.dtype, torch.float32)
-    if not isinstance(rows, Tensor):
-        return paired.sum(1, dtype=dtype)
-    out = paired.new_zeros(number, *paired.shape[1:], dtype=dtype)
-    width = paired.shape[1:].numel()
-    add_rows(out.view(-1, width), rows, paired.reshape(-1, width))
-    return out
-
-
-def take_rows(table: Tensor, index: Tensor) -> Tensor:
-    """Return ``table[index]`` along the first dimension, with a backward pass that adds in order.
-
-    Args:
-        table: [S, ...].
-        index: [K] int64.
-    """
-    out: Tensor = _TakeRows.apply(table, index)
-    return out
-
-
-class _TakeRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.number = len(table)
-        return table.index_select(0, index)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _summed(grad, ctx.number, ctx.saved_tensors[0]).to(grad.dtype), None
 
 
 # Functions whose difference is the same function of the difference.
@@ -327,100 +271,12 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
     return _multiply(x, PerturbedTensor(F.dropout(torch.ones_like(x.base), p), None, x.rows))
 
 
-# Activations and norms: g(a + δ) − g(a), by one function of autograd.
+# Activations and norms.
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Describe a function g of rows that is not linear, and how its difference is computed.
-
-    Every function also gets the parameters of g.
-
-    Attributes:
-        of_base: function a → what differences need of the base, computed once per node.
-        difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
-        gradient: function (gradient of g(x), x) → gradient of x.
-        secant: function as ``difference`` that gives fixed factors times δ; None for a function of single numbers.
-    """
-
-    of_base: Callable[..., tuple[Tensor, ...]]
-    difference: Callable[..., Tensor]
-    gradient: Callable[..., Tensor]
-    secant: Callable[..., Tensor] | None = None
-
-
-class _CurveDifference(torch.autograd.Function):
-    """Compute the difference of a ``Curve``.
-
-    With J the derivative of g, the gradient is ``J(a + δ)ᵀ grad`` for δ. For a it is the sum of these over the strains
-    minus ``J(a)ᵀ`` of the sum of grad: one row per node, and right to rounding of either term.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
-        wide = _wide(a, delta)
-        of_base = [_beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
-        out = curve.difference(_paired(delta.to(wide), rows), *of_base, *parameters)
-        return _flat(out.to(delta.dtype), rows)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.rows, ctx.curve, ctx.parameters = inputs[2:]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        (a, delta), rows, gradient = ctx.saved_tensors, ctx.rows, ctx.curve.gradient
-        base = a.to(_wide(a, delta))
-        grad = _paired(grad.to(base.dtype), rows)
-        grad_d = gradient(grad, _beside(base, rows) + _paired(delta, rows), *ctx.parameters)
-        of_base = gradient(_summed(grad, len(a), rows), base, *ctx.parameters)
-        grad_a = _summed(grad_d, len(a), rows) - of_base
-        return grad_a.to(a.dtype), _flat(grad_d.to(delta.dtype), rows), None, None, None
-
-
-def allow_compilation() -> None:
-    """Keep torch's compiler from looking into curves; to be called before functions of rows are compiled.
-
-    Within ``torch.vmap`` it would differentiate the forward pass instead of calling ``backward``, and the step would
-    move half as many bytes again. This is no decorator because it imports the compiler, which takes two seconds.
-    """
-    torch.compiler.allow_in_graph(_apply)
-
-
-def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
-    out: Tensor = _CurveDifference.apply(a, delta, rows, CURVES[curve], parameters)
-    return out
-
-
-def _curve_difference(x: PerturbedTensor, curve: str, *parameters: Any) -> Tensor | None:
-    """Return the difference of a perturbed tensor, in the type of its differences; None where it has none."""
-    if x.delta is not None and secants.on():
-        return _secant_difference(x, x.delta, CURVES[curve], parameters)
-    return None if x.delta is None else _apply(x.base, x.delta, x.rows, curve, *parameters)
-
-
-def _secant_difference(x: PerturbedTensor, delta: Tensor, curve: Curve, parameters: Sequence[Any]) -> Tensor:
-    """Compute the difference of a ``Curve`` as fixed factors times ``delta``."""
-    base = x.base.to(_wide(x.base, delta))
-    of_base = [_beside(of, x.rows) for of in curve.of_base(base, *parameters)]
-    paired = _paired(delta.to(base.dtype), x.rows)
-    if curve.secant is not None:
-        out = curve.secant(paired, *of_base, *parameters)
-    else:
-        with torch.no_grad():
-            difference = curve.difference(paired.detach(), *of_base, *parameters)
-            slope = _beside(curve.gradient(torch.ones_like(base), base, *parameters), x.rows)
-        out = secants.by_slope(paired, difference, slope)
-    return _flat(out.to(delta.dtype), x.rows)
-
-
-def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
-    """Return the type in which a difference is computed: single precision or better."""
-    return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
+def _curve(x: PerturbedTensor, name: str, *parameters: Any) -> Tensor | None:
+    """Return the difference of a function of ``CURVES``; None where ``x`` has none."""
+    return None if x.delta is None else curve_difference(x.base, x.delta, x.rows, name, *parameters)
 
 
 def _pointwise(curve: str, function: Callable[..., Tensor], *defaults: float) -> Rule:
@@ -428,111 +284,19 @@ def _pointwise(curve: str, function: Callable[..., Tensor], *defaults: float) ->
 
     def rule(x: PerturbedTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> PerturbedTensor:
         parameters = (*args, *kwargs.values()) or defaults
-        return PerturbedTensor(function(x.base, *args, **kwargs), _curve_difference(x, curve, *parameters), x.rows)
+        return PerturbedTensor(function(x.base, *args, **kwargs), _curve(x, curve, *parameters), x.rows)
 
     return rule
-
-
-def _alone(a: Tensor, *parameters: float) -> tuple[Tensor, ...]:
-    return (a,)
-
-
-def _relu_difference(d: Tensor, a: Tensor) -> Tensor:
-    # This form avoids a sum of nearly equal numbers.
-    return torch.maximum(d + a.clamp(max=0), -a.relu())
-
-
-def _leaky_relu_difference(d: Tensor, a: Tensor, slope: float) -> Tensor:
-    return _relu_difference(d, a) * (1 - slope) + slope * d
-
-
-def _tanh_difference(d: Tensor, a: Tensor) -> Tensor:
-    return d.tanh() * (1 - a.tanh() * (a + d).tanh())
-
-
-def _sigmoid_difference(d: Tensor, a: Tensor) -> Tensor:
-    # σ(a + δ) (1 − σ(a)) (1 − e^−δ); antisymmetric, so that the exponential stays below 1.
-    rises = d > 0
-    less = torch.expm1(torch.where(rises, -d, d))
-    up, down = torch.where(rises, a + d, a), torch.where(rises, a, a + d)
-    return torch.where(rises, -less, less) * up.sigmoid() * (-down).sigmoid()
-
-
-def _silu_difference(d: Tensor, a: Tensor) -> Tensor:
-    return d * (a + d).sigmoid() + a * _sigmoid_difference(d, a)
-
-
-def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
-    up = _relu_difference(d, a)  # of the positive part; the rest is that of the negative part
-    low, change = a.clamp(max=0), d - up
-    return up + alpha * low.exp() * torch.expm1(change)
-
-
-def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
-    """Return a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
-    square = a * a
-    density = torch.exp(torch.rsub(square, -0.5 * math.log(2 * math.pi), alpha=0.5))
-    slope = a * density
-    first = _aten.gelu_backward(a.new_ones(()).expand(a.shape), a)
-    second = torch.addcmul(density, density, square, value=-0.5)
-    return a, F.gelu(a), first, second, torch.addcmul(slope * (-2 / 3), slope, square, value=1 / 6)
-
-
-LERP_DEVICES = ("cpu",)
-"""Where the two forms of GELU's difference are joined by weights. There a choice by a mask takes ten times as long,
-because torch uses no vector instructions for it. On a GPU relations are computed at once by ``torch.vmap``, which has
-no rules for ``lerp`` in place, and a mask is as fast."""
-
-
-def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
-    """Return a Taylor sum where it is closer than the subtraction of two values, and that subtraction elsewhere."""
-    near = 1e-4 if d.dtype == torch.float64 else 0.03
-    if d.device.type not in LERP_DEVICES:
-        series = d * torch.addcmul(first, d, torch.addcmul(second, d, third))
-        return torch.where(d.abs() > near, F.gelu(d + a) - value, series)
-    # The weight is 1 where the sum is not good enough, and 0 elsewhere; `lerp` then gives one of both to the last bit.
-    far = F.hardshrink(d, near).sign_().abs_()
-    series = torch.addcmul(first, d, torch.addcmul(second, d, third)).mul_(d)
-    return series.lerp_(_aten.gelu_(d + a).sub_(value), far)
 
 
 def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     if approximate != "none":
         return _by_float64(F.gelu, x, approximate=approximate)
-    return PerturbedTensor(F.gelu(x.base), _curve_difference(x, "gelu"), x.rows)
-
-
-def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
-    """Return c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
-    if centre:
-        square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
-        c = a - mean
-    else:
-        square, c = a.square().mean(-1, keepdim=True), a
-    v = square + eps
-    return c, v, v.rsqrt()
-
-
-def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
-    """Return ``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
-    e = d - d.mean(-1, keepdim=True) if centre else d
-    change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
-    r_new = (v + change).clamp(min=eps).rsqrt()
-    return torch.addcmul(e * r_new, c, change * (r * r_new).square() / (r + r_new), value=-1)
-
-
-def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
-    if centre:
-        shape = [x.shape[-1]]
-        _, mean, r = _aten.native_layer_norm(x, shape, None, None, eps)
-        out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
-        return out
-    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
-    return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
+    return PerturbedTensor(F.gelu(x.base), _curve(x, "gelu"), x.rows)
 
 
 def _norm_rule(x: PerturbedTensor, base: Tensor, weight: Tensor | None, eps: float, centre: bool) -> PerturbedTensor:
-    delta = _curve_difference(x, "norm", eps, centre)
+    delta = _curve(x, "norm", eps, centre)
     return PerturbedTensor(base, delta if weight is None else _scaled(delta, weight), x.rows)
 
 
@@ -555,24 +319,6 @@ def _rms_norm(
     return _norm_rule(x, base, weight, eps, False)
 
 
-_aten = torch.ops.aten
-CURVES = {
-    "gelu": Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward),
-    "relu": Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0)),
-    "leaky_relu": Curve(
-        _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
-    ),
-    "tanh": Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh())),
-    "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
-    "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
-    "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
-    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient, secants.norm),
-}
-
-
-# Softmax.
-
-
 def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> PerturbedTensor:
     """Compute ``p' − p = p (m − Σ p m) / (1 + Σ p m)``, with p the base's shares and m = e^Δ − 1."""
     share = torch.softmax(x.base, dim)
@@ -584,37 +330,6 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
         change, _, _ = secants.share_changes(x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis)
         return x.with_difference(share, change)
     return x.with_difference(share, share_changes(p, x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis))
-
-
-LARGEST_EXPONENT = 30.0
-"""The exponent of e^Δ is at most this, far below where single precision overflows."""
-
-
-def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
-    """Return by how much a softmax's shares change.
-
-    Args:
-        p: the base's shares.
-        logits: the logits of the base.
-        delta: by how much the logits differ.
-        dim: the dimension along which shares sum to one, negative.
-        alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
-
-    Returns:
-        ``p' − p``, of the shape that all broadcast to.
-    """
-    shape = torch.broadcast_shapes(p.shape, delta.shape, () if alive is None else alive.shape)
-    floor = torch.finfo(delta.dtype).min
-    gone = torch.zeros(shape, dtype=torch.bool, device=delta.device) if alive is None else (~alive).expand(shape)
-    delta = delta.expand(shape)
-    # Shares do not change when all logits are shifted. That costs digits: only what would overflow is shifted.
-    top = (delta.masked_fill(gone, floor).amax(dim, keepdim=True) - LARGEST_EXPONENT).clamp(min=0).detach()
-    m = torch.expm1((delta - top).masked_fill(gone, -torch.inf))
-    change = (p * m).sum(dim, keepdim=True)
-    precise = p * (m - change) / (1 + change).clamp(min=0.25)
-    # Where most of the shares moved, the subtraction does not cancel.
-    direct = torch.softmax((logits + delta).masked_fill(gone, floor), dim).masked_fill(gone, 0) - p
-    return torch.where(change > -0.5, precise, direct)
 
 
 def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> PerturbedTensor:

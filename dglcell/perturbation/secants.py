@@ -1,11 +1,11 @@
 """Write differences as sums of parts: each function's difference as fixed factors times differences of its arguments.
 
-A rule of ``rules.py`` computes ``g(a + δ) − g(a)``. Within ``secants()`` it computes the same number as ``m · δ``, with
-a factor m that autograd takes for a constant, and that is ``(g(a + δ) − g(a)) / δ``, or g'(a) where δ is zero. The
-backward pass then multiplies by these factors instead of derivatives. So it splits a difference of a whole network
-over all that it came from, and the parts sum to it exactly (multipliers of DeepLIFT: Shrikumar et al. 2017, arXiv
-1704.02685). Where several arguments differ, each gets what is due to it halfway: products are split by their midpoint,
-and softmaxes by the logarithmic mean of the shares before and after.
+A rule of ``rules.py`` or a curve of ``curves.py`` computes ``g(a + δ) − g(a)``. Within ``secants()`` it computes the
+same number as ``m · δ``, with a factor m that autograd takes for a constant, and that is ``(g(a + δ) − g(a)) / δ``, or
+g'(a) where δ is zero. The backward pass then multiplies by these factors instead of derivatives. So it splits a
+difference of a whole network over all that it came from, and the parts sum to it exactly (multipliers of DeepLIFT:
+Shrikumar et al. 2017, arXiv 1704.02685). Where several arguments differ, each gets what is due to it halfway: products
+are split by their midpoint, and softmaxes by the logarithmic mean of the shares before and after.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def by_slope(delta: Tensor, difference: Tensor, slope: Tensor) -> Tensor:
 
 
 def norm(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
-    """Return the difference of a norm, ``c' r' − c r``, split by its midpoint; see ``rules._norm_difference``."""
+    """Return the difference of a norm, ``c' r' − c r``, split by its midpoint; see ``curves._norm_difference``."""
     e = d - d.mean(-1, keepdim=True) if centre else d
     with torch.no_grad():
         twice = torch.add(e, c, alpha=2)  # c' + c
@@ -119,7 +119,7 @@ def _logarithmic_mean(log_p: Tensor, log_q: Tensor) -> Tensor:
     gone = log_p.isneginf() | log_q.isneginf()
     fall = -(log_q - log_p).abs().masked_fill(gone, 0)
     ratio = torch.where(fall == 0, 1, torch.expm1(fall) / torch.where(fall == 0, 1, fall))
-    # The smaller of both may be too small for a number, and the mean is not.
+    # The smaller share may be below the smallest number, so the mean is computed from the larger one.
     return (torch.maximum(log_p, log_q).exp() * ratio).masked_fill(gone, 0)
 
 

@@ -23,10 +23,10 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.edge_perturbation import ChangedInEdges
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.rules import take_rows
 
 
 def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:

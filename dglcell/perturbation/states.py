@@ -19,9 +19,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from dglcell.machine.devices import available_memory
+from dglcell.perturbation.base_rows import take_rows
+from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.rules import PerturbedTensor, share_changes, take_rows
+from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.sent import Kept
 
 DENSE_SHARE = 0.5
@@ -367,7 +369,7 @@ class DifferenceStates(States):
         assert isinstance(gate, DifferenceStates)
         p_N1, change_NB = pooling_shares(gate.base_NH, kept, gate.dense().squeeze(-1))
         base_1H = p_N1.T @ self.base_NH
-        # Shares sum to one before and after, so that rows may be centred: small sums lose no digits.
+        # Shares sum to one in the base and in strains, so the mean may be subtracted: small sums keep their digits.
         pooled_BH = change_NB.T @ (self.base_NH - base_1H)
         share_NB = p_N1 + change_NB
         if self.delta is not None and self.index is not None and self.index.most is None:

@@ -107,7 +107,9 @@ class Predictions:
     def __post_init__(self) -> None:
         shapes = {np.shape(a) for a in (self.measured, self.predicted, self.num_deletions)}
         if len(shapes) != 1:
-            raise DataError("report: columns of the predictions differ in shape", got=sorted(shapes))
+            raise DataError(
+                "report: columns of the predictions differ in shape", got=sorted(shapes), expected="[S] each"
+            )
 
     def __len__(self) -> int:
         return len(self.measured)

@@ -40,7 +40,7 @@ MEDIUM_LENGTH = 14
 
 
 class Response(NamedTuple):
-    """A response is what was measured and predicted of strains that weaken one gene.
+    """Hold measured and predicted phenotypes of strains that weaken the same gene.
 
     Attributes:
         part: [S] part of the split of each strain.

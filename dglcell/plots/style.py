@@ -17,6 +17,7 @@ from dglcell.files.atomic import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
 
@@ -37,6 +38,7 @@ STYLE = {
     "axes.titlesize": 8.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # fixed, because matplotlib would look for labels above the axes in every pass
     "axes.edgecolor": INK,
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
@@ -60,12 +62,16 @@ def new_figure(width: float, height: float, dpi: float) -> Figure:
 
     Draw on it within ``matplotlib.rc_context(STYLE)``.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=dpi)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=dpi)
+
+
+def _agg(figure: Figure) -> FigureCanvasAgg:
+    """Return the figure's canvas of pixels, which remembers how large its texts are."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    return figure.canvas if isinstance(figure.canvas, FigureCanvasAgg) else FigureCanvasAgg(figure)
 
 
 def fit_margins(figure: Figure, pad: float = 0.06) -> None:
@@ -74,9 +80,7 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     It takes two passes, where matplotlib's layout engines take many; the second is needed because narrower axes have
     other ticks.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = _agg(figure).get_renderer()
     width, height = figure.get_size_inches()
     for _ in range(2):
         now, taken = figure.subplotpars, figure.get_tightbbox(renderer)  # the latter in inches
@@ -102,10 +106,9 @@ def encode(figure: Figure, kind: str) -> bytes:
 
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
         return buffer.getvalue()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    canvas = FigureCanvasAgg(figure)
+    canvas = _agg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[..., :3]
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "png", dpi=(figure.dpi, figure.dpi))

@@ -25,7 +25,7 @@ UNKNOWN = ("refuse", "empty")
 
 
 class Row(NamedTuple):
-    """This is the strain of a row.
+    """Hold the strain that a row of a table describes.
 
     Attributes:
         genes: numbers of its genes in the cell graph; none where that lacks some.
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class GenotypeColumns:
-    """These settings say how the strains of a table are read.
+    """Describe how the strains of a table are read.
 
     Attributes:
         names: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the

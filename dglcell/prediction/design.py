@@ -29,7 +29,7 @@ KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 
 @dataclass(frozen=True)
 class Design:
-    """A design has the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
+    """List the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
 
     In this order neighbouring strains share their first genes. With strengths, each combination comes once for each of
     ``itertools.product(strengths, repeat=size)``.
@@ -97,7 +97,7 @@ class Design:
 
     @property
     def known(self) -> int:
-        """Return the number of strains whose genes are all in the cell graph: that of all strains."""
+        """Return the number of strains whose genes are all in the cell graph, which is true of every design."""
         return len(self)
 
     @property
@@ -258,11 +258,17 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise GenotypeError(f"gene list '{path}' not found", expected="a text file, one gene name a line") from error
     except UnicodeDecodeError as error:
-        raise GenotypeError(f"gene list '{path}' is not a text file", got=error) from error
+        raise GenotypeError(
+            f"gene list '{path}' is not a text file", got=error, expected="a text file in UTF-8, one gene name a line"
+        ) from error
     names = [name for line in lines if (name := line.partition("#")[0].strip())]
     strange = [name for name in names if CONTROL.search(name)]
     if strange:
-        raise GenotypeError(f"gene list '{path}': a name has a control character", got=ascii(strange[0]))
+        raise GenotypeError(
+            f"gene list '{path}': a name has a control character",
+            got=ascii(strange[0]),
+            expected="a text file, one gene name a line",
+        )
     names = [vocabulary.find(name) for name in names]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:

@@ -151,7 +151,7 @@ def read_genotypes(
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
     if not rows:
-        raise GenotypeError(f"genotype file '{path}' has no row after its header")
+        raise GenotypeError(f"genotype file '{path}' has no row after its header", do="give a row for each strain")
     found, problems = [], []
     for (number, row), guide in zip(rows, described, strict=True):
         try:
@@ -239,7 +239,11 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise GenotypeError(f"genotype file '{path}' not found", expected="a CSV file") from error
     except (*DAMAGE, csv.Error) as error:
-        raise GenotypeError(f"genotype file '{path}' is not a CSV text file", got=error) from error
+        raise GenotypeError(
+            f"genotype file '{path}' is not a CSV text file",
+            got=error,
+            expected="a text table in UTF-8 with a header, plain or .gz",
+        ) from error
     return lines
 
 

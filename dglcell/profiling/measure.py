@@ -43,10 +43,10 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import environment
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
+from dglcell.training.distributed import launched, leave_group
 from dglcell.training.fit import make_callbacks, make_data, make_task, make_trainer, quieten
 from dglcell.training.prepare import prepare, settle_what_models_see
-from dglcell.training.run import set_up_process
+from dglcell.training.run import begin_process, set_up_process
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
@@ -163,7 +163,7 @@ class LoopProfiler(Profiler):
             part.__exit__()
 
     def _begin_step(self) -> None:
-        """End a step and begin the next.
+        """End the measurement of one step and begin that of the next.
 
         Raises:
             FinishedError: there is no next step.
@@ -296,10 +296,7 @@ def profile(config: Config, schedule: Schedule, folder: Path, command: str) -> P
 
 def _set_up(config: Config) -> None:
     """Prepare the process for steps of an experiment."""
-    watch_parent()
-    check_allocation(config.trainer)
-    if not is_rank_zero():
-        log.setLevel(logging.WARNING)
+    begin_process(config)
     set_up_process(config)
     set_threads(torch.get_num_threads())  # no `ThreadTurns`, because all steps shall be alike
 

@@ -14,11 +14,14 @@ from dglcell.report.page import number
 WIDTH, ROW, TOP, MARGIN = 440, 25, 46, 26
 """Sizes in units of the drawing, which a phone shows at about four fifths."""
 
-NAME, LETTER = 14, 6.8
-"""A name begins so far behind its node, and a letter is about so wide."""
+NAME, LETTER, RING = 14, 6.8, 11
+"""A name begins so far behind its node, a letter is about so wide, and a ring has this radius."""
 
 LONGEST = 13
 """Longer names are cut in the middle."""
+
+NO_SHARE = "no share of its own"
+"""This is said of genes that a strain lacks where the model reads no gene."""
 
 SWEEPS = 8
 """The order within columns is improved so many times."""
@@ -32,7 +35,7 @@ class Node:
         key: identifies it: node type and node.
         node_type: its type.
         label: what to call it.
-        share: its largest share in any layer, in the unit of the phenotype.
+        share: its largest share in any layer, in the unit of the phenotype; 0 of a gene that the model does not read.
         missing: whether the strain lacks it, or has less of it.
     """
 
@@ -161,8 +164,10 @@ def _edge(source: tuple[float, float], target: tuple[float, float], end: float) 
     """Draw an edge: a curve from the end of a name to the next column, or an arc to the left of one column."""
     (x, y), (u, v) = sorted((source, target))
     if x == u:
-        side = x - min(MARGIN - 4, 8 + abs(v - y) / 8)
-        return f'<path class="edge" d="M{x:.0f} {y:.1f} C{side:.0f} {y:.1f} {side:.0f} {v:.1f} {u:.0f} {v:.1f}"/>'
+        begin, side = x - RING, x - min(MARGIN - 4, RING + abs(v - y) / 8)
+        return (
+            f'<path class="edge" d="M{begin:.0f} {y:.1f} C{side:.0f} {y:.1f} {side:.0f} {v:.1f} {begin:.0f} {v:.1f}"/>'
+        )
     begin, finish = end + 3, u - 12
     middle = (begin + finish) / 2
     return (
@@ -175,6 +180,8 @@ def _name(node: Node) -> str:
 
 
 def _share(node: Node) -> str:
+    if not node.share:
+        return ""
     return f"+{number(node.share, 2)}" if node.share > 0 else number(node.share, 2)
 
 
@@ -183,12 +190,13 @@ def _mark(node: Node, x: float, y: float, largest: float) -> list[str]:
     size = 3 + 6 * (abs(node.share) / largest) ** 0.5
     tip = size if node.share < 0 else -size
     kind = "lowers" if node.share < 0 else "raises"
-    lines = [
-        f"<g><title>{escape(f'{node.node_type} {node.label}: {_share(node)}')}</title>",
-        f'<path class="{kind}" d="M{x - size:.1f} {y - tip * 0.7:.1f} h{2 * size:.1f} L{x:.1f} {y + tip:.1f} z"/>',
-    ]
+    lines = [f"<g><title>{escape(f'{node.node_type} {node.label}: {_share(node) or NO_SHARE}')}</title>"]
+    if node.share:
+        lines.append(
+            f'<path class="{kind}" d="M{x - size:.1f} {y - tip * 0.7:.1f} h{2 * size:.1f} L{x:.1f} {y + tip:.1f} z"/>'
+        )
     if node.missing:
-        lines.append(f'<circle class="missing" cx="{x:.1f}" cy="{y:.1f}" r="11"/>')
+        lines.append(f'<circle class="missing" cx="{x:.1f}" cy="{y:.1f}" r="{RING}"/>')
     share = f'<tspan class="soft">{_share(node)}</tspan>'
     lines.append(f'<text x="{x + NAME:.0f}" y="{y + 4:.1f}">{escape(_name(node))} {share}</text></g>')
     return lines

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, best_in_block, format_metric
+from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, format_metric
 from dglcell.plots.style import WIDTH, Panel
+from dglcell.report.results_table import best_in_block
 
 if TYPE_CHECKING:
     import jinja2

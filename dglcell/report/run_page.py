@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, left_out_lines, lines_below
+from dglcell.metrics import ResultRow
 from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
@@ -20,7 +20,9 @@ from dglcell.plots.style import Panel, render
 from dglcell.report.genes import genes_tables
 from dglcell.report.network import draw, network_of_elements
 from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
+from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.sentences import beaten, left_out_lines, lines_below
 from dglcell.runs.directory import RunDirectory
 
 

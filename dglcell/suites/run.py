@@ -11,7 +11,7 @@ from dglcell.errors import DglcellError
 from dglcell.files.atomic import atomic_file
 from dglcell.report.run_files import read_run
 from dglcell.suites.suite import Entry, Suite
-from dglcell.suites.table import TableRow, as_json, as_markdown, table_rows
+from dglcell.suites.table import Results, as_json, as_markdown, first_controls, table_rows
 from dglcell.training.run import is_finished, train
 from dglcell.training.signals import StopSignals
 
@@ -52,22 +52,26 @@ def train_suite(
     return failed
 
 
-def read_rows(suite: Suite, entries: Sequence[Entry]) -> list[TableRow]:
-    """Return the table of the runs that are finished; runs with other settings do not count."""
+def read_results(suite: Suite, entries: Sequence[Entry]) -> Results:
+    """Return the results of the runs that are finished; runs with other settings do not count."""
     found = {}
     for entry in entries:
         for seed in suite.seeds:
             config = entry.member(seed)
             try:
                 if is_finished(config):
-                    found[config.experiment.name, seed] = read_run(config.run_directory, parts=()).rows
+                    run = read_run(config.run_directory, parts=())
+                    found[config.experiment.name, seed] = [*run.rows, *run.node_rows]
             except DglcellError as error:
                 log.warning("%s does not count: %s", config.run_directory, str(error).partition("\n")[0])
-    return table_rows(entries, suite.seeds, found)
+    return found
 
 
-def write_table(suite: Suite, rows: Sequence[TableRow], path: Path) -> None:
-    """Write the table as Markdown, and every score as JSON beside it."""
-    for file, text in ((path, as_markdown(suite, rows)), (path.with_suffix(".json"), as_json(suite, rows))):
+def write_table(suite: Suite, entries: Sequence[Entry], results: Results, path: Path) -> None:
+    """Write the table with the controls as Markdown, and every score as JSON beside it."""
+    rows = table_rows(entries, suite.seeds, results)
+    controls = first_controls(entries, suite.seeds, results)
+    texts = {path: as_markdown(suite, rows, controls), path.with_suffix(".json"): as_json(suite, rows, controls)}
+    for file, text in texts.items():
         with atomic_file(file) as partial:
             partial.write_text(text, encoding="utf-8")

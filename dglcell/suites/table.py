@@ -14,12 +14,12 @@ from scipy import stats
 
 from dglcell.errors import count
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow
+from dglcell.suites.controls import EN_DASH, Controls, as_table, controls_of, signed
+from dglcell.suites.controls import NOTE as CONTROLS_NOTE
 from dglcell.suites.suite import SHIPPED, Entry, Suite
 from dglcell.training.control_rows import CONTROLS
 
 BETTER, WORSE, UNKNOWN, MISSING = "better", "worse", "not told apart", "not measured"
-EN_DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
-
 CONFIDENCE = 0.95
 HEADER = ("experiment", "split", "model", "seeds", "measure", "test part", "best null model", "difference", "model is")
 
@@ -161,8 +161,17 @@ def _drawn_again(null: ResultRow) -> tuple[float, float]:
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (math.nan, math.nan)
 
 
-def as_markdown(suite: Suite, rows: Sequence[TableRow]) -> str:
-    """Return the table, and what its columns say, as Markdown."""
+def first_controls(entries: Sequence[Entry], seeds: Sequence[int], results: Results) -> list[Controls]:
+    """Return the controls of the first run of each experiment and model that has results."""
+    found = []
+    for name in (entry.config.experiment.name for entry in entries):
+        seed = next((seed for seed in seeds if (name, seed) in results), None)
+        found += [] if seed is None else controls_of(name, seed, results[name, seed])
+    return found
+
+
+def as_markdown(suite: Suite, rows: Sequence[TableRow], controls: Sequence[Controls] = ()) -> str:
+    """Return the table with the controls below it, and what their columns say, as Markdown."""
     body = [_cells(row) for row in rows]
     right = ("seeds", "test part", "difference")
     marks = ["---:" if title in right else "---" for title in HEADER]
@@ -175,7 +184,8 @@ def as_markdown(suite: Suite, rows: Sequence[TableRow]) -> str:
     own = ", each with a split of its own" if suite.split_seeds else ""
     seeds = f"Scores are of the test part: mean ± standard deviation over seeds{own}."
     summary = f"Of {count(len(rows), 'row')}: {verdicts}."
-    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, summary, "", *lines, ""])
+    below = ["## Controls", "", *CONTROLS_NOTE, "", as_table(controls), ""] if controls else []
+    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, summary, "", *lines, "", *below])
 
 
 def _cells(row: TableRow) -> list[str]:
@@ -183,8 +193,8 @@ def _cells(row: TableRow) -> list[str]:
         return [f"`{row.experiment}`", row.split, row.model, "0", *[EN_DASH] * 4, row.why]
     difference = EN_DASH
     if not math.isnan(row.difference):
-        interval = "" if math.isnan(row.low) else f" ({_signed(row.low)} to {_signed(row.high)})"
-        difference = f"{_signed(row.difference)}{interval}"
+        interval = "" if math.isnan(row.low) else f" ({signed(row.low)} to {signed(row.high)})"
+        difference = f"{signed(row.difference)}{interval}"
     null = f"{_spread(row.null_scores)}, {row.null}" if row.null else EN_DASH
     score, measure = _spread(row.scores), f"{row.measure} of {row.phenotype}"
     is_better = row.verdict == BETTER
@@ -208,17 +218,12 @@ def _spread(values: Sequence[float]) -> str:
     return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
 
 
-def _signed(value: float) -> str:
-    """Return a number with three decimals, or more where these say nothing; with a true minus sign."""
-    text = f"{value:.3f}" if abs(value) >= 5e-4 or value == 0 else f"{value:.1g}"
-    return text.replace("-", MINUS)
-
-
-def as_json(suite: Suite, rows: Sequence[TableRow]) -> str:
-    """Return the rows with every score, as JSON; numbers that are undefined are null."""
+def as_json(suite: Suite, rows: Sequence[TableRow], controls: Sequence[Controls] = ()) -> str:
+    """Return the rows with every score, and the controls, as JSON; numbers that are undefined are null."""
     found = [asdict(row) | {"difference": row.difference, "verdict": row.verdict} for row in rows]
-    known = [{key: _known(value) for key, value in row.items()} for row in found]
-    return json.dumps({"suite": suite.name, "description": suite.description, "rows": known}, indent=2) + "\n"
+    tables = {"rows": found, "controls": [asdict(one) for one in controls]}
+    known = {name: [{key: _known(value) for key, value in row.items()} for row in of] for name, of in tables.items()}
+    return json.dumps({"suite": suite.name, "description": suite.description, **known}, indent=2) + "\n"
 
 
 def _known(value: Any) -> Any:

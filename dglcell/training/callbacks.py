@@ -91,7 +91,7 @@ class TimedThreads(Callback):
         self._turns = ThreadTurns(1)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Measure anew, because the machine may be another one than where the run began."""
+        """Start the measurement again, because a continued run may be on another machine."""
         self._turns = ThreadTurns.of_process()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
@@ -311,7 +311,7 @@ class Preemption(Callback):
         self._losses.note(outputs["loss"], batch.rows, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1)
         if not stepped:
             return
-        # After the last batch the epoch is finished first; its checkpoint is whole.
+        # After the last batch of an epoch the run stops only when the epoch is finished and its checkpoint written.
         last = trainer.is_last_batch
         number, bad = self._hosts.largest([self.signals.number, self._losses.found(wait=last) is not None])
         if not bad and number and not last:

@@ -46,7 +46,7 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A chosen model predicts one phenotype.
+    """Name the model that predicts a phenotype best on the validation part.
 
     Attributes:
         name: name of the model.
@@ -59,7 +59,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model can predict.
+    """Hold the model of a checkpoint with everything that predictions need.
 
     Attributes:
         model: the model in evaluation mode.

@@ -169,7 +169,10 @@ def read_checkpoint(path: Path, fields: Mapping[str, Kind] = PREDICTING) -> dict
     content = _load(path)
     about = content.get("dglcell") if isinstance(content, dict) else None
     if not isinstance(about, dict) or "state_dict" not in content:
-        raise CheckpointError(f"'{path}' is not a checkpoint of dglcell")
+        raise CheckpointError(
+            f"'{path}' is not a checkpoint of dglcell",
+            expected="a .ckpt file that `dglcell train` wrote, or a model that `dglcell export` wrote",
+        )
     schema = about.get("schema", 0)
     if not is_count(schema):
         raise refuse(path, "is damaged: `dglcell.schema` is wrong", repr(schema)[:60], f"schema {SCHEMA_VERSION}")

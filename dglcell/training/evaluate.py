@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
-from dglcell.data.columns import CONDITION, REPLICATES, SD, Column
+from dglcell.data.columns import CONDITION
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import Strains
 from dglcell.data.table import LEARNED_STRENGTHS, REGRESSION, STRENGTHS
@@ -28,13 +28,7 @@ from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import ThreadTurns, device_here, threads
 from dglcell.machine.processor import idle_cores
-from dglcell.metrics import (
-    ResultRow,
-    json_safe,
-    left_out_lines,
-    row_of,
-    rows_of,
-)
+from dglcell.metrics import ResultRow, json_safe, row_of, rows_of
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.conditions import LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
@@ -43,6 +37,7 @@ from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_files import NODES, ROWS, read_started
 from dglcell.report.run_page import write_report
+from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
@@ -54,7 +49,6 @@ from dglcell.training.node_targets import bare_node_heads
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import Calibration
-from dglcell.uncertainty.ceiling import ceiling, replicate_correlation
 from dglcell.uncertainty.paired import ahead
 
 log = logging.getLogger("dglcell")
@@ -70,26 +64,6 @@ SEPARATORS = frozenset(';,"')
 
 
 @torch.inference_mode()
-def predict_strains(
-    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
-) -> NDArray[np.float32]:
-    """Return [n, T] predictions in original units, in the order of ``strains``.
-
-    Args:
-        model: the model, whose device decides where this runs.
-        normaliser: statistics of the training labels.
-        dataset: data set with the deleted genes.
-        strains: [n] strain numbers, on the host.
-        batch_size: strains per forward pass.
-
-    Raises:
-        MissingDependencyError: the model's kernel does not run on its device.
-    """
-    outputs = [p.phenotypes.float() for p in _predictions(model, dataset, strains, batch_size)]
-    return normaliser.to(outputs[0].device).restore(torch.cat(outputs)).cpu().numpy()
-
-
-@torch.inference_mode()
 def predict_and_embed(
     model: StrainModel,
     normaliser: Normaliser,
@@ -99,9 +73,18 @@ def predict_and_embed(
     batch_size: int,
     also: Callable[[Prediction], None] = lambda prediction: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return predictions as `predict_strains` does, and [n, D] embeddings; None for a model that has none.
+    """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
 
-    ``also`` is called with the output of each batch.
+    Args:
+        model: the model, whose device decides where this runs.
+        normaliser: statistics of the training labels.
+        dataset: data set with the deleted genes.
+        strains: [n] strain numbers, on the host; predictions are in their order.
+        batch_size: strains per forward pass.
+        also: function that is called with the output of each batch.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
     """
     outputs, embeddings = [], []
     for prediction in _predictions(model, dataset, strains, batch_size):
@@ -465,7 +448,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         )
         of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
-    calibration = calibrate_intervals(prepared, predictions, trained)
+    calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
     if calibration is not None:
         rows = with_coverage(rows, calibration, prepared, predictions)
     rows = with_ceilings(rows, prepared)
@@ -477,17 +460,22 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
 
 
 def calibrate_intervals(
-    prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]], trained: Trained
+    prepared: Prepared, predictions: Mapping[str, NDArray[np.floating]], checkpoint: str, epoch: int
 ) -> Calibration | None:
-    """Calibrate the intervals of a model on the validation part; return None where there is no such part."""
+    """Calibrate the intervals of a model on the validation part; return None where there is no such part.
+
+    Args:
+        prepared: the data that the model was trained on.
+        predictions: part → [n, T] in original units.
+        checkpoint, epoch: name and epoch of the checkpoint that predicted.
+    """
     if "validation" not in predictions:
         return None
     dataset = prepared.dataset
     changed = dataset.take(prepared.parts["train"]).targets
     training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
     strains = dataset.take(prepared.parts["validation"]).numpy()
-    where = trained.path.name, trained.epoch
-    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, *where)
+    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, checkpoint, epoch)
 
 
 def with_coverage(
@@ -509,22 +497,14 @@ def with_coverage(
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
     """Return the rows of a model, those of the test part with what a model without error would have.
 
-    The metric is ``ceiling`` (`dglcell.uncertainty.ceiling`). It needs strains of the store that were measured several
-    times.
+    The metric is ``ceiling`` (`Prepared.ceilings`).
     """
-    if "test" not in prepared.evaluated or not prepared.store.meta.of_kind(REPLICATES):
-        return list(rows)
-    table, test = prepared.store.read(), prepared.dataset.rows[prepared.parts["test"]].numpy()
-    found = []
-    for row in rows:
-        spread, times = Column(SD, row.phenotype), Column(REPLICATES, row.phenotype)
-        if row.part == "test" and row.kind == REGRESSION and {spread, times} <= table.columns.keys():
-            replicates = table.columns[times]
-            correlation = replicate_correlation(table.phenotypes[row.phenotype], table.columns[spread], replicates)
-            reached = ceiling(replicates[test], correlation)
-            row = dataclasses.replace(row, metrics={**row.metrics, "ceiling": reached})
-        found.append(row)
-    return found
+    return [
+        dataclasses.replace(row, metrics={**row.metrics, "ceiling": prepared.ceilings[row.phenotype]})
+        if row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
+        else row
+        for row in rows
+    ]
 
 
 def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:

@@ -280,8 +280,7 @@ def make_task(
         warn_of_warm_up(config.scheduler.warmup, task.steps)
     warn_of_few_steps(batches, strains_per_step, task.steps)
     nulls = model.find(NullShare)
-    if checkpoint is None:
-        start_flux_rounds(model, config, prepared)
+    growth = start_flux_rounds(model, config, prepared) if checkpoint is None else None
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
@@ -293,7 +292,7 @@ def make_task(
         if effects is not None:
             fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
-            fit_null_share(nulls, prepared, normaliser)
+            fit_null_share(nulls, prepared, normaliser, growth)
     started = None if begin_with is None else take_weights(begin_with, model, prepared)
     # This writes the first files of the run, so it comes after everything that may refuse the data or a checkpoint.
     if started is not None and is_rank_zero():

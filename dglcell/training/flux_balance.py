@@ -40,8 +40,11 @@ UNLIMITED = 1e6
 """A reaction without a limit has this capacity, because checkpoints hold finite numbers only."""
 
 
-def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) -> None:
+def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) -> Tensor | None:
     """Store the wild type's flux balance in the model's rounds, if it has any, and solve that of all strains.
+
+    Returns:
+        [S, P] growth of all strains after each part of the rounds; None without rounds.
 
     Args:
         model: a new model.
@@ -53,7 +56,7 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     """
     rounds = model.find(FluxRounds)
     if rounds is None:
-        return
+        return None
     assert config.cell.model is not None
     metabolism = read_model(config.cell.model, config.paths.raw)
     media = Media.of(metabolism, config.cell.media, "cell.media") if config.cell.media else None
@@ -72,8 +75,12 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     limits = (torch.stack(capacities), torch.tensor(growth)) if rounds.limited else ()
     rounds.take(wild_types, *limits)
     log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
-    for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER):
-        rounds(model.cell, model.in_conditions(prepared.dataset.take(some).perturbations))
+    return torch.cat(
+        [
+            rounds(model.cell, model.in_conditions(prepared.dataset.take(some).perturbations))[0]
+            for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER)
+        ]
+    )
 
 
 def _check_growth(metabolism: Model, medium: str) -> None:

@@ -44,7 +44,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Form:
-    """A form says how rows of layers are computed.
+    """Say whether layers are compiled, and in which precision their differences are.
 
     Attributes:
         compiled: whether ``torch.compile`` joins their operations.
@@ -87,7 +87,7 @@ def forms_of(precision: str, compiled: str) -> list[Form]:
 
 @dataclass(frozen=True)
 class Steps:
-    """These training steps leave no trace.
+    """Describe training steps that are repeated for timing and change neither the model nor random numbers.
 
     Attributes:
         choose: lets the model compute with given choices.

@@ -38,6 +38,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
+from dglcell.uncertainty.ceiling import ceilings
 
 log = logging.getLogger("dglcell")
 
@@ -54,6 +55,8 @@ class Prepared:
         parts: part name → [n] int64 strain numbers of ``dataset``.
         features: node type → [N, F] fixed input features.
         nodes: name → values of nodes of the data set's strains.
+        ceilings: phenotype → the correlation that a model without error would have on the test part, where strains were
+            measured several times (`dglcell.uncertainty.ceiling`).
     """
 
     cell: CellGraph
@@ -63,6 +66,7 @@ class Prepared:
     parts: dict[str, Tensor]
     features: dict[str, Tensor]
     nodes: dict[str, CellValues] = field(default_factory=dict)
+    ceilings: dict[str, float] = field(default_factory=dict)
 
     @property
     def evaluated(self) -> tuple[str, ...]:
@@ -268,15 +272,17 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         log.info("%s", describe_split(split, table, used))
     nodes = {name: values_of_nodes(config, name, table, dataset, cell) for name in config.data.nodes}
     parts = split_parts(split, dataset)
+    # The data set has the labels without their standard deviations, and a large store is read only once.
+    reached = ceilings(table, dataset.rows[parts["test"]].numpy())
     if config.data.permuted_labels is not None:
         dataset = permute_labels(dataset, parts, config.data.permuted_labels)
-    return Prepared(cell, store, dataset, split, parts, node_features(config, cell), nodes)
+    return Prepared(cell, store, dataset, split, parts, node_features(config, cell), nodes, reached)
 
 
 def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Strains:
-    """Return the strains with the labels of others: training strains those of training strains, and so for validation.
+    """Permute the labels among the training strains, and among the validation strains.
 
-    Labels of the test part stay. Labels of one strain stay together, so that what phenotypes have in common stays, too.
+    Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
 
     Args:
         dataset: the strains.

@@ -61,7 +61,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Beside:
-    """This holds the callbacks and loggers that a caller in Python adds to a training.
+    """Hold callbacks and loggers that a caller in Python adds to a training.
 
     Attributes:
         callbacks: callbacks of Lightning, called beside those of the package.
@@ -107,10 +107,7 @@ def train(
     if signals is None:
         with StopSignals(config.slurm.requeue) as signals:
             return train(config, command, signals, beside)
-    watch_parent()
-    check_allocation(config.trainer)
-    if not is_rank_zero():
-        log.setLevel(logging.WARNING)
+    begin_process(config)
     check_machine(config)
     directory = RunDirectory(config.run_directory)
     if not is_rank_zero():
@@ -212,6 +209,18 @@ def check_machine(config: Config) -> None:
         )
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # only some models have a strategy
+
+
+def begin_process(config: Config) -> None:
+    """Let the process end with the one that started it; only the first process of a run logs more than warnings.
+
+    Raises:
+        ConfigError: SLURM started other processes than the experiment asks for.
+    """
+    watch_parent()
+    check_allocation(config.trainer)
+    if not is_rank_zero():
+        log.setLevel(logging.WARNING)
 
 
 def set_up_process(config: Config) -> None:

@@ -49,7 +49,7 @@ class StartedFrom:
         write_json(directory.started_from, asdict(self))
 
     def __str__(self) -> str:
-        """Name the checkpoint, the parts that were taken, and those that were not, or not whole."""
+        """Name the checkpoint, the parts that were taken whole, and those that were not."""
         whole = [part for part, (taken, of) in self.parts.items() if taken == of]
         rest = [f"{part} ({taken} of {of} weights)" for part, (taken, of) in self.parts.items() if taken < of]
         new = f"; not, or not whole: {', '.join(rest)}" if rest else ""

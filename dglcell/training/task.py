@@ -1,4 +1,4 @@
-"""Define for Lightning what is optimised and what is measured."""
+"""Define the training for Lightning: the loss of a batch, metrics of an epoch, and the optimiser."""
 
 from __future__ import annotations
 

@@ -316,7 +316,11 @@ class Search:
         scores = [row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]
         score = float(np.mean(scores)) if scores else math.nan
         if math.isnan(score):
-            raise DataError("the score on the validation part is undefined", got=f"run {config.run_directory}")
+            raise DataError(
+                "the score on the validation part is undefined",
+                got=f"run {config.run_directory}",
+                do="see its results.json; a larger validation part (`split`) or a smaller `optimizer.lr` may help",
+            )
         return score
 
     def _write_results(self, trials: Sequence[Trial]) -> None:

@@ -7,6 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.columns import PHENOTYPE, REPLICATES, SD, Column
+from dglcell.data.strains import Strains
+
 FEWEST = 30
 """With fewer strains that were measured several times, the correlation of replicates is not known well enough."""
 
@@ -60,3 +63,22 @@ def ceiling(replicates_S: Values, correlation: float) -> float:
     if correlation == 0:
         return 0.0
     return 1 / math.sqrt(1 + (1 - correlation) / correlation * float(np.mean(1 / measured)))
+
+
+def ceilings(strains: Strains, tested: NDArray[np.integer]) -> dict[str, float]:
+    """Return the ceiling of each phenotype that was measured several times.
+
+    Args:
+        strains: all strains, in numpy, which say how well measurements agree.
+        tested: [n] numbers of the strains of the test part.
+
+    Returns:
+        Phenotype → `ceiling` on these strains.
+    """
+    found = {}
+    for (kind, name, *_), times in strains.columns.items():
+        spread = strains.columns.get(Column(SD, name))
+        if kind == REPLICATES and spread is not None and len(tested):
+            mean = strains.columns[Column(PHENOTYPE, name)]
+            found[name] = ceiling(times[tested], replicate_correlation(mean, spread, times))
+    return found

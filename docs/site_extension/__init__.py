@@ -12,7 +12,9 @@ from site_extension import (
     chart,
     commands,
     configuration,
+    controls,
     experiments,
+    intervals,
     modules,
     new_genes,
     next_strains,
@@ -36,8 +38,8 @@ def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
     makers = (
-        ablation, chart, commands, configuration, experiments, modules, new_genes, next_strains, originals, own_tables,
-        precision, roofline, side_by_side, sources, suites,
+        ablation, chart, commands, configuration, controls, experiments, intervals, modules, new_genes, next_strains,
+        originals, own_tables, precision, roofline, side_by_side, sources, suites,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -40,10 +40,11 @@ def svg(replayed: dict[str, Any], batch: int) -> str:
 
 
 def numbers(replayed: dict[str, Any], batch: int) -> str:
-    """Hits after each batch, genes that are measured, and the correlation on test strains."""
+    """Hits after each batch, genes that are measured, and the correlation on test strains before the last batch."""
     seeds = list(replayed["seeds"].values())
     rounds = len(replayed["mean"]["random"]["lowest_hits"])
-    header = ("strategy", *(f"hits in {batch * (k + 1)}" for k in range(rounds)), "genes", "r of test strains")
+    of_batches = (f"hits in {batch * (k + 1)}" for k in range(rounds))
+    header = ("strategy", *of_batches, "genes", f"r after {batch * (rounds - 1)}")
     body = []
     for strategy, found in replayed["mean"].items():
         hits = [f"{value:.1f}" for value in found["lowest_hits"]]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.metrics import COLUMNS
+from dglcell.metrics import COLUMNS, ResultRow
+from dglcell.report.run_files import NODES, result_rows
 from dglcell.training.checkpoint import FREE_KEYS
 from site_extension.markdown import code, table
 
@@ -37,6 +38,11 @@ def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
         record["metrics"] = [json.loads(line) for line in lines]
         found[int(path.parent.name.removeprefix("seed-"))] = record
     return dict(sorted(found.items()))
+
+
+def all_rows(record: dict[str, Any]) -> list[ResultRow]:
+    """Rows of phenotypes and of values of nodes."""
+    return result_rows([*record["rows"], *record.get(NODES, [])])
 
 
 def stated_lines(root: Path, file: Path) -> list[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dglcell.report.run_files import result_rows
 from dglcell.suites.suite import read_suite
 from dglcell.suites.table import as_markdown, table_rows
-from site_extension.results import committed
+from site_extension.results import all_rows, committed
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -17,7 +16,7 @@ def pages(root: Path) -> dict[str, str]:
         suite = read_suite(file)
         entries = suite.entries()
         results = {
-            (entry.config.experiment.name, seed): result_rows(record["rows"])
+            (entry.config.experiment.name, seed): all_rows(record)
             for entry in entries
             for seed, record in committed(root, entry.config).items()
         }

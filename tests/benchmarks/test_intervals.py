@@ -26,3 +26,8 @@ def test_shares_and_widths_are_those_of_the_results(tiny: Tiny, tmp_path: Path) 
         assert "0.99" not in draw  # 30 strains are too few
         shares.append(own["covered"])
     assert found["mean"]["0.9"]["chosen"]["inside"] == pytest.approx(sum(shares) / 2, abs=1e-4)
+    # A finished run says the same without its model.
+    intervals.main(str(tmp_path / "again.json"), "1", str(tmp_path / "runs/tiny/draw-1/seed-1"))
+    (again,) = json.loads((tmp_path / "again.json").read_text())["experiments"].values()
+    assert again["draws"] == {"1": found["draws"]["1"]}
+    assert again["split"] == found["split"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.keio import EXPERIMENT, ahead, flux_balance, in_medium
+from benchmarks.keio import EXPERIMENT, ahead, flux_balance, in_medium, seeing
 from benchmarks.keio_taught import of_media, teacher
 from dglcell.config.read import load_config
 from dglcell.data.strains import Strains
@@ -64,3 +64,13 @@ def test_runs_are_compared_within_a_medium(tmp_path: Path) -> None:
         "LB": {"model": 1, "taught": -1, "flux balance analysis": 1},
         "MOPS": {"model": -1, "taught": 1, "flux balance analysis": 1},
     }
+
+
+def test_growth_is_a_condition_of_strains() -> None:
+    strains = Strains.from_names(
+        [["b"], ["a"], ["a"]], phenotypes={"density": [0.1, 0.2, 0.3]}, conditions={"medium": ["LB", "MOPS", "LB"]}
+    )
+    seen = seeing(strains, {"LB": {"a": 1.0, "b": 0.5}, "MOPS": {"a": 0.0, "b": 2.0}})
+    assert set(seen.conditions) == {"medium", "growth by model.flux_rounds"}
+    assert seen.of_kind("condition")["growth by model.flux_rounds"].tolist() == [0.5, 0.0, 1.0]
+    assert set(strains.conditions) == {"medium"}

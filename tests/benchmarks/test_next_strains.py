@@ -17,7 +17,7 @@ def test_each_strategy_chooses_from_the_pool(tiny: Tiny, tmp_path: Path, monkeyp
     for name, value in {"BATCH": 10, "PER_GENE": 2}.items():
         monkeypatch.setattr(next_strains, name, value)
     monkeypatch.setattr(next_strains, "build_once", lambda cell, genes: None)  # it would last beyond this test
-    sizes = {"labelled": 60, "validation": 40, "test": 50, "pool": 100, "rounds": 1}
+    sizes = {"labelled": 60, "validation": 40, "test": 50, "pool": 100, "rounds": 2}
     starts = tuple(f"start.{name}={value}" for name, value in sizes.items())
     out, keys = tmp_path / "out.json", (f"data.store={tiny.store}", "trainer.epochs=1", *starts)
     next_strains.main(str(out), str(tmp_path / "runs"), str(tiny.file), "3", *keys)
@@ -26,8 +26,10 @@ def test_each_strategy_chooses_from_the_pool(tiny: Tiny, tmp_path: Path, monkeyp
     assert all(n >= 5 for n in of_seed["hits_in_pool"].values())
     assert list(of_seed["strategies"]) == list(next_strains.ALL)
     for one in of_seed["strategies"].values():
-        (hits,) = one["hits"]
-        assert all(0 <= hits[kind] <= of_seed["hits_in_pool"][kind] for kind in next_strains.HITS)
+        first, last = one["hits"]
+        assert all(0 <= first[kind] <= last[kind] <= of_seed["hits_in_pool"][kind] for kind in next_strains.HITS)
+    trained = {path.parents[1].name for path in (tmp_path / "runs").glob("tiny/seed-3/*/seed-3/results.json")}
+    assert trained == {"first", *(f"{name.split()[0]}-0" for name in next_strains.ALL)}
     assert found["mean"]["random"]["lowest_hits"][-1] == of_seed["strategies"]["random"]["hits"][-1]["lowest"]
     # A seed that is there is not replayed again.
     before = out.read_text()

@@ -31,6 +31,10 @@ COMMANDS = {
 
 TARGETS = ["experiment", "store", "run file", "checkpoint", "table", "foreign table", "symbolic link", "hard link"]
 
+CASES = [("report", what) for what in TARGETS]
+CASES += [(verb, what) for verb in COMMANDS if verb != "report" for what in ("run file", "foreign table", "hard link")]
+"""One verb with every target: all of them ask `check_output`."""
+
 
 def verbs_with_output(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
     """Of the whole command line."""
@@ -61,8 +65,7 @@ def place(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path) -> dict[str, Path]
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
-@pytest.mark.parametrize("what", TARGETS)
+@pytest.mark.parametrize(("verb", "what"), CASES)
 def test_nothing_of_another_kind_is_replaced(
     verb: str, what: str, place: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -204,7 +204,7 @@ def test_members_whose_names_would_not_differ_are_refused() -> None:
     [
         ("a-b", [], "`--seeds` is no list of seeds"),
         ("3-1", [], "`--seeds` is no list of seeds"),
-        ("0-2,1", [], "`--seeds` names a seed twice"),
+        ("0-2,1", [], "`--seeds` names a seed twice\n  got:      0-2,1\n  do:       name each seed once"),
         (None, ["optimizer.lr"], "`--sweep` is not of the form key=value,value"),
         (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
         (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),

@@ -261,10 +261,10 @@ def test_a_file_may_be_extended_twice_without_a_circle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"a: [\n", "cannot be read as YAML"),
+        (b"a: [\n", "brackets and quotation marks are closed"),
         (b"seed: 1\nseed: 2\n", "found duplicate key seed"),
         (b"\x00", "cannot be read as YAML"),
-        (b"\xff\xfe", "cannot be read as YAML"),
+        (b"\xff\xfe", "expected: a text file in UTF-8"),
         (b"3\n", "cannot be read as YAML"),
         (b"- 3\n", "holds no configuration\n  got:      ListConfig\n  expected: a mapping of keys"),
         (b"extends: 5\n", "`extends` names no files\n  got:      5"),

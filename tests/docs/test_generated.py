@@ -23,10 +23,12 @@ from site_extension import (
     chart,
     commands,
     configuration,
+    controls,
     cost,
     differences,
     experiment_list,
     experiments,
+    intervals,
     modules,
     next_strains,
     originals,
@@ -307,3 +309,28 @@ def test_replays_show_every_strategy_and_every_batch() -> None:
             (line,) = [line for line in numbers.splitlines() if line.replace("`", "").startswith(f"| {strategy} |")]
             assert line.count("|") == len(found["lowest_hits"]) + 4
             assert f"{found['lowest_hits'][-1]:.1f} ± " in line
+
+
+def test_the_table_of_controls_has_every_committed_experiment() -> None:
+    page = controls.pages(ROOT)["parts/controls.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    folders = {path.parents[1].relative_to(ROOT / "docs/results") for path in ROOT.glob("docs/results/**/results.json")}
+    assert {str(folder) for folder in folders} <= {line.split("`")[1] for line in rows}
+    assert all(line.count("|") == len(rows[0].split("|")) - 1 for line in rows)
+    assert "rows. Experiments without any results here: `005-kuzmin2018-tmi/dango_string11_0`, " in page
+
+
+def test_coverage_is_that_of_records_and_of_the_benchmark() -> None:
+    pages = intervals.pages(ROOT)
+    alike, others = pages["parts/coverage-alike.md"], pages["parts/coverage-others.md"]
+    assert row(alike, "101-collins2007/set_operator_random")[1:4] == ["random", "3", "90.1 ± 0.1 %"]
+    found = [
+        json.loads(path.read_text())["rows"]
+        for path in sorted(ROOT.glob("docs/results/114-smf-alleles/new_genes/*/results.json"))
+    ]
+    own = [next(row for row in rows if row["part"] == "test" and not row["is_null"])["metrics"] for rows in found]
+    share = 100 * statistics.fmean(metrics["covered"] for metrics in own)
+    assert row(others, "114-smf-alleles/new_genes")[2:4] == [
+        "5",
+        f"{share:.1f} ± {100 * statistics.stdev(metrics['covered'] for metrics in own):.1f} %",
+    ]

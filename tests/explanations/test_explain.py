@@ -16,7 +16,8 @@ from dglcell.api import Predictor
 from dglcell.cli import main
 from dglcell.errors import ConfigError, GenotypeError
 from dglcell.explanations.network import ENOUGH, MOST_NODES, network_of
-from dglcell.explanations.tables import LATER, OTHERS, OWN_STATE, Explanations
+from dglcell.explanations.shares import LATER, OWN_STATE
+from dglcell.explanations.tables import OTHERS, Explanations
 from dglcell.report.network import draw
 from dglcell.runs.directory import RunDirectory
 
@@ -157,7 +158,9 @@ def test_a_map_of_escher(tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.
     assert all(isinstance(share, float) for share in shares.values())
 
 
-def test_a_run_without_predictions_has_no_top(tiny_run: RunDirectory, tmp_path: Path, capsys) -> None:
+def test_a_run_without_predictions_has_no_top(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
     RunDirectory(run).predictions("test").unlink()

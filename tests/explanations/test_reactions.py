@@ -8,6 +8,7 @@ import pandas as pd
 import dglcell
 from dglcell.explanations.network import network_of
 from dglcell.explanations.reactions import of_whole_reactions
+from dglcell.report.network import draw
 
 
 def test_nodes_of_a_reaction_become_one_row() -> None:
@@ -42,3 +43,22 @@ def test_a_reaction_that_an_isoenzyme_carries_is_not_missing() -> None:
     lost = found.removed[(found.removed["strain"] == 0) & (found.removed["node"].str.startswith("TALA#"))]
     assert lost["node"].tolist() == ["TALA#1+", "TALA#1-"]
     np.testing.assert_allclose(of_one.share, lost["share"].sum())
+
+
+def test_a_drawing_has_the_genes_of_the_strain_and_what_it_lacks_with_them() -> None:
+    """The model reads no gene, and most of the change of growth is at other reactions than citrate synthase."""
+    network = network_of(dglcell.load("ecoli-core").explain([["b0720"]]), 0, "fitness")
+    nodes = {node.key: node for node in network.nodes}
+    assert nodes["gene b0720"].label == "gltA (b0720)"
+    assert nodes["gene b0720"].missing
+    assert nodes["gene b0720"].share == 0
+    assert nodes["reaction CS"].missing
+    assert ("gene b0720", "reaction CS", "catalyses") in network.edges
+    drawing = draw(network, "a title")
+    assert "gene gltA (b0720): no share of its own" in drawing
+    assert drawing.count('<path class="lowers"') + drawing.count('<path class="raises"') == len(network.nodes) - 1
+
+
+def test_a_strain_without_a_change_has_no_drawing() -> None:
+    network = network_of(dglcell.load("ecoli").explain([{"b1136": 1.0}]), 0, "fitness")
+    assert network.nodes == []

@@ -50,7 +50,7 @@ def check_complete(
     wild_type = replace(GenotypeBatch.from_lists([[]] * len(strains)), conditions=conditions)
     with torch.no_grad():
         change_BT = (model(batch).phenotypes - model(wild_type).phenotypes).double()
-    found = Explainer(model)(batch)
+    found = Explainer(model, edges=True)(batch)
     scale = max(1.0, float(change_BT.abs().max()))
     for split, change_B in zip(found, change_BT.T, strict=True):
         torch.testing.assert_close(split.change_B, change_B, atol=tolerance * scale, rtol=0)
@@ -62,7 +62,20 @@ def check_complete(
                     cut_B.index_add_(0, rows.index.strains % len(strains), share_K)
             cut_B += sum(share.sum(0) for removed, share in split.removed if removed.layer > layer)
             assert float((cut_B - split.parts[GRAPH]).abs().max()) <= tolerance * scale
+        check_edges(model.cell, split, tolerance * scale)
     return found
+
+
+def check_edges(cell: ResidentCell, split: Split, tolerance: float) -> None:
+    """What the in-edges of each node carry sums to the share of what it receives."""
+    received = {(rows.layer, rows.relation): (rows, share_K) for rows, share_K in split.rows if rows.relation}
+    assert {(edges.layer, edges.relation) for edges, _ in split.edges} == set(received)
+    for edges, share_P in split.edges:
+        rows, share_K = received[edges.layer, edges.relation]
+        by_target_K = torch.zeros_like(share_K).index_add_(0, edges.target_P, share_P)
+        assert float((by_target_K - share_K).abs().max()) <= tolerance
+        assert torch.equal(cell[edges.relation].dst[edges.edge_P], rows.index.nodes[edges.target_P])
+        assert torch.equal(edges.strain_P, rows.index.strains[edges.target_P])
 
 
 @pytest.mark.parametrize("conv", CONVS)

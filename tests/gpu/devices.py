@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.kernels import pair_error, pooled_shares, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, execution, perturb, rules, states
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, curves, execution, perturb, rules, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -50,7 +50,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
     patch.setattr(perturb, "UNBOUNDED_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
-    patch.setattr(rules, "LERP_DEVICES", ())
+    patch.setattr(curves, "LERP_DEVICES", ())
     patch.setitem(rules.LEAST_ROWS, "cpu", 2)
     patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
 

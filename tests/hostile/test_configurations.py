@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
+from dglcell.config.experiment import KINDS, Config
+from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases, keys_of
 
 VALIDATE = ("config", "validate", EXPERIMENT)
 
@@ -115,35 +118,21 @@ OVERRIDES: list[tuple[str, str]] = [
     ("data.phenotypes[0]=x", "data.phenotypes"),
     ("=", "key=value"),
     ("seed=" + "9" * 10_000, "seed"),
-    ("seed=99999999999999999999", "`seed`"),
     ("seed=-1", "`seed`"),
-    ("seed=.nan", "`seed`"),
-    ("seed=1.5", "`seed`"),
-    ("seed=true", "`seed`"),
     ("seed=[1]", "`seed`"),
     ("seed={a: 1}", "`seed`"),
     ("split.seed=-1", "`split.seed`"),
-    ("split.seed=99999999999999999999", "`split.seed`"),
-    ("split.seed=true", "`split.seed`"),
     ("data.source.insilico.seed=-3", "`data.source.insilico.seed`"),
-    ("data.source.insilico.seed=1e400", "`data.source.insilico.seed`"),
-    ("data.source.insilico.tolerance=.nan", "`data.source.insilico.tolerance`"),
-    ("data.source.insilico.tolerance=.inf", "`data.source.insilico.tolerance`"),
-    ("data.source.insilico.time_limit=.inf", "`data.source.insilico.time_limit`"),
-    ("data.source.insilico.time_limit=1e300", "`data.source.insilico.time_limit`"),
-    ("data.source.insilico.pairs=99999999999999999999999", "`data.source.insilico.pairs`"),
     ("data.source.insilico.pairs=²", "`data.source.insilico.pairs`"),
-    ("data.source.insilico.processes=99999999999", "`data.source.insilico.processes`"),
-    ("data.source.insilico.singles=3.5", "`data.source.insilico.singles`"),
-    ("optimizer.lr=.nan", "`optimizer.lr`"),
-    ("optimizer.lr=.inf", "`optimizer.lr`"),
-    ("optimizer.lr=-.inf", "`optimizer.lr`"),
     ("optimizer.lr=1e999", "`optimizer.lr`"),
-    ("optimizer.lr=true", "`optimizer.lr`"),
+    ("trainer.epochs=18446744073709551616", "`trainer.epochs`"),
+    ("trainer.timeout=99999999999999999", "`trainer.timeout`"),
+    ("trainer.threads=99999999999", "`trainer.threads`"),
+    ("data.source.insilico.time_limit=1e300", "`data.source.insilico.time_limit`"),
+    ("tracking.wandb=sometimes", "`tracking.wandb`"),
+    ("cell.unknown=perhaps", "`cell.unknown`"),
     ("optimizer.lr=0", "`optimizer.lr`"),
     ("optimizer.lr=null", "`optimizer.lr`"),
-    ("optimizer.weight_decay=.nan", "`optimizer.weight_decay`"),
-    ("optimizer.weight_decay=.inf", "`optimizer.weight_decay`"),
     ("optimizer.weight_decay=-1", "optimizer.weight_decay"),
     ("optimizer.options={betas: [.nan, 0.9]}", "`optimizer.options.betas[0]`"),
     ("optimizer.options={eps: .inf}", "`optimizer.options.eps`"),
@@ -157,26 +146,10 @@ OVERRIDES: list[tuple[str, str]] = [
     ("optimizer.name=__class__", "`optimizer.name`"),
     ("optimizer.name=Optimizer", "`optimizer.name`"),
     ("optimizer.name=LBFGS", "optimizer"),
-    ("scheduler.gamma=.nan", "`scheduler.gamma`"),
-    ("scheduler.cycle_mult=.inf", "`scheduler.cycle_mult`"),
-    ("scheduler.min_lr=.nan", "`scheduler.min_lr`"),
-    ("scheduler.threshold=.inf", "`scheduler.threshold`"),
-    ("scheduler.factor=.nan", "`scheduler.factor`"),
     ("scheduler.first_cycle=0", "`scheduler.first_cycle`"),
-    ("scheduler.first_cycle=true", "`scheduler.first_cycle`"),
-    ("trainer.gradient_clip_val=.nan", "`trainer.gradient_clip_val`"),
-    ("trainer.gradient_clip_val=.inf", "`trainer.gradient_clip_val`"),
     ("trainer.gradient_clip_val=-1", "`trainer.gradient_clip_val`"),
-    ("trainer.gradient_clip_val=false", "`trainer.gradient_clip_val`"),
-    ("trainer.epochs=true", "`trainer.epochs`"),
     ("trainer.epochs=0", "`trainer.epochs`"),
-    ("trainer.epochs=1e400", "`trainer.epochs`"),
-    ("trainer.epochs=18446744073709551616", "`trainer.epochs`"),
-    ("trainer.timeout=99999999999999999", "`trainer.timeout`"),
-    ("trainer.threads=99999999999", "`trainer.threads`"),
     ("trainer.patience=0", "`trainer.patience`"),
-    ("trainer.deterministic=maybe", "`trainer.deterministic`"),
-    ("trainer.deterministic=2.5", "`trainer.deterministic`"),
     ("trainer.accumulate_grad_batches={-1: 2}", "`trainer.accumulate_grad_batches`"),
     ("trainer.accumulate_grad_batches={0: 0}", "`trainer.accumulate_grad_batches`"),
     ("trainer.accumulate_grad_batches={0: true}", "`trainer.accumulate_grad_batches"),
@@ -185,11 +158,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("trainer.precision=16", "`trainer.precision`"),
     ("trainer.checkpoint=../../etc/passwd", "`trainer.checkpoint`"),
     ("data.batch_size=0", "`data.batch_size`"),
-    ("data.batch_size=true", "`data.batch_size`"),
-    ("data.batch_size=1.5", "`data.batch_size`"),
-    ("data.batch_size=.nan", "`data.batch_size`"),
     ("data.batch_size=[1]", "`data.batch_size`"),
-    ("data.batch_size=99999999999999999999", "`data.batch_size`"),
     ("data.eval_batch_size=-1", "`data.eval_batch_size`"),
     ("data.phenotypes=[]", "`data.phenotypes`"),
     ("data.phenotypes=['']", "`data.phenotypes"),
@@ -212,17 +181,8 @@ OVERRIDES: list[tuple[str, str]] = [
     ("split.subset={size: -5}", "`split.subset.size`"),
     ("split={kind: gene_split_1, test_genes: 0}", "`split.test_genes`"),
     ("model.hidden=0", "`model.hidden`"),
-    ("model.hidden=true", "`model.hidden`"),
-    ("model.hidden=99999999999999999999", "`model.hidden`"),
-    ("model.hidden=.inf", "`model.hidden`"),
-    ("model.dropout=.nan", "`model.dropout`"),
     ("model.dropout=1", "`model.dropout`"),
-    ("model.embedding_std=.inf", "`model.embedding_std`"),
-    ("model.embedding_std=.nan", "`model.embedding_std`"),
-    ("model.local_gain=.nan", "`model.local_gain`"),
-    ("model.local_gain=.inf", "`model.local_gain`"),
     ("model={conv: gatv2, conv_heads: 0}", "`model.conv_heads`"),
-    ("model.cross_relation_heads=true", "`model.cross_relation_heads`"),
     ("model.pool=[gene, gene]", "`model.pool`"),
     ("model.pool=[]", "`model.pool`"),
     ("model.pool=[gene, planet]", "`model.pool`"),
@@ -231,28 +191,19 @@ OVERRIDES: list[tuple[str, str]] = [
     ("model.features={gene: []}", "`model.features.gene`"),
     ("model.name=[]", "`model.name`"),
     ("model=dango", "dango"),
-    ("model={name: dango, gain: .nan}", "`model.gain`"),
-    ("model={name: dango, embedding_std: .nan}", "`model.embedding_std`"),
     ("model={name: dango, zero_weights: {a: .nan}}", "`model.zero_weights.a`"),
     ("model={name: dango, heads: 0}", "`model.heads`"),
     ("loss={name: mse, phenotype_weights: []}", "`loss.phenotype_weights`"),
     ("loss={name: mse, phenotype_weights: [.nan]}", "`loss.phenotype_weights"),
     ("loss={name: mse, phenotype_weights: [-1]}", "`loss.phenotype_weights`"),
-    ("loss={name: mle_wass_supcr, temperature: .nan}", "`loss.temperature`"),
-    ("loss={name: mle_wass_supcr, wasserstein: .inf}", "`loss.wasserstein`"),
-    ("loss={name: mle_dist_supcr, bandwidth: .nan}", "`loss.bandwidth`"),
-    ("loss={name: mle_wass_supcr, buffer_size: 99999999999999999999}", "`loss.buffer_size`"),
-    ("loss={name: dango, final_alpha: .nan}", "`loss.final_alpha`"),
     ("loss.name=mse\0", "loss"),
     ("cell.derived=[isoenzyme, isoenzyme]", "`cell.derived`"),
     ("cell.derived=[nothing]", "`cell.derived`"),
     ("cell.currency=[a, a]", "`cell.currency`"),
     ("cell.currency_degree=0", "`cell.currency_degree`"),
-    ("cell.currency_degree=.nan", "`cell.currency_degree`"),
     ("cell.similarity={power: .nan}", "`cell.similarity.power`"),
     ("cell.similarity={damping: .inf}", "`cell.similarity.damping`"),
     ("cell.similarity={neighbours: 99999999999999999999}", "`cell.similarity.neighbours`"),
-    ("cell.unknown=perhaps", "`cell.unknown`"),
     ("cell.networks={a: {path: x, columns: []}}", "`cell.networks.a.columns`"),
     ("cell.networks={a: {path: x, columns: [b, b]}}", "`cell.networks.a.columns`"),
     ("cell.networks={a: {path: x, columns: [b, c], weight: w, min_weight: .nan}}", "`cell.networks.a.min_weight`"),
@@ -278,32 +229,21 @@ OVERRIDES: list[tuple[str, str]] = [
     ("data.source.name=../x", "data source"),
     ("experiment.name=../../outside", "`experiment.name`"),
     ("experiment.name=/etc", "`experiment.name`"),
-    ('experiment.name="a\\nb"', "`experiment.name`"),
-    ('experiment.name="a\\0b"', "`experiment.name`"),
     ('experiment.name="a\\u2028b"', "`experiment.name`"),
     ('experiment.name="a\\ud800b"', "`experiment.name`"),
-    ('experiment.name="a\\x1b[31mb"', "`experiment.name`"),
     ("experiment.name=" + "x" * 300, "`experiment.name`"),
     ("experiment.name=" + "ü" * 200, "`experiment.name`"),
     ("experiment.name=.", "`experiment.name`"),
     ("experiment.tags=[a, a]", "`experiment.tags`"),
-    ('experiment.description="a\\0b"', "`experiment.description`"),
-    ('experiment.description="a\\x1bb"', "`experiment.description`"),
-    ('paths.runs="a\\nb"', "`paths.runs`"),
     ("paths.runs=", "`paths.runs`"),
     ("paths.data=''", "`paths.data`"),
-    ('paths.raw="a\\0b"', "`paths.raw`"),
     ("tracking={wandb: offline, project: 'a/b'}", "`tracking.project`"),
     ("tracking={wandb: offline, project: ''}", "`tracking.project`"),
     ("tracking={wandb: online, project: " + "x" * 200 + "}", "`tracking.project`"),
     ("tracking={wandb: offline, group: " + "x" * 200 + "}", "`tracking.group`"),
     ("tracking={wandb: offline, entity: 'a\\b'}", "`tracking.entity`"),
-    ('tracking.project="a\\nb"', "`tracking.project`"),
-    ("tracking.wandb=sometimes", "`tracking.wandb`"),
     ("plot_every=-1", "`plot_every`"),
     ("plot_points=0", "`plot_points`"),
-    ("plot=2.5", "`plot`"),
-    ('resume="a\\0b"', "`resume`"),
     ("slurm.cpus_per_task=0", "`slurm.cpus_per_task`"),
     ("slurm.warning=1", "`slurm.warning`"),
     ("slurm.time=soon", "`slurm.time`"),
@@ -314,27 +254,45 @@ OVERRIDES: list[tuple[str, str]] = [
     ("slurm.options=[touch x]", "`slurm.options`"),
     ("slurm.binds=[/a]", "`slurm.binds`"),
     ('slurm={container: x, container_command: "it\'s"}', "`slurm.container_command`"),
-    *(
-        (f'slurm.{key}="a\\ntouch pwned"', f"`slurm.{key}`")
-        for key in (
-            "partition",
-            "account",
-            "qos",
-            "mail",
-            "mail_type",
-            "gpu",
-            "logs",
-            "container",
-            "container_command",
-            "time",
-            "memory",
-        )
-    ),
     *((f'slurm.{key}=["--a\\n#SBATCH --wrap=x"]', f"`slurm.{key}[0]`") for key in ("modules", "setup", "options")),
     ('slurm={container: x, binds: ["a\\nb"]}', "`slurm.binds[0]`"),
     ('slurm.environment={A: "b\\nc"}', "`slurm.environment.A`"),
     ('slurm.environment={"A\\nB": c}', "slurm.environment"),
 ]
+
+
+REFUSED_EVERYWHERE = {
+    str: ('"a\\0b"', '"a\\ntouch pwned"'),
+    float: (".nan", "-.inf"),
+    int: ("99999999999999999999", "true"),
+    bool: ("maybe",),
+}
+"""Type of a key → values that no key of that type takes. A key of several types is taken for the first of them."""
+
+MORE_LINES = "experiment.description"
+"""This text may have several lines."""
+
+
+def types_of(hint: Any) -> set[type]:
+    """Return those of the four types that a value may have."""
+    inside = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    if get_origin(hint) in (Annotated, Union, UnionType):
+        return set().union(*map(types_of, inside))
+    return {hint} & REFUSED_EVERYWHERE.keys()
+
+
+def every_key() -> Iterator[Input]:
+    """Yield overrides of every key, with values that its type has and the key cannot take."""
+    found: dict[str, tuple[Any, tuple[str, ...]]] = {key: (hint, ()) for key, hint in keys_of(Config, parts=False)}
+    for section, kinds in KINDS.items():
+        for name, kind in kinds.items():
+            below = keys_of(kind, f"{section}.", parts=False)
+            found |= {key: (hint, (f"{section}.name={name}",)) for key, hint in below}
+    for key, (hint, more) in found.items():
+        types = types_of(hint)
+        for value in next((values for kind, values in REFUSED_EVERYWHERE.items() if kind in types), ()):
+            if not key.endswith(".name") and not (key == MORE_LINES and "\\n" in value):
+                yield Input(f"{key}={value}", (*VALIDATE, *more, f"{key}={value}"), key, {EXPERIMENT: MINIMAL})
 
 
 def overrides() -> Iterator[Input]:
@@ -345,6 +303,11 @@ def overrides() -> Iterator[Input]:
 
 @cases(files())
 def test_files(hostile: Input, driven: Callable[[Input], None]) -> None:
+    driven(hostile)
+
+
+@cases(every_key())
+def test_no_key_takes_what_its_type_cannot_mean(hostile: Input, driven: Callable[[Input], None]) -> None:
     driven(hostile)
 
 

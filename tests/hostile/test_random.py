@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
-from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dglcell.config.experiment import KINDS, Config
-from tests.hostile.inputs import EXPERIMENT, check_message, status_of, tree, write
+from tests.hostile.inputs import EXPERIMENT, check_message, keys_of, status_of, tree, write
 
 EXAMPLES = 40
 
 
-def keys(section: type, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a section and of those below it, those of lists and mappings of sections included."""
-    for name, hint in get_type_hints(section).items():
-        yield prefix + name
-        for kind in (hint, *get_args(hint)):
-            below = ".name" if get_origin(hint) is dict else ""
-            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                yield from keys(kind, f"{prefix}{name}{below}.")
-
-
 KEYS = sorted(
-    {*keys(Config)}
-    | {key for section, kinds in KINDS.items() for kind in kinds.values() for key in keys(kind, f"{section}.")}
+    {*dict(keys_of(Config))}
+    | {key for section, kinds in KINDS.items() for kind in kinds.values() for key, _ in keys_of(kind, f"{section}.")}
 )
 
 NUMBERS = st.one_of(

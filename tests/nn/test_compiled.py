@@ -21,9 +21,9 @@ from dglcell.nn.heads import Combination, FactorisationMachine, HyperSAGNN, Loca
 from dglcell.nn.links import Link
 from dglcell.perturbation import execution
 from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.rules import allow_compilation
 
 WIDTH = 4
 

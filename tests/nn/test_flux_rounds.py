@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
+import cobra
 import numpy as np
 import pytest
 import torch
@@ -132,6 +135,54 @@ def test_strains_that_were_solved_are_forgotten_when_they_are_too_many(monkeypat
     expected = with_fluxes(32, STRAINS)
     monkeypatch.setattr("dglcell.nn.flux_rounds.MOST_KNOWN", 300)
     torch.testing.assert_close(with_fluxes(32, STRAINS, batch=5), expected, atol=1e-3, rtol=0)
+
+
+def with_a_slow_cofactor() -> cobra.Model:
+    """Return a model whose gene `b1` makes a cofactor that is reduced and oxidised ten thousand times as often."""
+    model = cobra.Model("cofactor")
+    names = ("sugar", "oxidised", "reduced", "product", "precursor")
+    sugar, oxidised, reduced, product, precursor = (cobra.Metabolite(f"{name}_c", compartment="c") for name in names)
+    reactions = {
+        "EX_sugar": ({sugar: -1}, (-10, 0), ""),
+        "EX_precursor": ({precursor: -1}, (-10, 0), ""),
+        "MAKE": ({precursor: -1, oxidised: 1}, (0, 1000), "b1"),
+        "REDUCE": ({sugar: -1, oxidised: -1, reduced: 1}, (0, 1000), "b2"),
+        "OXIDISE": ({reduced: -1, oxidised: 1, product: 1}, (0, 1000), "b3"),
+        "GROW": ({product: -1, oxidised: -1e-4}, (0, 1000), ""),
+    }
+    for name, (amounts, bounds, rule) in reactions.items():
+        reaction = cobra.Reaction(name, lower_bound=bounds[0], upper_bound=bounds[1])
+        model.add_reactions([reaction])
+        reaction.add_metabolites(amounts)
+        reaction.gene_reaction_rule = rule
+    model.objective = "GROW"
+    return model
+
+
+def test_a_cofactor_that_is_no_longer_made_stops_growth_within_few_rounds(tmp_path: Path) -> None:
+    model = with_a_slow_cofactor()
+    cobra.io.save_json_model(model, str(tmp_path / "cofactor.json"))
+    graph = build_cell(CellConfig(model=str(tmp_path / "cofactor.json"), lose_blocked=True))
+    wild_type = wild_type_balance(model, *(graph.vocabularies[kind].names for kind in ("reaction", "metabolite")))
+    cell, strain = ResidentCell.of(graph), GenotypeBatch.from_lists([[list(graph.genes.names).index("b1")]])
+    assert wild_type.pools[:, 0].max() == 0
+    without = wild_type.pools.new_tensor([-1.0, 0.0]).expand_as(wild_type.pools)
+    growth = []
+    for pools in (wild_type.pools, without):
+        rounds = FluxRounds(cell, 256)
+        rounds.take([dataclasses.replace(wild_type, pools=pools)])
+        growth.append(float(rounds(cell, strain)[0][0, -1]))
+    assert growth == pytest.approx([0, 1], abs=0.01)
+
+
+def test_weights_of_rounds_without_pools_are_read() -> None:
+    made, read = (FluxRounds(ResidentCell.of(CELL), 64) for _ in range(2))
+    made.take([balance()])
+    weights = made.state_dict()
+    del weights["pools"]
+    read.load_state_dict(weights)
+    batch = GenotypeBatch.from_lists(STRAINS)
+    torch.testing.assert_close(read(ResidentCell.of(CELL), batch)[0], made(ResidentCell.of(CELL), batch)[0])
 
 
 def made_model(rounds: int, **changes: Any) -> HeteroCell:

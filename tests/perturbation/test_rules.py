@@ -18,7 +18,8 @@ from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, ml
 from dglcell.nn.config import CrossRelation, GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.cross_relation import make_mixer
-from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor, share_changes
+from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor
 
 WIDTH = 4
 

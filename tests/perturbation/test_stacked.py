@@ -18,11 +18,11 @@ from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GATv2Conv, GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
 from dglcell.perturbation import execution, perturb, states
-from dglcell.perturbation import rules as differences
 from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.rules import PerturbedTensor, allow_compilation
+from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
@@ -209,13 +209,13 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
     torch.compiler.reset()
     allow_compilation()
     called: list[str] = []
-    for name, curve in differences.CURVES.items():
+    for name, curve in CURVES.items():
 
         def noted(*arguments: Any, _name: str = name, _gradient: Any = curve.gradient) -> Tensor:
             called.append(_name)
             return cast(Tensor, _gradient(*arguments))
 
-        monkeypatch.setitem(differences.CURVES, name, dataclasses.replace(curve, gradient=noted))
+        monkeypatch.setitem(CURVES, name, dataclasses.replace(curve, gradient=noted))
     convs = stacked_convs(0.0)
     function = convs.total if together else convs.convs[0]
     shape = (3,) if together else ()

@@ -70,6 +70,10 @@ def test_a_model_of_ones_own_gets_a_row_and_a_broken_one_stops_nothing(
     assert "runs/tiny/broken/seed-3" in told.err
     table = (tmp_path / "runs/suites/mine.md").read_text()
     assert table in told.out
+    assert "## Controls" in table
+    (controls,) = json.loads((tmp_path / "runs/suites/mine.json").read_text())["controls"]
+    assert controls["experiment"] == "tiny/additive"
+    assert controls["over_strains"][0] < controls["score"] - controls["null_score"] < controls["over_strains"][1]
     trained, missing = json.loads((tmp_path / "runs/suites/mine.json").read_text())["rows"]
     assert trained["model"] == "additive (suite_model:Additive)"
     assert trained["seeds"] == [3]

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dglcell.metrics import ResultRow
+from dglcell.metrics import NODES, ResultRow
 from dglcell.suites.suite import Entry, Suite, read_suite
-from dglcell.suites.table import as_json, as_markdown, student, table_rows
+from dglcell.suites.table import as_json, as_markdown, first_controls, student, table_rows
 from tests.config_files import write
 
 
@@ -53,6 +53,21 @@ def test_only_an_interval_above_zero_makes_a_model_better(suite: Suite, entries:
     assert line.endswith("**0.910 ± 0.010** | 0.710 ± 0.010, ridge | 0.200 (0.200 to 0.200) | better |")
     assert "short (hetero_cell)" in text
     assert "Of 2 rows: 1 better, 1 not told apart." in text
+
+
+def test_values_of_nodes_have_a_row_of_their_own(suite: Suite, entries: list[Entry]) -> None:
+    found = {("quickstart", seed): [*rows_of(0.9, null=0.7), *of_nodes(0.9 + 0.01 * seed)] for seed in suite.seeds}
+    _, fluxes, _ = table_rows(entries, suite.seeds, found)
+    assert (fluxes.phenotype, fluxes.measure, fluxes.null) == ("flux", "Pearson", "nearest training strain")
+    assert (fluxes.verdict, fluxes.difference) == ("better", pytest.approx(0.11))
+    growth, same = first_controls(entries, suite.seeds, found)
+    assert (growth.seed, same.null, same.null_score, same.is_compared) == (0, "nearest training strain", 0.8, False)
+
+
+def of_nodes(model: float) -> list[ResultRow]:
+    """Return results of values of nodes."""
+    scores = {"hetero_cell": model, "nearest training strain": 0.8, "mean of training strains": 0.1}
+    return [ResultRow(name, "test", "flux", {"pearson": r}, name != "hetero_cell", NODES) for name, r in scores.items()]
 
 
 def test_one_seed_takes_the_widest_interval_of_its_run(suite: Suite, entries: list[Entry]) -> None:

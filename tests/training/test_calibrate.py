@@ -14,7 +14,7 @@ from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
-from dglcell.training.evaluate import predict_strains
+from dglcell.training.evaluate import predict_and_embed
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import Prepared, prepare
 from tests.tiny import Tiny, history
@@ -50,7 +50,7 @@ def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prep
     assert link.measured is not None
     train = prepared.parts["train"]
     assert link.measured.labels.equal(prepared.dataset.labels[train])
-    predicted = predict_strains(
+    predicted, _ = predict_and_embed(
         trained.model, trained.normaliser, prepared.dataset, torch.arange(len(prepared.dataset)), batch_size=64
     )
     bound_ST = link.measured(trained.model.cell, prepared.dataset.take(train).perturbations)
@@ -87,7 +87,7 @@ def test_the_set_operator_compares_with_training_strains_too(tiny: Tiny, prepare
     assert link.measured is not None
     assert link.measured.labels.equal(prepared.dataset.labels[prepared.parts["train"]])
     rows = torch.arange(len(prepared.dataset))
-    predicted = predict_strains(trained.model, trained.normaliser, prepared.dataset, rows, batch_size=64)
+    predicted, _ = predict_and_embed(trained.model, trained.normaliser, prepared.dataset, rows, batch_size=64)
     assert (predicted > 0).all()
     assert (predicted < 1.15).all()
 

@@ -13,8 +13,12 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.resident import ResidentCell
+from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import StrainModel, make_model
 from dglcell.nn.flux_rounds import FluxRounds
+from dglcell.nn.null_share import NullShare
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.fit import make_task
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
 
@@ -67,6 +71,38 @@ def test_rounds_find_the_growth_of_weakened_strains_in_each_medium(
     assert wild.sum() == 3
     np.testing.assert_allclose(found[wild], expected[wild], atol=1e-3)
     assert len(set(expected[wild].round(2))) == 3
+
+
+def test_linear_programmes_solve_what_the_rounds_do_not(run: tuple[Config, Prepared, StrainModel]) -> None:
+    _, prepared, model = run
+    started = model.find(FluxRounds)
+    assert started is not None
+    rounds = FluxRounds(model.cell, 16, limited=True, exact=True)
+    rounds.load_state_dict(started.state_dict())
+    strains = prepared.dataset
+    growth, certain = rounds(model.cell, model.in_conditions(strains.perturbations))
+    np.testing.assert_allclose(growth[:, -1], strains.labels[:, 0], atol=2e-4)
+    assert torch.equal(certain[:, 0], certain[:, 1])
+
+
+def test_null_models_of_strains_with_strengths_see_the_growth(
+    run: tuple[Config, Prepared, StrainModel], tmp_path: Path
+) -> None:
+    config, prepared, _ = run
+    keys = replace(config.model, null_share=0.9, flux_rounds=256)  # type: ignore[call-arg]
+    task = make_task(replace(config, model=keys), prepared, RunDirectory(tmp_path))
+    share = task.model.find(NullShare)
+    assert share is not None
+    assert share.sees_growth
+    rows = prepared.parts["test"]
+    batch = prepared.dataset.take(rows).perturbations
+    with torch.no_grad():
+        predicted = task.normaliser.restore(task.model.eval()(batch).phenotypes)[:, 0].numpy()
+    labels = prepared.dataset.labels[rows, 0].numpy()
+    assert np.corrcoef(predicted, labels)[0, 1] > 0.95  # null models without it cannot know a new medium
+    again = make_task(replace(config, model=replace(keys, flux_rounds=0)), prepared, RunDirectory(tmp_path / "without"))
+    assert not again.model.find(NullShare).sees_growth  # type: ignore[union-attr]
+    assert not HeteroCellConfig(flux_rounds=8, null_share=0.5).nulls_see_growth(), "deletions alone"
 
 
 def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:

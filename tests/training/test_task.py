@@ -21,9 +21,10 @@ from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.cell import build_cell
 from dglcell.losses.elementwise import ELEMENTS
-from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table
+from dglcell.metrics import best_threshold, classification_metrics, f1
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.report.results_table import format_results_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group

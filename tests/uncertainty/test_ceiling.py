@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.metrics import ResultRow, ceiling_lines, pearson
+from dglcell.metrics import ResultRow, pearson
+from dglcell.report.sentences import ceiling_lines
 from dglcell.uncertainty.ceiling import FEWEST, ceiling, replicate_correlation
 
 

@@ -10,7 +10,8 @@ from sklearn.metrics import average_precision_score
 
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.metrics import ResultRow, ahead_lines, pearson
+from dglcell.metrics import ResultRow, pearson
+from dglcell.report.sentences import ahead_lines
 from dglcell.uncertainty.paired import FEWEST_GENES, ahead, average_precisions, gene_weights, pearsons, strain_weights
 
 GENES = tuple(f"g{i}" for i in range(30))

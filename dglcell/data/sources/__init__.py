@@ -77,7 +77,11 @@ class SourceConfig:
         else:
             raise _unknown(self.name, (*COMPUTED, *LABORATORIES, *installed_names("source")))
         if self.options is not None:
-            raise ConfigError(f"`data.source.options` is for a {FORM}", got=f"`data.source.name: {self.name}`")
+            raise ConfigError(
+                f"`data.source.options` is for a {FORM}",
+                got=f"`data.source.name: {self.name}`",
+                do=f"remove the key; the keys of '{self.name}' are in a section of their own",
+            )
 
     @property
     def shaping(self) -> dict[str, Any]:

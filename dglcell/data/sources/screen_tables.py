@@ -262,4 +262,8 @@ def _read_text(found: FoundTable) -> pd.DataFrame:
     try:
         return scores.apply(pd.to_numeric)
     except ValueError as error:
-        raise DataError(f"'{found.name}' holds something that is no number", got=error) from None
+        raise DataError(
+            f"'{found.name}' holds something that is no number",
+            got=error,
+            expected="a matrix of scores with names of genes in the first row and the first column",
+        ) from None

@@ -226,7 +226,12 @@ def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
             if isinstance(error, UnicodeDecodeError):
                 raise
             _explain(found, names, at, separator)
-            raise DataError(f"'{found.name}' is no table", got=str(error).strip()) from error
+            raise DataError(
+                f"'{found.name}' is no table",
+                got=str(error).strip(),
+                expected=f"a text table with the columns {listing(names)}",
+                do="`dglcell data verify` says whether the file is the published one",
+            ) from error
     if stream.separators != stream.lines * (len(names) - 1):
         _explain(found, names, at, separator)
 

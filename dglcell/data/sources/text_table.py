@@ -192,7 +192,11 @@ def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=separator))
     except csv.Error as error:
-        raise DataError(f"'{file}', line {number}: it cannot be read as cells", got=error) from error
+        raise DataError(
+            f"'{file}', line {number}: it cannot be read as cells",
+            got=error,
+            do="see whether quotation marks are closed and the file has the separator that the configuration names",
+        ) from error
 
 
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:

@@ -154,7 +154,11 @@ def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
         raise DataError(f"{where} has no phenotype to rename", got=listing(unknown), expected=listing(rows.phenotypes))
     renamed = [names.get(name, name) for name in rows.phenotypes]
     if len(set(renamed)) < len(renamed):
-        raise DataError(f"{where} would have two phenotypes of one name", got=listing(renamed))
+        raise DataError(
+            f"{where} would have two phenotypes of one name",
+            got=listing(renamed),
+            do="choose other names under `phenotypes` of this part",
+        )
 
     parameters = {**rows.provenance.parameters, "phenotypes": dict(names)}
     return rows.with_(

@@ -229,7 +229,7 @@ class NodeMask:
             self.kernel,
             source.log_strengths,
         )
-        # Before the first round neither keys nor queries differ, so that only the states tell the type.
+        # In the first round neither keys nor queries have differences, so that only the states know their dtype.
         return delta_MBH.to(keys.delta_dtype)
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:

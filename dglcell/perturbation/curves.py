@@ -1,0 +1,264 @@
+"""Compute how functions of rows that are not linear change: activations, norms and softmax.
+
+With ``a`` the base, ``δ`` the difference and ``g`` the function, everything here is a form of ``g(a + δ) − g(a)`` that
+does not subtract two nearly equal numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.perturbation import secants
+from dglcell.perturbation.base_rows import beside, flat, paired, summed
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Describe a function g of rows that is not linear, and how its difference is computed.
+
+    Every function also gets the parameters of g.
+
+    Attributes:
+        of_base: function a → what differences need of the base, computed once per node.
+        difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
+        gradient: function (gradient of g(x), x) → gradient of x.
+        secant: function as ``difference`` that gives fixed factors times δ; None for a function of single numbers.
+    """
+
+    of_base: Callable[..., tuple[Tensor, ...]]
+    difference: Callable[..., Tensor]
+    gradient: Callable[..., Tensor]
+    secant: Callable[..., Tensor] | None = None
+
+
+class _CurveDifference(torch.autograd.Function):
+    """Compute the difference of a ``Curve``.
+
+    With J the derivative of g, the gradient is ``J(a + δ)ᵀ grad`` for δ. For a it is the sum of these over the strains
+    minus ``J(a)ᵀ`` of the sum of grad: one row per node, and right to rounding of either term.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
+        wide = _wide(a, delta)
+        of_base = [beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
+        out = curve.difference(paired(delta.to(wide), rows), *of_base, *parameters)
+        return flat(out.to(delta.dtype), rows)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+        ctx.rows, ctx.curve, ctx.parameters = inputs[2:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        (a, delta), rows, gradient = ctx.saved_tensors, ctx.rows, ctx.curve.gradient
+        base = a.to(_wide(a, delta))
+        grad = paired(grad.to(base.dtype), rows)
+        grad_d = gradient(grad, beside(base, rows) + paired(delta, rows), *ctx.parameters)
+        of_base = gradient(summed(grad, len(a), rows), base, *ctx.parameters)
+        grad_a = summed(grad_d, len(a), rows) - of_base
+        return grad_a.to(a.dtype), flat(grad_d.to(delta.dtype), rows), None, None, None
+
+
+def allow_compilation() -> None:
+    """Keep torch's compiler from looking into curves; to be called before functions of rows are compiled.
+
+    Within ``torch.vmap`` it would differentiate the forward pass instead of calling ``backward``, and the step would
+    move half as many bytes again. This is no decorator because it imports the compiler, which takes two seconds.
+    """
+    torch.compiler.allow_in_graph(_apply)
+
+
+def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
+    out: Tensor = _CurveDifference.apply(a, delta, rows, CURVES[curve], parameters)
+    return out
+
+
+def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
+    """Return the difference of a function of ``CURVES``, in the type of ``delta``.
+
+    Args:
+        a: [n, ...] rows of the base.
+        delta: [k, ...] differences from them.
+        rows: the row of the base that each difference belongs to, as in ``base_rows``.
+        curve: name of the function in ``CURVES``.
+        parameters: those of the function.
+    """
+    if secants.on():
+        return _secant_difference(a, delta, rows, CURVES[curve], parameters)
+    return _apply(a, delta, rows, curve, *parameters)
+
+
+def _secant_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Sequence[Any]) -> Tensor:
+    """Compute the difference of a ``Curve`` as fixed factors times ``delta``."""
+    base = a.to(_wide(a, delta))
+    of_base = [beside(of, rows) for of in curve.of_base(base, *parameters)]
+    d = paired(delta.to(base.dtype), rows)
+    if curve.secant is not None:
+        out = curve.secant(d, *of_base, *parameters)
+    else:
+        with torch.no_grad():
+            difference = curve.difference(d.detach(), *of_base, *parameters)
+            slope = beside(curve.gradient(torch.ones_like(base), base, *parameters), rows)
+        out = secants.by_slope(d, difference, slope)
+    return flat(out.to(delta.dtype), rows)
+
+
+def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
+    """Return the type in which a difference is computed: single precision or better."""
+    return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
+
+
+def _alone(a: Tensor, *parameters: float) -> tuple[Tensor, ...]:
+    return (a,)
+
+
+def _relu_difference(d: Tensor, a: Tensor) -> Tensor:
+    # This form avoids a sum of nearly equal numbers.
+    return torch.maximum(d + a.clamp(max=0), -a.relu())
+
+
+def _leaky_relu_difference(d: Tensor, a: Tensor, slope: float) -> Tensor:
+    return _relu_difference(d, a) * (1 - slope) + slope * d
+
+
+def _tanh_difference(d: Tensor, a: Tensor) -> Tensor:
+    return d.tanh() * (1 - a.tanh() * (a + d).tanh())
+
+
+def _sigmoid_difference(d: Tensor, a: Tensor) -> Tensor:
+    # σ(a + δ) (1 − σ(a)) (1 − e^−δ); antisymmetric, so that the exponential stays below 1.
+    rises = d > 0
+    less = torch.expm1(torch.where(rises, -d, d))
+    up, down = torch.where(rises, a + d, a), torch.where(rises, a, a + d)
+    return torch.where(rises, -less, less) * up.sigmoid() * (-down).sigmoid()
+
+
+def _silu_difference(d: Tensor, a: Tensor) -> Tensor:
+    return d * (a + d).sigmoid() + a * _sigmoid_difference(d, a)
+
+
+def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
+    up = _relu_difference(d, a)  # of the positive part; the rest is that of the negative part
+    low, change = a.clamp(max=0), d - up
+    return up + alpha * low.exp() * torch.expm1(change)
+
+
+def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
+    """Return a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
+    square = a * a
+    density = torch.exp(torch.rsub(square, -0.5 * math.log(2 * math.pi), alpha=0.5))
+    slope = a * density
+    first = _aten.gelu_backward(a.new_ones(()).expand(a.shape), a)
+    second = torch.addcmul(density, density, square, value=-0.5)
+    return a, F.gelu(a), first, second, torch.addcmul(slope * (-2 / 3), slope, square, value=1 / 6)
+
+
+LERP_DEVICES = ("cpu",)
+"""Where the two forms of GELU's difference are joined by weights. There a choice by a mask takes ten times as long,
+because torch uses no vector instructions for it. On a GPU relations are computed at once by ``torch.vmap``, which has
+no rules for ``lerp`` in place, and a mask is as fast."""
+
+
+def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
+    """Return a Taylor sum where it is closer than the subtraction of two values, and that subtraction elsewhere."""
+    near = 1e-4 if d.dtype == torch.float64 else 0.03
+    if d.device.type not in LERP_DEVICES:
+        series = d * torch.addcmul(first, d, torch.addcmul(second, d, third))
+        return torch.where(d.abs() > near, F.gelu(d + a) - value, series)
+    # The weight is 1 where the sum is not good enough, and 0 elsewhere; `lerp` then gives one of both to the last bit.
+    far = F.hardshrink(d, near).sign_().abs_()
+    series = torch.addcmul(first, d, torch.addcmul(second, d, third)).mul_(d)
+    return series.lerp_(_aten.gelu_(d + a).sub_(value), far)
+
+
+def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
+    """Return c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
+    if centre:
+        square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
+        c = a - mean
+    else:
+        square, c = a.square().mean(-1, keepdim=True), a
+    v = square + eps
+    return c, v, v.rsqrt()
+
+
+def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
+    """Return ``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
+    e = d - d.mean(-1, keepdim=True) if centre else d
+    change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
+    r_new = (v + change).clamp(min=eps).rsqrt()
+    return torch.addcmul(e * r_new, c, change * (r * r_new).square() / (r + r_new), value=-1)
+
+
+def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
+    if centre:
+        shape = [x.shape[-1]]
+        _, mean, r = _aten.native_layer_norm(x, shape, None, None, eps)
+        out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
+        return out
+    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
+
+
+CURVES = {
+    "gelu": Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward),
+    "relu": Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0)),
+    "leaky_relu": Curve(
+        _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
+    ),
+    "tanh": Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh())),
+    "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
+    "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
+    "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
+    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient, secants.norm),
+}
+"""This maps the name of a function to its curve."""
+
+
+# Softmax.
+
+
+LARGEST_EXPONENT = 30.0
+"""The exponent of e^Δ is at most this, far below where single precision overflows."""
+
+
+def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Tensor | None = None) -> Tensor:
+    """Return by how much a softmax's shares change.
+
+    Args:
+        p: the base's shares.
+        logits: the logits of the base.
+        delta: by how much the logits differ.
+        dim: the dimension along which shares sum to one, negative.
+        alive: bool, false where an entry is gone; optional. Where none is alive, all shares become zero.
+
+    Returns:
+        ``p' − p``, of the shape that all broadcast to.
+    """
+    shape = torch.broadcast_shapes(p.shape, delta.shape, () if alive is None else alive.shape)
+    floor = torch.finfo(delta.dtype).min
+    gone = torch.zeros(shape, dtype=torch.bool, device=delta.device) if alive is None else (~alive).expand(shape)
+    delta = delta.expand(shape)
+    # Shares do not change when all logits are shifted. That costs digits: only what would overflow is shifted.
+    top = (delta.masked_fill(gone, floor).amax(dim, keepdim=True) - LARGEST_EXPONENT).clamp(min=0).detach()
+    m = torch.expm1((delta - top).masked_fill(gone, -torch.inf))
+    change = (p * m).sum(dim, keepdim=True)
+    precise = p * (m - change) / (1 + change).clamp(min=0.25)
+    # Where most of the shares moved, the subtraction does not cancel.
+    direct = torch.softmax((logits + delta).masked_fill(gone, floor), dim).masked_fill(gone, 0) - p
+    return torch.where(change > -0.5, precise, direct)

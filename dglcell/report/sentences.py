@@ -1,0 +1,201 @@
+"""Write the sentences below the table that compares a model with null models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.errors import count
+from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, NODES, PERMUTED, ResultRow, format_metric
+
+COMPARED = {
+    REGRESSION: ("pearson", "spearman", "mae"),
+    CLASSIFICATION: ("average_precision", "auroc"),
+    NODES: ("pearson", "r2", "mae"),
+}
+"""This maps the kind of labels to the metrics by which a null model may be better than a model; a sentence names the
+metric."""
+
+
+def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
+    """Return the sentences below a table: leads, what is reached by chance, what can be reached, and intervals.
+
+    Args:
+        rows: rows of the table.
+        split: kind of the split, as for `coverage_lines`.
+    """
+    return [*ahead_lines(rows), *permuted_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+
+
+def beaten(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each model and phenotype whose test part a null model predicts better by some measure."""
+    test = [row for row in rows if row.part == "test"]
+    sentences = []
+    for own in (row for row in test if not row.is_null):
+        nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
+        better: dict[str, list[str]] = {}
+        for metric in COMPARED[own.kind]:
+            name, values = _better_null(own, nulls, metric)
+            if name:
+                better.setdefault(name, []).append(f"{COLUMNS[own.kind][metric]} ({values})")
+        if better:
+            said = "; ".join(f"'{name}' by {', '.join(measures)}" for name, measures in better.items())
+            sentences.append(
+                f"On the test part null models predict {own.phenotype} better than {own.model} does: {said}."
+            )
+    return sentences
+
+
+def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tuple[str, str]:
+    """Return the best null model by one measure, and both values; empty texts where the model is as good."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    scores = {row.model: sign * row.metrics.get(metric, math.nan) for row in nulls}
+    best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
+    reached = own.metrics.get(metric, math.nan)
+    if not best or sign * reached >= scores[best]:
+        return "", ""
+    values = sign * scores[best], reached
+    theirs, own_text = (format_metric(metric, value) for value in values)
+    if theirs == own_text:  # as shown; more digits say which is better
+        theirs, own_text = (f"{value:.7g}" for value in values)
+    return best, f"{theirs} against {own_text}"
+
+
+def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on how far the model is ahead of the best null model of the test part.
+
+    Args:
+        rows: rows of the table.
+    """
+    sentences = []
+    for own in (row for row in rows if row.part == "test" and not row.is_null):
+        nulls = [row for row in rows if row.part == "test" and row.is_null and row.phenotype == own.phenotype]
+        compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
+        if not compared:
+            continue
+        best = min(compared, key=lambda row: row.metrics["ahead"])
+        ends = {
+            what: (best.metrics[f"{key}_low"], best.metrics[f"{key}_high"])
+            for what, key in {"strains": "ahead", "genes": "ahead_genes"}.items()
+            if f"{key}_low" in best.metrics
+        }
+        verdict = "This does not tell which of them is better."
+        if all(low > 0 for low, _ in ends.values()):
+            verdict = "The model is better."
+        elif all(high < 0 for _, high in ends.values()):
+            verdict = "The null model is better."
+        drawn = ", ".join(f"{low:+.3f} to {high:+.3f} if {what} are drawn again" for what, (low, high) in ends.items())
+        drawn = drawn.replace("-", "\N{MINUS SIGN}")
+        measure = COLUMNS[own.kind]["average_precision" if own.kind == CLASSIFICATION else "pearson"]
+        lead = best.metrics["ahead"]
+        sentences.append(
+            f"On the test part {measure} of {own.phenotype} is {abs(lead):.3f} {'higher' if lead > 0 else 'lower'} for "
+            f"{own.model} than for '{best.model}' (95 % intervals: {drawn}). {verdict}"
+        )
+    return sentences
+
+
+def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on what the model reaches on the test part by chance.
+
+    Args:
+        rows: rows of the table; those on permuted labels have the score that 95 % of the permutations do not exceed.
+    """
+    test = [row for row in rows if row.part == "test"]
+    sentences = []
+    for row in (row for row in test if row.model == PERMUTED):
+        own = next((one for one in test if one.phenotype == row.phenotype and not one.is_null), None)
+        metric = HEADLINE[row.kind]
+        reached, chance = (math.nan if one is None else one.metrics.get(metric, math.nan) for one in (own, row))
+        if own is None or math.isnan(reached) or math.isnan(chance):
+            continue
+        times = round(row.metrics.get("permutations", 1))
+        sentences.append(
+            f"Trained on permuted labels, {own.model} has {COLUMNS[row.kind][metric]} of {row.phenotype} of at most "
+            f"{chance:.3f} in 95 % of {count(times, 'training')}; trained on the measured ones it has {reached:.3f}."
+            + ("" if reached > chance else " So it has not learned anything that is true of the test part.")
+        )
+    return sentences
+
+
+def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on what a model without error would reach, where replicates say it.
+
+    Args:
+        rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
+    """
+    own = [row for row in rows if row.part == "test" and not row.is_null]
+    return [
+        f"Because of errors of measurement, a model without error would have Pearson of {row.phenotype} of about "
+        f"{row.metrics['ceiling']:.3f} on the test part; {row.model} has {row.metrics.get('pearson', math.nan):.3f}."
+        for row in own
+        if math.isfinite(row.metrics.get("ceiling", math.nan))
+    ]
+
+
+def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
+    """Return sentences on intervals and calibrated probabilities of the model on the test part, for each phenotype.
+
+    Args:
+        rows: rows of the table.
+        split: kind of the split, which says what was to be expected.
+    """
+    sentences = []
+    share = f"{INTERVAL_COVERAGE:.0%}".replace("%", " %")
+    for row in (row for row in rows if row.part == "test" and not row.is_null):
+        found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
+        if len(found) == 3 and all(map(math.isfinite, found.values())):
+            width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
+            sentences.append(
+                f"Intervals that are to hold {share} of {row.phenotype} hold {100 * found['covered']:.1f} % of "
+                f"{int(row.metrics['n']):,} test strains. Their mean width is {width}; where all have the same width, "
+                f"it is {same}."
+            )
+        brier = row.metrics.get("calibrated_brier", math.nan)
+        if math.isfinite(brier):
+            own = format_metric("brier", row.metrics.get("brier", math.nan))
+            sentences.append(
+                f"Calibrated probabilities of {row.phenotype} have a Brier score of {format_metric('brier', brier)} on "
+                f"the test part, and the predictions themselves have {own}."
+            )
+    if any("covered" in row.metrics for row in rows) and split in CALIBRATES:
+        sentences.append(CALIBRATES[split].format(share=share))
+    return sentences
+
+
+def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return sentences on the null models that do not apply, one for each reason.
+
+    Args:
+        left_out: phenotype → null model → reason.
+    """
+    phenotypes: dict[tuple[str, str], list[str]] = {}
+    for phenotype, reasons in left_out.items():
+        for reason in dict.fromkeys(reasons.values()):
+            names = ", ".join(f"'{name}'" for name in reasons if reasons[name] == reason)
+            phenotypes.setdefault((names, reason), []).append(phenotype)
+    return [
+        f"The null model {names} is left out for {', '.join(found)}, because it {reason}."
+        if "," not in names
+        else f"The null models {names} are left out for {', '.join(found)}, because each {reason}."
+        for (names, reason), found in phenotypes.items()
+    ]
+
+
+def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:
+    """Say whether the model's result on the test part, for its first phenotype, is the expected one.
+
+    Args:
+        rows: rows of the table.
+        metric: as in ``results.json``.
+        value, tolerance: the result has to be within ``tolerance`` of ``value``.
+    """
+    row = next(row for row in rows if row.part == "test" and not row.is_null)
+    found = row.metrics.get(metric, math.nan)
+    wanted = f"{value:g} ± {tolerance:g}"
+    about = f"{metric} of {row.phenotype} on the test part: {wanted} was expected, {found:.4f} was found."
+    if abs(found - value) <= tolerance:
+        return f"{about} The expected result was met."
+    return f"{about} The expected result was NOT met. `dglcell doctor` checks what works on this machine."

@@ -1,0 +1,51 @@
+"""The controls of all shipped experiments, from committed records and the runs that were made for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.suites.controls import NOTE, Controls, as_table, controls_of
+from site_extension.experiments import experiment_files
+from site_extension.markdown import code
+from site_extension.results import all_rows, committed
+
+FILE = Path("benchmarks/results/controls.json")
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A table with a row for each experiment that was measured, and a sentence on the others."""
+    runs: dict[str, Any] = json.loads((root / FILE).read_text(encoding="utf-8"))["experiments"]
+    measured, others = [], []
+    for file in experiment_files(root):
+        config = load_config(file)
+        found = _of_experiment(root, config, runs.get(config.experiment.name))
+        measured += found
+        others += [] if found else [config.experiment.name]
+    known = sum(one.is_compared for one in measured)
+    text = "\n".join(
+        [
+            *NOTE,
+            "",
+            as_table(measured),
+            "",
+            f"Intervals are known for {known} of {len(measured)} rows. Experiments without any results here: "
+            f"{', '.join(map(code, others))}.",
+            "",
+        ]
+    )
+    return {"parts/controls.md": text}
+
+
+def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> list[Controls]:
+    """Controls of the run that was made for them, else of the first record with intervals, else of the first record."""
+    name = config.experiment.name
+    if run is not None:
+        return controls_of(name, run["seed"], all_rows(run))
+    records = committed(root, config).items()
+    of_records = [controls_of(name, seed, all_rows(record)) for seed, record in records]
+    with_interval = [found for found in of_records if any(one.is_compared for one in found)]
+    return next(iter([*with_interval, *of_records]), [])

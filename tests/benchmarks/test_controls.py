@@ -1,0 +1,47 @@
+"""Results of runs are collected for the table of controls."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.controls import main
+from dglcell.report.run_files import result_rows
+from dglcell.runs.directory import RunDirectory
+from dglcell.suites.controls import controls_of
+
+
+def test_a_run_takes_the_place_of_an_earlier_one(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    out = tmp_path / "controls.json"
+    out.write_text(json.dumps({"experiments": {"another": {"seed": 1}, "tiny": {"seed": 1}}}))
+    main(str(out), str(tiny_run.path))
+    experiments = json.loads(out.read_text())["experiments"]
+    assert experiments["another"] == {"seed": 1}
+    found = experiments["tiny"]
+    assert (found["seed"], found["devices"]) == (0, ["cpu"])
+    assert "paths." not in found["command"]
+    (own,) = controls_of("tiny", 0, result_rows(found["rows"]))
+    test = next(row for row in json.loads(tiny_run.results.read_text())["rows"] if row["part"] == "test")
+    assert abs(own.score - test["metrics"]["pearson"]) < 1e-6
+    assert own.is_compared
+
+
+def test_a_run_without_intervals_is_compared_by_its_predictions(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    main(str(tmp_path / "now.json"), str(tiny_run.path))
+    shutil.copytree(tiny_run.path, tmp_path / "tiny/seed-0")
+    before = RunDirectory(tmp_path / "tiny/seed-0")
+    results = json.loads(before.results.read_text())
+    for row in results["rows"]:
+        row["metrics"] = {name: value for name, value in row["metrics"].items() if not name.startswith("ahead")}
+    before.results.write_text(json.dumps(results))
+    main(str(tmp_path / "before.json"), str(before.path))
+    now, again = (
+        controls_of("tiny", 0, result_rows(json.loads((tmp_path / name).read_text())["experiments"]["tiny"]["rows"]))
+        for name in ("now.json", "before.json")
+    )
+    assert again[0].null == now[0].null
+    assert again[0].over_strains == pytest.approx(now[0].over_strains, abs=1e-4)
+    assert again[0].over_genes == pytest.approx(now[0].over_genes, abs=1e-4)

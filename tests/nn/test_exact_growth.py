@@ -1,0 +1,46 @@
+"""Growth by linear programmes on the cell graph, against those of cobra on the metabolic model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.config import HeteroCellConfig
+from dglcell.nn.exact_growth import exact_growth
+from dglcell.nn.flux_rounds import FluxRounds
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.nn.test_flux_rounds import CELL, STRAINS, balance, by_linear_programmes
+
+
+@pytest.mark.parametrize("rounds", [1, 256])
+def test_strains_that_the_rounds_leave_unsolved_are_solved_exactly(rounds: int) -> None:
+    made = FluxRounds(ResidentCell.of(CELL), rounds, exact=True)
+    made.take([balance()])
+    growth_BP, certain_B2 = made(ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS))
+    np.testing.assert_allclose(growth_BP[:, -1], by_linear_programmes(STRAINS), atol=6e-5)
+    assert torch.equal(certain_B2, growth_BP[:, -1:].expand(-1, 2))
+
+
+def test_a_strain_without_balanced_fluxes_does_not_grow() -> None:
+    balances = sparse.csr_array(np.array([[1.0, -1.0]]))  # the second reaction uses what the first one makes
+    gain = torch.tensor([0.0, 2.0])
+    least = torch.tensor([[0.0, 0.0, 3.0], [0.0, 1.0, 0.0]])
+    largest = torch.tensor([[3.0, 0.5, 3.0], [2.5, 9.0, 1.0]])
+    assert exact_growth(balances, gain, least, largest).tolist() == [5.0, 0.0, 0.0]
+    assert exact_growth(balances, gain, least, torch.tensor([[3.0, 1.5, 9.0], [9.0, 9.0, 9.0]])).tolist() == [
+        6.0,
+        3.0,
+        18.0,
+    ]
+
+
+def test_it_completes_rounds() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)`model.flux_exact` needs rounds.*flux_rounds: 0.*flux_exact: false"):
+        HeteroCellConfig(flux_exact=True).validate()
+    control = HeteroCellConfig(flux_rounds=8, flux_exact=True).without_messages()
+    assert control is not None
+    control.validate()

@@ -1,0 +1,152 @@
+"""The table that compares a model with null models, and the sentences below it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.metrics import ResultRow
+from dglcell.report.results_table import BEST, best_in_block, format_results_table
+from dglcell.report.sentences import beaten, format_expected, left_out_lines
+
+
+def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
+    metrics = {
+        "n": 1234,
+        "pearson": value,
+        "spearman": value,
+        "r2": value,
+        "mse": 1 - value,
+        "mae": 1 - value,
+    }
+    return ResultRow(model, part, "fitness", metrics, is_null)
+
+
+def test_best_is_found_within_each_block_and_undefined_never_wins() -> None:
+    rows = [
+        row("a", "test", 0.2),
+        row("b", "test", math.nan),
+        row("c", "test", 0.4),
+        row("a", "validation", 0.1),
+    ]
+    assert best_in_block(rows, "pearson") == {2}
+    assert best_in_block(rows, "mse") == {2}
+    assert best_in_block([row("a", "test", math.nan), row("b", "test", math.nan)], "pearson") == set()
+
+
+def test_the_table_shows_every_row_and_marks_the_best() -> None:
+    rows = [
+        row("dglcell", "test", 0.61234),
+        row("mean", "test", math.nan, True),
+        row("dglcell", "validation", 0.7),
+    ]
+    lines = format_results_table(rows).splitlines()
+    assert lines[0].split() == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
+    by_model = [line.split() for line in lines if line.strip()][1:]
+    assert by_model[0][:5] == ["fitness", "test", "dglcell", "1,234", "0.612*"]
+    assert by_model[1] == ["mean", "1,234", "-", "-", "-", "-", "-"]
+    assert by_model[2][:5] == ["fitness", "validation", "dglcell", "1,234", "0.700"]
+
+
+def test_the_table_has_no_escape_codes_unless_asked() -> None:
+    rows = [row("[red]model[/red]", "test", 0.5), row("b", "test", 0.1, True)]
+    plain = format_results_table(rows)
+    assert "\x1b" not in plain
+    assert "[red]model[/red]" in plain
+    assert "\x1b[2m" in format_results_table(rows, color=True)
+
+
+def test_a_sentence_says_which_null_model_is_better_on_the_test_part() -> None:
+    rows = [
+        row("dglcell", "validation", 0.1),
+        row("dglcell", "test", 0.5912),
+        row("mean", "test", math.nan, True),
+        row("ridge", "test", 0.595, True),
+        row("kernel", "test", 0.6131, True),
+        row("kernel", "validation", 0.9, True),
+    ]
+    sentence = (
+        "On the test part null models predict fitness better than dglcell does: 'kernel' by Pearson (0.613 against "
+        "0.591), Spearman (0.613 against 0.591), MAE (0.3869 against 0.4088)."
+    )
+    assert beaten(rows) == [sentence]
+    assert format_results_table(rows).endswith(f"\n\n{sentence}")
+    (other,) = beaten(rows[:4])
+    assert "'ridge' by Pearson (0.595 against 0.591)" in other
+    assert beaten(rows[:3]) == []
+    assert beaten([row("dglcell", "test", 0.5), row("ridge", "test", 0.5, True)]) == []
+
+
+def test_classes_are_compared_by_average_precision() -> None:
+    null = ResultRow("mean", "test", "lethal", {"average_precision": 0.5}, True, CLASSIFICATION)
+    (sentence,) = beaten([class_row("a", "test", 0.25), null])
+    assert sentence.endswith("better than a does: 'mean' by AP (0.500 against 0.250).")
+
+
+def test_each_measure_by_which_a_null_model_is_better_is_named() -> None:
+    def measured(model: str, pearson: float, spearman: float, mae: float) -> ResultRow:
+        metrics = {"pearson": pearson, "spearman": spearman, "mae": mae}
+        return ResultRow(model, "test", "fitness", metrics, model != "dglcell", REGRESSION)
+
+    rows = [measured("dglcell", 0.9, 0.5, 0.2), measured("ridge", 0.8, 0.6, 0.3), measured("bound", 0.7, 0.7, 0.1)]
+    (sentence,) = beaten(rows)
+    assert sentence.endswith("does: 'bound' by Spearman (0.700 against 0.500), MAE (0.1000 against 0.2000).")
+
+
+def test_what_is_left_out_is_said_once_for_each_reason() -> None:
+    left_out = {"x": {"a": "needs pairs", "b": "needs pairs", "c": "is slow"}, "y": {"c": "is slow"}}
+    assert left_out_lines(left_out) == [
+        "The null models 'a', 'b' are left out for x, because each needs pairs.",
+        "The null model 'c' is left out for x, y, because it is slow.",
+    ]
+
+
+def test_blocks_are_brought_together() -> None:
+    rows = [row("a", "validation", 0.1), row("a", "test", 0.1), row("b", "validation", 0.2)]
+    models = [line.split()[-7] for line in format_results_table(rows).splitlines()[1:-2] if line.strip()]
+    assert models == ["a", "b", "a"]
+
+
+def class_row(model: str, part: str, value: float, phenotype: str = "lethal") -> ResultRow:
+    metrics = {
+        "n": 500,
+        "prevalence": 0.0123,
+        "average_precision": value,
+        "auroc": value,
+        "f1": value,
+        "brier": 1 - value,
+    }
+    return ResultRow(model, part, phenotype, metrics, False, "classification")
+
+
+def test_classes_have_columns_of_their_own() -> None:
+    lines = format_results_table([class_row("a", "test", 0.25), class_row("b", "test", 0.75)]).splitlines()
+    assert lines[0].split() == ["phenotype", "part", "model", "n", "positive", "AP", "AUROC", "F1", "Brier"]
+    assert lines[1].split() == ["lethal", "test", "a", "500", "0.012", "0.250", "0.250", "0.250", "0.7500"]
+    assert lines[2].split() == ["b", "500", "0.012", "0.750*", "0.750*", "0.750*", "0.2500*"]
+
+
+def test_numbers_and_classes_have_a_table_each() -> None:
+    mixed = [class_row("a", "test", 0.5), row("a", "test", 0.5), class_row("b", "test", 0.6), row("b", "test", 0.6)]
+    first, second, last = format_results_table(mixed).split("\n\n")
+    assert last == BEST
+    assert f"{first}\n\n{BEST}" == format_results_table([mixed[0], mixed[2]])
+    assert f"{second}\n\n{BEST}" == format_results_table([mixed[1], mixed[3]])
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [(0.9921, "met"), (0.9979, "met"), (0.9919, "NOT met"), (0.9981, "NOT met"), (math.nan, "NOT met")],
+)
+def test_an_expected_result_is_met_within_its_tolerance(found: float, verdict: str) -> None:
+    rows = [
+        ResultRow("training mean", "test", "fitness", {"pearson": 0.995}, is_null=True),
+        ResultRow("hetero_cell", "validation", "fitness", {"pearson": 0.995}),
+        ResultRow("hetero_cell", "test", "fitness", {"pearson": found}),
+        ResultRow("hetero_cell", "test", "growth", {"pearson": 0.995}),
+    ]
+    said = format_expected(rows, "pearson", 0.995, 0.003)
+    assert said.startswith(f"pearson of fitness on the test part: 0.995 ± 0.003 was expected, {found:.4f} was found")
+    assert f"was found. The expected result was {verdict}." in said
