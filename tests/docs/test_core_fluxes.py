@@ -90,7 +90,7 @@ def test_growth_in_new_media(of_medium: dict[str, Any]) -> None:
 TAUGHT = json.loads((ROOT / "benchmarks" / "results" / "keio-taught.json").read_text(encoding="utf-8"))["draws"]
 NAMES = {
     "taught by fluxes": "taught by fluxes",
-    "untaught, the model above": "model",
+    "the same model untaught": "model",
     "without messages, untaught": "without messages",
     "flux balance analysis, without training": "flux balance analysis",
 }
