@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, edge_blocks
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import DifferenceStates, Execution, States
+from tests.examples import examples
 from tests.perturbation.states_of import (
     DENSE_SHARES,
     ENGINES,
@@ -113,7 +114,7 @@ def blocks_of(budget: int | None) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(data=st.data(), cell=random_cells(), engine=ENGINES, dense_share=DENSE_SHARES, budget=BUDGETS)
 def test_attention_equals_the_reduced_graph(
     data: Any, cell: RandomCell, engine: Engine, dense_share: float, budget: int | None
@@ -132,7 +133,7 @@ def test_attention_equals_the_reduced_graph(
         agree(found, oracle, strategy)
 
 
-@settings(max_examples=30)
+@examples(12)
 @given(data=st.data(), cell=random_cells())
 def test_changed_edges_are_attended_to_as_in_the_reduced_graph(data: Any, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

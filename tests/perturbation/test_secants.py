@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.perturbation import secants
+from tests.examples import examples
 from tests.perturbation.test_rules import CASES, Case, rows_of
 
 SMOOTH = ("a quotient", "gelu by a tanh")
@@ -16,7 +17,7 @@ EXACT = {name: case for name, case in CASES.items() if "without a rule" not in n
 
 
 @pytest.mark.parametrize("name", EXACT)
-@settings(max_examples=10)
+@examples(10)
 @given(data=st.data())
 def test_parts_sum_to_the_difference_that_the_rule_gives(name: str, data: st.DataObject) -> None:
     case: Case = EXACT[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from dglcell.perturbation import states as module
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import DifferenceStates, Execution, Pooled, States, WholeStates
+from tests.examples import examples
 from tests.perturbation.states_of import Values, agree, gradients, values_of
 
 WIDTH = 3
@@ -67,7 +68,7 @@ def plain(one: Product, other: Product, values: list[Values], strains: int) -> l
     return [t for pair in zip(*found, strict=True) for t in pair]
 
 
-@settings(max_examples=150)
+@examples(50)
 @given(
     data=st.data(),
     nodes=st.integers(1, 6),
@@ -92,7 +93,7 @@ def test_maps_combinations_and_sums(
         agree(gradients(together[0], leaves), gradients(together[1], leaves))
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4))
 def test_a_base_that_was_kept_gives_the_same(data: Any, nodes: int, strains: int) -> None:
     functions, tensors = (Product(), Product()), list[Tensor]()
@@ -110,7 +111,7 @@ def test_a_base_that_was_kept_gives_the_same(data: Any, nodes: int, strains: int
     assert number == len(tensors) > 0
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(
     data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4), kind=st.sampled_from(["difference", "whole"])
 )
