@@ -1,10 +1,10 @@
-"""Measure what computed fluxes teach of measured growth: ``python -m benchmarks.keio_taught OUT RUNS``.
+"""Measure what computed fluxes teach of measured growth: ``python -m benchmarks.keio_taught OUT RUNS SEED [SEED …]``.
 
-RUNS is the folder of finished runs of `conf/111-baba2006-keio/new_genes.yaml`, a run for each draw of the test genes. A
-teacher learns the fluxes of all reactions of iJO1366 in strains and media of a screen that is computed: every single
-deletion, and some pairs. It knows the genes of Keio's test part, but nothing that was measured. The experiment is then
-trained with the same seeds and splits, beginning with the teacher's weights (``start_from``), and without messages,
-which are rounds of flux balance here. The runs are compared within each medium, beside the growth that flux balance
+A teacher learns the fluxes of all reactions of iJO1366 in strains and media of a screen that is computed: every single
+deletion, and some pairs. It knows the genes of Keio's test part, but nothing that was measured. The model of
+`conf/111-baba2006-keio/new_genes.yaml`, in a form of which the network is half (``FORM``), is then trained with each
+seed, as usual, beginning with the teacher's weights (``start_from``), and without messages, which are rounds of flux
+balance here. The runs are compared within each medium, beside the growth that flux balance
 analysis gives. Null models are in the record of ``benchmarks.keio``, on the same test strains.
 """
 
@@ -32,6 +32,9 @@ from dglcell.training.control import without_messages
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 
+FORM = ("model.flux_exact=false", "model.null_share=0.5", "trainer.epochs=12")
+"""What the model has in place of the experiment's settings: growth by 512 rounds, and half null models."""
+
 TEACHER = (
     "data.source.name=insilico",
     "data.nodes={flux: {type: reaction, zero_if_lost: true}}",
@@ -52,7 +55,7 @@ TAUGHT, QUIET = "taught by fluxes", "without messages"
 
 def teacher(name: str, paths: list[str]) -> Config:
     """Return the configuration of the teacher, in the media of the experiment."""
-    config = load_config(EXPERIMENT, [*TEACHER, *paths, f"experiment.name={name}-fluxes"])
+    config = load_config(EXPERIMENT, [*paths, *TEACHER, f"experiment.name={name}-fluxes"])
     assert config.cell.model is not None
     screen = InSilicoConfig(
         config.cell.model, pairs=str(PAIRS), triples="none", processes=1, media=config.cell.media, fluxes=True
@@ -89,21 +92,21 @@ def of_media(
     return found
 
 
-def main(out: str, runs: str, data: str = "data") -> None:
+def main(out: str, runs: str, seeds: list[int], data: str = "data") -> None:
     """Train what is not trained yet, and write the file, draw by draw."""
-    paths = [f"paths.runs={runs}", f"paths.data={data}", "trainer.threads=1", "plot=false"]
-    experiment = load_config(EXPERIMENT)
-    name, taught_by = experiment.experiment.name, train(teacher(experiment.experiment.name, paths)).directory.path
+    paths = [f"paths.runs={runs}", f"paths.data={data}", "trainer.threads=1", "plot=false", *FORM]
+    name = load_config(EXPERIMENT).experiment.name
+    taught_by = train(teacher(name, paths)).directory.path
     growth = growth_in_screen(prepare(teacher(name, paths), command="benchmark"))
     draws: list[dict[str, Any]] = []
-    for run in sorted((Path(runs) / name).glob("seed-*")):
-        seed = int(run.name.removeprefix("seed-"))
+    for seed in seeds:
         own = [*paths, f"seed={seed}", f"split.seed={seed}", "null_models=false"]
-        again = train(load_config(EXPERIMENT, [*own, f"experiment.name={name}-taught", f"start_from={taught_by}"]))
-        quiet = train(without_messages(load_config(EXPERIMENT, own), experiment.trainer.epochs))
-        compared = {"model": run, TAUGHT: again.directory.path, QUIET: quiet.directory.path}
+        untaught = load_config(EXPERIMENT, [*own, f"experiment.name={name}-untaught"])
+        taught = load_config(EXPERIMENT, [*own, f"experiment.name={name}-taught", f"start_from={taught_by}"])
+        configs = {"model": untaught, TAUGHT: taught, QUIET: without_messages(untaught, untaught.trainer.epochs)}
+        compared = {kind: train(config).directory.path for kind, config in configs.items()}
         draws.append({"split_seed": seed, "media": of_media(compared, growth)})
-        record = {"command": "python -m benchmarks.keio_taught OUT RUNS", "experiment": name}
+        record = {"command": "python -m benchmarks.keio_taught OUT RUNS SEED [SEED …]", "experiment": name}
         differences = ahead([one["media"] for one in draws]) if len(draws) > 1 else {}
         found = {"processor": processor_name(), "draws": draws, "differences": differences}
         write_json(Path(out), {**record, **found})
@@ -111,4 +114,4 @@ def main(out: str, runs: str, data: str = "data") -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], [int(seed) for seed in sys.argv[3:]])

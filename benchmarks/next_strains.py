@@ -232,7 +232,8 @@ def main(out: str, runs: str, experiment: str, *more: str) -> None:
     config = load_config(Path(experiment), keys)
     settings = [key for key in keys if not key.startswith(("paths.", "data.store"))]
     of_seeds = everything["experiments"].setdefault(
-        config.experiment.name, {"keys": settings, "start": asdict(start), "seeds": {}}
+        config.experiment.name,
+        {"keys": settings, "start": asdict(start), "tested_after": BATCH * (start.rounds - 1), "seeds": {}},
     )
     prepared = prepare(config, command="benchmark")
     strains = prepared.dataset.numpy()

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError
@@ -31,7 +31,6 @@ pairs = st.lists(st.tuples(grid, grid), min_size=2, max_size=40)
 
 
 @given(pairs, st.floats(-1e3, 1e3), st.floats(1e-6, 1e6))
-@settings(deadline=None)
 def test_metrics_agree_with_scipy(values: list[tuple[float, float]], shift: float, scale: float) -> None:
     p, t = scale * np.array(values).T + scale * shift
     m = regression_metrics(p, t)
@@ -50,7 +49,6 @@ def test_metrics_agree_with_scipy(values: list[tuple[float, float]], shift: floa
 
 
 @given(pairs, st.data())
-@settings(deadline=None)
 def test_missing_targets_are_left_out(values: list[tuple[float, float]], data: st.DataObject) -> None:
     p, t = np.array(values).T
     missing = np.array(data.draw(st.lists(st.booleans(), min_size=len(t), max_size=len(t))))
@@ -59,7 +57,6 @@ def test_missing_targets_are_left_out(values: list[tuple[float, float]], data: s
 
 
 @given(pairs)
-@settings(deadline=None)
 def test_correlations_are_symmetric_bounded_and_one_for_a_perfect_prediction(
     values: list[tuple[float, float]],
 ) -> None:

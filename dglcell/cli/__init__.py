@@ -45,16 +45,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Printed text has characters that the locale may lack. Python escapes them by itself only on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    options, rest = parser.parse_known_args(arguments)
-    # argparse takes positional arguments from one place only, but overrides may also stand behind options.
-    if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
-        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        options.overrides = [*options.overrides, *rest]
-    words = _without_secrets(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None:
-        sys.argv[1:] = words  # W&B records it
-    options.command = shlex.join([*parser.prog.split(), *words])
+    options = _parsed(parser, arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
@@ -91,6 +82,21 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; ``command`` of the result is the line itself, without secrets."""
+    options, rest = parser.parse_known_args(arguments)
+    # argparse takes positional arguments from one place only, but overrides may also stand behind options.
+    if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
+        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.overrides = [*options.overrides, *rest]
+    words = _without_secrets(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        sys.argv[1:] = words  # W&B records it
+    options.command = shlex.join([*parser.prog.split(), *words])
+    return options
 
 
 def _open_streams() -> None:

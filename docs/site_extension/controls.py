@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from site_extension.markdown import code
 from site_extension.results import all_rows, committed
 
 FILE = Path("benchmarks/results/controls.json")
+SAME = 1e-3
+"""A run and a record whose scores differ by less are of one form of the model."""
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -42,10 +46,16 @@ def pages(root: Path) -> dict[str, str]:
 
 def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> list[Controls]:
     """Controls of the run that was made for them, else of the first record with intervals, else of the first record."""
-    name = config.experiment.name
+    name, records = config.experiment.name, committed(root, config)
+    of_records = {seed: controls_of(name, seed, all_rows(record)) for seed, record in records.items()}
     if run is not None:
-        return controls_of(name, run["seed"], all_rows(run))
-    records = committed(root, config).items()
-    of_records = [controls_of(name, seed, all_rows(record)) for seed, record in records]
-    with_interval = [found for found in of_records if any(one.is_compared for one in found)]
-    return next(iter([*with_interval, *of_records]), [])
+        found, before = controls_of(name, run["seed"], all_rows(run)), of_records.get(run["seed"], [])
+        return [replace(one, **_lacking(one, before)) for one in found]
+    with_interval = [found for found in of_records.values() if any(one.is_compared for one in found)]
+    return next(iter([*with_interval, *of_records.values()]), [])
+
+
+def _lacking(one: Controls, before: list[Controls]) -> dict[str, float]:
+    """The score without messages of a record with the same score, where the run itself has none."""
+    same = [record for record in before if abs(record.score - one.score) < SAME and record.phenotype == one.phenotype]
+    return {"without_messages": same[0].without_messages} if same and math.isnan(one.without_messages) else {}

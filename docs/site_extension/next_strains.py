@@ -44,7 +44,7 @@ def numbers(replayed: dict[str, Any], batch: int) -> str:
     seeds = list(replayed["seeds"].values())
     rounds = len(replayed["mean"]["random"]["lowest_hits"])
     of_batches = (f"hits in {batch * (k + 1)}" for k in range(rounds))
-    header = ("strategy", *of_batches, "genes", f"r after {batch * (rounds - 1)}")
+    header = ("strategy", *of_batches, "genes", f"r after {replayed['tested_after']}")
     body = []
     for strategy, found in replayed["mean"].items():
         hits = [f"{value:.1f}" for value in found["lowest_hits"]]

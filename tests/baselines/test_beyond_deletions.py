@@ -38,7 +38,7 @@ Fit = Callable[[Strains, NDArray[np.float64]], NullModel]
 Table = tuple[Strains, NDArray[np.float64]]
 
 KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
-FEWER = settings(max_examples=20, deadline=None)
+FEWER = settings(max_examples=20)
 
 
 def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:

@@ -42,7 +42,7 @@ def test_training_mean_ignores_missing_labels() -> None:
 
 
 @given(genotypes_of_nine, st.floats(0.1, 100), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_additive_ridge_solves_the_penalised_least_squares(genotypes: list[list[int]], alpha: float, seed: int) -> None:
     strains = strains_of(genotypes, 9)
     y = np.random.default_rng(seed).normal(3, 1, len(strains))

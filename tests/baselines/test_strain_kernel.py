@@ -47,7 +47,7 @@ def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarit
 
 
 @given(table=weakened(), seed=st.integers(0, 9), number=st.integers(0, 79))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Table, seed: int, number: int) -> None:
     strains, y = among(table[0]), table[1]
     similarity = alike(seed)

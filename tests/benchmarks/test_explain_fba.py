@@ -57,7 +57,8 @@ def test_an_interval_holds_the_mean() -> None:
 SECTIONS = {
     "Messages": "explain-fba",
     "Flux rounds": "explain-fba-rounds",
-    "A genome-scale model": "explain-fba-ijo1366",
+    "Messages on iMM904": "explain-fba-imm904",
+    "Flux rounds on iJO1366": "explain-fba-ijo1366",
 }
 """Sections of the guide, and the file that each has its table from."""
 
@@ -85,6 +86,17 @@ def test_the_guide_has_the_committed_numbers(section: str) -> None:
         for cell, other in zip(cells[4:], others, strict=True):
             shown = [*map(float, re.findall(r"\d\.\d+", cell))]
             assert shown == pytest.approx([other["auroc"], *other["auroc_interval"]], abs=6e-4)
+
+
+def test_the_guide_has_the_scores_of_metabolites() -> None:
+    found = json.loads((RESULTS / "explain-fba.json").read_text())
+    text = " ".join(GUIDE.read_text().split())
+    shown = [
+        f"{of['auroc']:.3f} ({of['auroc_interval'][0]:.3f}\N{EN DASH}{of['auroc_interval'][1]:.3f})"
+        for of in (found["metabolites"][name] for name in ("explanation", "untrained network"))
+    ]
+    assert f"which {100 * found['changed_prices']:.0f} % of them do: AUROC {shown[0]}" in text
+    assert f"untrained network {shown[1]}" in text
 
 
 def test_the_guide_has_the_shares_of_triples() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.keio import EXPERIMENT, ahead, flux_balance, in_medium, seeing
-from benchmarks.keio_taught import of_media, teacher
+from benchmarks.keio_taught import FORM, of_media, teacher
 from dglcell.config.read import load_config
 from dglcell.data.strains import Strains
 from dglcell.runs.directory import RunDirectory
@@ -42,7 +42,7 @@ def test_leads_are_taken_within_a_medium() -> None:
 
 
 def test_a_teacher_has_the_cell_of_the_experiment_and_its_media() -> None:
-    config, experiment = teacher("keio", []), load_config(EXPERIMENT)
+    config, experiment = teacher("keio", list(FORM)), load_config(EXPERIMENT)
     assert config.cell == experiment.cell
     screen = config.data.source.insilico
     assert (screen.model, screen.media, screen.fluxes) == ("iJO1366", experiment.cell.media, True)

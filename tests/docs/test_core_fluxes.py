@@ -51,7 +51,13 @@ def test_the_table_has_no_other_rows() -> None:
 
 SHARES = json.loads((ROOT / "benchmarks" / "results" / "label-shares.json").read_text(encoding="utf-8"))["summary"]
 PREDICTORS = (
-    *("taught by fluxes", "untaught", "reaction kernel ridge", "mean of the best two"),
+    *(
+        "the model's fluxes, then ridge",
+        "taught by fluxes",
+        "untaught",
+        "reaction kernel ridge",
+        "mean of the best two",
+    ),
     "kernel ridge of fluxes, then ridge",
 )
 
@@ -62,3 +68,39 @@ def test_growth_from_few_labels(of_share: dict[str, Any]) -> None:
     scores = " | ".join(f"{one['mean']:.3f} ± {one['sd']:.3f}" for one in found)
     share = f"{100 * float(of_share['share']):g} %"
     assert f"| {share} | {scores} |" in GUIDE
+
+
+MEDIA = json.loads((ROOT / "benchmarks" / "results" / "new-media.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("of_medium", MEDIA["draws"], ids=lambda one: one["medium"])
+def test_growth_in_new_media(of_medium: dict[str, Any]) -> None:
+    accuracy = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    kernel_ridge = "kernel ridge on lost reactions and medium"
+    model, ridge, curves = (
+        of_medium["scores"][name]["pearson"] for name in ("model", kernel_ridge, "product of curves")
+    )
+    row = f"| {of_medium['medium']} | **{model:.3f}** | {ridge:.3f} | {curves:.3f} | {model - ridge:.3f} |"
+    assert row in accuracy
+    of = MEDIA["ahead"]["scores"][kernel_ridge]
+    low, high = of["ahead_over_genes"]
+    assert f"the model is {of['ahead'][0]:.3f} ahead of it. At 95 %, this is {low:.3f} to {high:.3f}" in accuracy
+
+
+TAUGHT = json.loads((ROOT / "benchmarks" / "results" / "keio-taught.json").read_text(encoding="utf-8"))["draws"]
+NAMES = {
+    "taught by fluxes": "taught by fluxes",
+    "the same model untaught": "model",
+    "without messages, untaught": "without messages",
+    "flux balance analysis, without training": "flux balance analysis",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_fluxes_teach_of_measured_growth(name: str) -> None:
+    accuracy = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    cells = []
+    for medium in ("lb_22h", "mops_24h", "mops_48h"):
+        r = [draw["media"][medium][NAMES[name]]["pearson"] for draw in TAUGHT]
+        cells.append(f"{statistics.fmean(r):.3f}" + (f" ± {statistics.stdev(r):.3f}" if len(r) > 1 else ""))
+    assert f"| {name} | {' | '.join(cells)} |" in accuracy

@@ -40,7 +40,7 @@ def by_definition(relations: list[Edges], genes: int, config: SimilarityConfig) 
     return weights
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     genes=st.integers(2, 9),
     seed=st.integers(0, 1000),

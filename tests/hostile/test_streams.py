@@ -244,7 +244,7 @@ NAMES = st.one_of(st.sampled_from(["genes", "gene_1", "gene_2", "predicted_fitne
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(NAMES, st.lists(CELLS, min_size=2, max_size=2)), min_size=1, max_size=3))
 def test_parquet_that_nobody_would_think_of(tiny_run: RunDirectory, columns: list[tuple[str, list[object]]]) -> None:
     try:

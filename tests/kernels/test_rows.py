@@ -147,7 +147,7 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, reverse: bool,
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), fillers=st.integers(0, 3), more=st.integers(0, 20))
 def test_pairs_that_fill_a_list_are_not_pushed(seed: int, weighted: bool, fillers: int, more: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -47,7 +47,7 @@ def predict(model: HeteroCell, batches: list[GenotypeBatch]) -> list[Tensor]:
 
 @pytest.mark.parametrize("conv", CONVS)
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(cell=random_cells(), data=st.data(), residual=st.booleans())
 def test_predictions_are_those_of_a_wild_type_computed_anew(
     conv: str, cross_relation: str, cell: RandomCell, data: st.DataObject, residual: bool
@@ -151,7 +151,7 @@ def test_it_is_kept_in_evaluation_only(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("conv", CONVS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 2.0]))
 def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float
@@ -173,7 +173,7 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
 
 
 @pytest.mark.parametrize("conv", CONVS)
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@settings(max_examples=12, phases=[Phase.generate])
 @given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 8.0]), layers=st.integers(1, 3))
 def test_lists_that_the_host_bounds_give_the_same_predictions(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float, layers: int

@@ -180,7 +180,7 @@ def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
     assert calls == recomputed
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -208,7 +208,7 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), cell=random_cells())
 def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

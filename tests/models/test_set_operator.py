@@ -40,7 +40,7 @@ def predict(model: SetOperator, strains: list[list[int]]) -> Tensor:
     return model(GenotypeBatch.from_lists(strains)).phenotypes
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -58,7 +58,7 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
     torch.testing.assert_close(got.phenotypes, got.parts["global"] + got.parts["local"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean", "gated"]))
 def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
     strains = data.draw(genotypes_of(cell))

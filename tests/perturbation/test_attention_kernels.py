@@ -156,7 +156,7 @@ def blocks_of(budget: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, bipartite=st.booleans(), weighted=st.booleans(), kind=st.sampled_from(list(SCORES)), budget=BUDGETS)
 def test_whole_states_attend_as_node_by_node(
     seed: int, bipartite: bool, weighted: bool, kind: str, budget: int
@@ -169,7 +169,7 @@ def test_whole_states_attend_as_node_by_node(
         agree(y, reference(case.edges, keys, queries, case.keep, score), [keys, queries, *case.parameters])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),
@@ -193,7 +193,7 @@ def test_differences_equal_those_of_whole_states(
         agree(y, case.expected(keys, queries, score), leaves)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),

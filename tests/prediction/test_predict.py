@@ -7,9 +7,7 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from dglcell import api
 from dglcell.cli import main
 from dglcell.cli import predict as cli_predict
-from dglcell.config.read import load_config
-from dglcell.data.config import TRAIN, VALIDATION
-from dglcell.data.split import Split
-from dglcell.data.store import Store
-from dglcell.errors import ConfigError
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
-from dglcell.prediction.conditions import seen_by, wild_type_in
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
-from dglcell.prediction.ranking import RANKINGS, Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.autotune import Autotuning
 from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.run import train
 from tests.tiny import Tiny, seeing_conditions
 
 
@@ -357,193 +346,11 @@ class TestStrengths:
         assert rows[0]["predicted_fitness"] != rows[1]["predicted_fitness"] != ""
 
 
-@pytest.fixture(scope="module", params=["seen", "learnt", "in media"])
-def doses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return the model; one also learns from the medium what is left of genes, and one has a cell graph with media."""
-    folder, learnt = tmp_path_factory.mktemp("conditions"), request.param == "learnt"
-    rows = [
-        f"{gene},{'' if learnt or not gene else 0.25},{medium},{30 + number},{number % 3 / 2}"
-        for number, gene in enumerate(("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", ""))
-        for medium in ("glucose", "glycerol")
-    ]
-    (folder / "doses.csv").write_text("\n".join(["orf,left,agar,celsius,growth", *rows]) + "\n")
-    columns = {"genes": ["orf"], "strengths": ["left"], "phenotypes": {"growth": "growth"}}
-    conditions = {"medium": "agar", "temperature": "celsius"}
-    source = {"name": "csv", "csv": {"path": str(folder / "doses.csv"), **columns, "conditions": conditions}}
-    media = {"glucose": {}, "glycerol": {"EX_glc__D_e": 0.0, "EX_ac_e": 10.0}}
-    model = {"hidden": 8, "layers": 1, "local_heads": 2, "strategy": "difference"}
-    config = {
-        "experiment": {"name": "doses"},
-        "cell": {"model": "textbook"} | ({"media": media} if request.param == "in media" else {}),
-        "data": {"store": str(folder / "store"), "batch_size": 4, "source": source},
-        "model": model | ({"strength_from": ["medium"]} if learnt else {}),
-        "optimizer": {"lr": 0.01},
-        "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
-        "paths": {"runs": str(folder)},
-        "plot": False,
-        "null_models": False,
-    }
-    (folder / "doses.yaml").write_text(yaml.safe_dump(config))
-    return train(load_config(folder / "doses.yaml")).directory
-
-
-class TestConditions:
-    """Models that were trained on a table with two media and several temperatures."""
-
-    def test_a_medium_makes_a_difference(self, doses: RunDirectory, tmp_path: Path) -> None:
-        text = "orf,left,agar,celsius\nb0720,0.5,glucose,30\nb0720,0.5,glycerol,30\nb0720,0.5,glycerol,35\n"
-        (tmp_path / "in.csv").write_text(text + ",,glucose,30\n,,glycerol,30\n")
-        assert main(["predict", str(doses.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
-        with (tmp_path / "out.csv").open(newline="") as file:
-            found = [float(row["predicted_growth"]) for row in csv.DictReader(file)]
-        # Where a medium only says what is left of genes, it says nothing of the wild type.
-        is_learnt = bool(load_trained(doses).config.model.strength_from)
-        assert len({round(value, 6) for value in found}) == (4 if is_learnt else 5)
-
-    def test_a_design_is_predicted_as_a_table_would_be(self, doses: RunDirectory, tmp_path: Path) -> None:
-        trained = load_trained(doses)
-        background = wild_type_in(seen_by(trained), {"medium": "glycerol", "temperature": 33}, "")
-        design = Design.of(range(8), 2, background=background)
-        for worth_sharing, name in ((2, "shared.parquet"), (99, "apart.parquet")):
-            predict_design(
-                [trained],
-                design,
-                tmp_path / name,
-                batch_size=5,
-                worth_sharing=worth_sharing,
-                report=lambda _: None,
-            )
-        shared, apart = pq.read_table(tmp_path / "shared.parquet"), pq.read_table(tmp_path / "apart.parquet")
-        assert shared.column_names[2:4] == ["condition_medium", "condition_temperature"]
-        again = api.load(doses.path).predict(shared.drop_columns(["predicted_growth"]).to_pandas())
-        for table in (shared, apart):
-            np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
-
-    def test_strengths_and_media_of_a_table_are_chosen_as_a_batch(self, doses: RunDirectory, tmp_path: Path) -> None:
-        learnt = bool(load_trained(doses).config.model.strength_from)
-        rows = [
-            f"{gene},{'' if learnt else left},{medium},{30 + left}"
-            for gene in ("b0720", "b1241", "b2464")
-            for left in (0, 0.4)
-            for medium in ("glucose", "glycerol")
-        ]
-        (tmp_path / "in.csv").write_text("\n".join(["orf,left,agar,celsius", *rows]) + "\n")
-        out = ["--interval", "0.5", "--batch", "4", "-o", str(tmp_path / "next.csv")]
-        for strategy in ("informative", "effect", "sick"):
-            assert main(["next", str(doses.path), str(tmp_path / "in.csv"), "--strategy", strategy, *out]) == 0
-            with (tmp_path / "next.csv").open(newline="") as file:
-                found = list(csv.DictReader(file))
-            assert [row["rank"] for row in found] == ["1", "2", "3", "4"]
-            chosen = [",".join(row[name] for name in ("orf", "left", "agar", "celsius")) for row in found]
-            assert len({*chosen} & {*rows}) == 4
-            assert all(float(row["low_growth"]) <= float(row["high_growth"]) for row in found)
-        design = ["--all-pairs", "--limit", "30", "--strength", "0.3,0.6"][: 3 if learnt else 5]
-        conditions = ["--condition", "medium=glycerol", "--condition", "temperature=31"]
-        assert main(["next", str(doses.path), *design, *conditions, *out]) == 0
-        with (tmp_path / "next.csv").open(newline="") as file:
-            first = next(csv.DictReader(file))
-        assert (first["condition_medium"], first["condition_temperature"]) == ("glycerol", "31")
-        assert learnt or first["strength_2"] in ("0.3", "0.6")
-
-
 def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_SECONDS", 0.0)
     told: list[str] = []
     predict_design([trained], Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
     assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
-
-
-@pytest.fixture(scope="module")
-def seeds(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an experiment with two runs, of which the second predicts on a wider scale."""
-    runs = tmp_path_factory.mktemp("seeds")
-    for seed in ("seed-0", "seed-1"):
-        shutil.copytree(tiny_run.path, runs / seed)
-    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
-    content = torch.load(path, weights_only=True)
-    content["state_dict"]["normaliser.scale"] *= 1.5
-    torch.save(content, path)
-    return runs
-
-
-class TestRanking:
-    """The first strains of a design."""
-
-    def predict(self, run: Path, out: Path, *more: str) -> pa.Table:
-        assert main(["predict", str(run), "--all-pairs", "--limit", "60", "-o", str(out), *more]) == 0
-        return pq.read_table(out)
-
-    @pytest.mark.parametrize(
-        ("by", "key"),
-        [
-            ("lowest", lambda table: -table["predicted_fitness"].to_numpy()),
-            ("highest", lambda table: table["predicted_fitness"].to_numpy()),
-            ("largest", lambda table: np.abs(table["predicted_fitness"].to_numpy())),
-            ("certain", lambda table: np.abs(table["predicted_fitness"].to_numpy()) / table["sd_fitness"].to_numpy()),
-            ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
-        ],
-    )
-    def test_rows_are_those_of_the_whole_design(
-        self, seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, key: Callable[..., np.ndarray]
-    ) -> None:
-        whole = self.predict(seeds, tmp_path / "whole.parquet")
-        assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
-        capsys.readouterr()
-        found = self.predict(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
-        assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
-        expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
-        assert found.column_names[2:4] == ["name_1", "name_2"]
-        genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
-        assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
-        assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
-        about = json.loads(found.schema.metadata[b"dglcell"])
-        assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
-        assert len(about["checkpoint_sha256"]) == 2
-
-    def test_the_first_of_all_parts_are_those_of_one(
-        self, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        ranking, design = Ranking.of("highest", 9, None, [trained], tmp_path), Design.of(range(12), 2)
-        for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
-            monkeypatch.setattr(module, "PART_STRAINS", size)
-            predict_design([trained], design, tmp_path / name, batch_size=5, ranking=ranking, report=lambda _: None)
-        many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
-        assert len(many) == 9
-        assert many.to_pylist() == one.to_pylist()
-
-    def test_unexpected_strains_differ_from_an_additive_model_of_the_training_part(
-        self, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
-    ) -> None:
-        found = self.predict(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--rank", "unexpected")
-        strains, split = Store(tiny.store).read(), Split.load(tiny_run.split)
-        names = load_trained(tiny_run).cell.genes.names
-        deleted = np.array([[name in genes for name in names] for genes in strains.genotypes], float)
-        train, validation = (np.flatnonzero(split.part == part) for part in (TRAIN, VALIDATION))
-        fitness = strains.phenotypes["fitness"].astype(float)
-        centre, mean, models = deleted[train].mean(0), fitness[train].mean(), []
-        for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
-            x = deleted[train] - centre
-            effects = np.linalg.solve(x.T @ x + alpha * np.eye(len(names)), x.T @ (fitness[train] - mean))
-            error = np.square((deleted[validation] - centre) @ effects + mean - fitness[validation]).mean()
-            models.append((error, effects))
-        effects = min(models, key=lambda model: model[0])[1]
-        pairs = [[names.index(row["gene_1"]), names.index(row["gene_2"])] for row in found.to_pylist()]
-        expected = effects[np.array(pairs)].sum(1) + mean - centre @ effects
-        np.testing.assert_allclose(found["additive_fitness"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
-        surprise = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
-        assert (np.diff(surprise) <= 1e-6).all()
-
-    def test_what_cannot_be_ranked_is_refused(self, trained: Trained, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds or intervals\n  got: +one run"):
-            Ranking.of("certain", 1, None, [trained], tmp_path)
-        with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
-            Ranking.of("lowest", 1, "growth", [trained], tmp_path)
-        two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
-        with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
-            Ranking.of("lowest", 1, None, [two], tmp_path)
-
-    def test_the_command_line_knows_every_ranking(self) -> None:
-        assert tuple(RANKINGS) == cli_predict.RANKINGS
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from dglcell.training.autotune import (
     write_autotuned,
 )
 from tests.random_cells import resident_cell
-from tests.tiny import Tiny
+from tests.tiny import BARE, Tiny
 
 # Precision of a run: what the names stand for, what `auto` takes, and what bfloat16 does to differences.
 
@@ -252,7 +252,7 @@ def test_files_that_hold_no_choices_are_refused(tmp_path: Path, content: str | N
 
 
 def test_a_run_keeps_its_choices_and_another_can_take_them(tiny: Tiny, tmp_path: Path) -> None:
-    options = [f"data.store={tiny.store}", "trainer.epochs=1", "model.strategy=auto", "model.kernel=auto"]
+    options = [f"data.store={tiny.store}", *BARE, "trainer.epochs=1", "model.strategy=auto", "model.kernel=auto"]
     first = [*options, f"paths.runs={tmp_path / 'first'}"]
     assert main(["train", str(tiny.file), *first]) == 0
     (autotuned,) = (tmp_path / "first").rglob("autotuned.json")

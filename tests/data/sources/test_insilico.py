@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cobra.io import load_model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.sources import fba
@@ -59,7 +59,6 @@ def test_all_sets_in_lexicographic_order(genes: int, size: int) -> None:
     assert [tuple(row) for row in sets.tolist()] == list(itertools.combinations(range(genes), size))
 
 
-@settings(deadline=None)
 @given(st.integers(3, 40), st.integers(2, 3), st.integers(1, 200), st.integers(0, 9))
 def test_sampled_sets_are_distinct_sets(genes: int, size: int, count: int, seed: int) -> None:
     count = min(count, math.comb(genes, size))

@@ -1,0 +1,131 @@
+"""The first strains of a design, by each ranking."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.cli import predict as cli_predict
+from dglcell.data.config import TRAIN, VALIDATION
+from dglcell.data.split import Split
+from dglcell.data.store import Store
+from dglcell.errors import ConfigError
+from dglcell.prediction import predict as module
+from dglcell.prediction.design import Design
+from dglcell.prediction.predict import predict_design
+from dglcell.prediction.ranking import RANKINGS, Ranking
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+from tests.tiny import Tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """Return the tiny heterograph model."""
+    return load_trained(tiny_run)
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an experiment with two runs, of which the second predicts on a wider scale."""
+    runs = tmp_path_factory.mktemp("seeds")
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(tiny_run.path, runs / seed)
+    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["normaliser.scale"] *= 1.5
+    torch.save(content, path)
+    return runs
+
+
+def predicted(run: Path, out: Path, *more: str) -> pa.Table:
+    """Return what `predict` writes for a design."""
+    assert main(["predict", str(run), "--all-pairs", "--limit", "60", "-o", str(out), *more]) == 0
+    return pq.read_table(out)
+
+
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [
+        ("lowest", lambda table: -table["predicted_fitness"].to_numpy()),
+        ("highest", lambda table: table["predicted_fitness"].to_numpy()),
+        ("largest", lambda table: np.abs(table["predicted_fitness"].to_numpy())),
+        ("certain", lambda table: np.abs(table["predicted_fitness"].to_numpy()) / table["sd_fitness"].to_numpy()),
+        ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
+    ],
+)
+def test_rows_are_those_of_the_whole_design(
+    seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, key: Callable[..., np.ndarray]
+) -> None:
+    whole = predicted(seeds, tmp_path / "whole.parquet")
+    assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+    capsys.readouterr()
+    found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
+    assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
+    expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
+    assert found.column_names[2:4] == ["name_1", "name_2"]
+    genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
+    assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
+    assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
+    about = json.loads(found.schema.metadata[b"dglcell"])
+    assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
+    assert len(about["checkpoint_sha256"]) == 2
+
+
+def test_the_first_of_all_parts_are_those_of_one(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking, design = Ranking.of("highest", 9, None, [trained], tmp_path), Design.of(range(12), 2)
+    for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
+        monkeypatch.setattr(module, "PART_STRAINS", size)
+        predict_design([trained], design, tmp_path / name, batch_size=5, ranking=ranking, report=lambda _: None)
+    many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
+    assert len(many) == 9
+    assert many.to_pylist() == one.to_pylist()
+
+
+def test_unexpected_strains_differ_from_an_additive_model_of_the_training_part(
+    tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
+) -> None:
+    found = predicted(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--rank", "unexpected")
+    strains, split = Store(tiny.store).read(), Split.load(tiny_run.split)
+    names = load_trained(tiny_run).cell.genes.names
+    deleted = np.array([[name in genes for name in names] for genes in strains.genotypes], float)
+    train, validation = (np.flatnonzero(split.part == part) for part in (TRAIN, VALIDATION))
+    fitness = strains.phenotypes["fitness"].astype(float)
+    centre, mean, models = deleted[train].mean(0), fitness[train].mean(), []
+    for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
+        x = deleted[train] - centre
+        effects = np.linalg.solve(x.T @ x + alpha * np.eye(len(names)), x.T @ (fitness[train] - mean))
+        error = np.square((deleted[validation] - centre) @ effects + mean - fitness[validation]).mean()
+        models.append((error, effects))
+    effects = min(models, key=lambda model: model[0])[1]
+    pairs = [[names.index(row["gene_1"]), names.index(row["gene_2"])] for row in found.to_pylist()]
+    expected = effects[np.array(pairs)].sum(1) + mean - centre @ effects
+    np.testing.assert_allclose(found["additive_fitness"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
+    surprise = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
+    assert (np.diff(surprise) <= 1e-6).all()
+
+
+def test_what_cannot_be_ranked_is_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds or intervals\n  got: +one run"):
+        Ranking.of("certain", 1, None, [trained], tmp_path)
+    with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
+        Ranking.of("lowest", 1, "growth", [trained], tmp_path)
+    two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
+    with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
+        Ranking.of("lowest", 1, None, [two], tmp_path)
+
+
+def test_the_command_line_knows_every_ranking() -> None:
+    assert tuple(RANKINGS) == cli_predict.RANKINGS
