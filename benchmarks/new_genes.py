@@ -88,7 +88,7 @@ def nulls(config: Config, label: str, flux: NDArray[np.float32], kept: Path) -> 
         test, problem = strains_by_part(prepared)["test"], null_problems(prepared)[0]
         models = {**fit_null_models(problem), "boosted trees": BoostedTrees(problem, flux)}
         with atomic_file(file) as part, part.open("wb") as stream:
-            np.savez(stream, **{f"{name}, {label}": model.predict(test) for name, model in models.items()})
+            np.savez(stream, **{f"{name}, {label}": model.predict(test) for name, model in models.items()})  # type: ignore[arg-type]  # of allow_pickle
     with np.load(file) as found:
         return dict(found)
 
