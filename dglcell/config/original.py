@@ -35,9 +35,15 @@ REMOVED = {
     "data.streaming": "all strains are in memory, of which 20 million trigenic ones take 0.64 GB",
     "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
     "trainer.cuda_graph": "steps are launched as they are; it was never run on a GPU",
+    "model.meta_layers": "`dango` weighs a gene's states by two Linear layers, as its publication says",
+    "model.reconstruction_layers": "`dango` reconstructs a network by one Linear layer, as its publication says",
+    "model.reconstruction_target": "`dango` reconstructs which pairs are edges, and no weights",
+    "model.reconstruction_mean": "`dango` takes the mean over all pairs, as its publication says",
+    "model.scorer": "`dango` scores deleted genes as its publication says",
+    "model.attention_layers": "`dango` has two rounds of attention",
 }
 """This maps keys of earlier versions to why there are none any more. Configurations that runs recorded are read without
-these keys."""
+these keys. Those of the section ``model`` were keys of ``dango`` alone."""
 
 
 def explain(key: str, value: object = None) -> str | None:

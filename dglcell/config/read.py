@@ -329,8 +329,12 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 def without_removed(recorded: DictConfig) -> DictConfig:
     """Return the configuration that a run, perhaps of an earlier version, recorded, without the keys of ``REMOVED``."""
     plain: Any = OmegaConf.to_container(recorded)
+    model = plain.get("model")
+    is_dango = isinstance(model, dict) and model.get("name") == "dango"
     for key in REMOVED:
         *above, name = key.split(".")
+        if above == ["model"] and not is_dango:  # a model of the user's own may have such a key
+            continue
         section: Any = plain
         for part in above:
             section = section.get(part) if isinstance(section, dict) else None

@@ -442,12 +442,6 @@ class ResidentCell(nn.Module):
         made.names = cell.vocabularies
         return made
 
-    @classmethod
-    def from_dgl(cls, graph: DGLGraph) -> ResidentCell:
-        """Make the resident edges of a DGL heterograph, with weights from ``edata["weight"]``."""
-        edges = {r: (*graph.edges(etype=r), graph.edges[r].data.get(WEIGHT)) for r in graph.canonical_etypes}
-        return cls({node_type: graph.num_nodes(node_type) for node_type in graph.ntypes}, edges)
-
     def __getitem__(self, relation: Relation) -> ResidentRelation:
         """Return the resident edges of ``relation``.
 

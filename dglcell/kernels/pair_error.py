@@ -32,34 +32,32 @@ def pair_error(
     left_NH: Tensor,
     right_MH: Tensor,
     bias_M: Tensor,
-    weights: tuple[Tensor, Tensor],
-    *,
-    weighted: bool = True,
+    zero_weight: float,
 ) -> Tensor:
-    r"""Compute the weighted squared error of :math:`\hat A = L R^\top + 1 b^\top` against the adjacency A.
+    r"""Compute the mean squared error of :math:`\hat A = L R^\top + 1 b^\top` against an adjacency A of ones and zeros.
 
-    .. math:: \sum_u \Big[\, p_u \sum_{v:\, A_{uv} \neq 0} (\hat A_{uv} - A_{uv})^2
-              + q_u \sum_{v:\, A_{uv} = 0} \hat A_{uv}^2 \Big]
+    .. math:: \frac{1}{N M} \Big[\, \sum_{A_{uv} = 1} (\hat A_{uv} - 1)^2
+              + \lambda \sum_{A_{uv} = 0} \hat A_{uv}^2 \Big]
 
     Exact, in O(E H + (N + M) H²): with :math:`\tilde L = [L, 1]` and :math:`\tilde R = [R, b]` the squares of all pairs
-    are :math:`\sum_u q_u \sum_v \hat A_{uv}^2 = \langle \tilde L^\top \mathrm{diag}(q) \tilde L,\,
-    \tilde R^\top \tilde R \rangle`; the edges are then set right one by one. Differentiable (once) in L, R and b. The
-    products of all pairs are taken in float64, because the edges' share is subtracted from them again.
+    are :math:`\sum_{uv} \hat A_{uv}^2 = \langle \tilde L^\top \tilde L,\, \tilde R^\top \tilde R \rangle`. The edges
+    are then set right one by one. Differentiable (once) in L, R and b. The products of all pairs are taken in float64,
+    because the edges' share is subtracted from them again.
 
     Args:
         edges: E edges u → v; each pair occurs at most once.
         left_NH: [N, H] factor of the sources; half precisions are computed in float32.
         right_MH: [M, H] factor of the destinations.
         bias_M: [M] bias b.
-        weights: p and q, [N] each; constants.
-        weighted: whether :math:`A_{uv}` is the edge's fixed weight, where the relation has weights; else it is 1.
+        zero_weight: λ, the weight of pairs without an edge.
 
     Returns:
         The error, a scalar.
     """
     dtype = torch.promote_types(torch.promote_types(left_NH.dtype, right_MH.dtype), torch.float32)
-    tensors = (x.to(dtype) for x in (left_NH, right_MH, bias_M, *weights))
-    out: Tensor = _PairError.apply(*tensors, edges, weighted and edges.weight is not None)
+    factors = (x.to(dtype) for x in (left_NH, right_MH, bias_M))
+    p = 1 / (len(left_NH) * len(right_MH))
+    out: Tensor = _PairError.apply(*factors, edges, (p, zero_weight * p))
     return out
 
 
@@ -68,20 +66,13 @@ class _PairError(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        left: Tensor,
-        right: Tensor,
-        bias: Tensor,
-        p: Tensor,
-        q: Tensor,
-        edges: ResidentRelation,
-        weighted: bool,
+        ctx: Any, left: Tensor, right: Tensor, bias: Tensor, edges: ResidentRelation, weights: tuple[float, float]
     ) -> Tensor:
         # Autocast would turn factors into bfloat16.
         with torch.autocast(left.device.type, enabled=False):
-            squares, gradients = _all_pairs(left, right, bias, q)
+            squares, gradients = _all_pairs(left, right, bias, weights[1])
             add_edges = _edges_compiled if left.device.type in COMPILED_DEVICES else _edges_in_blocks
-            total = squares + add_edges(edges, weighted, (left, right, bias), (p, q), gradients)
+            total = squares + add_edges(edges, (left, right, bias), weights, gradients)
         ctx.save_for_backward(*gradients)
         return total.to(left.dtype)
 
@@ -89,43 +80,40 @@ class _PairError(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         left, right, bias = (grad * gradient for gradient in ctx.saved_tensors)
-        return left, right, bias, None, None, None, None
+        return left, right, bias, None, None
 
 
-def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: Tensor) -> tuple[Tensor, Factors]:
-    """Return Σ_u q_u Σ_v Â², in float64, and its gradients in L, R and b."""
+def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: float) -> tuple[Tensor, Factors]:
+    """Return q Σ Â² over all pairs, in float64, and its gradients in L, R and b."""
     H = left.shape[1]
     left_one = torch.cat([left, left.new_ones(len(left), 1)], dim=1).double()
     right_bias = torch.cat([right, bias.unsqueeze(1)], dim=1).double()
-    of_left, of_right = left_one.T @ (q.double().unsqueeze(1) * left_one), right_bias.T @ right_bias
+    of_left, of_right = q * (left_one.T @ left_one), right_bias.T @ right_bias
     S, G = of_left.to(left.dtype), of_right.to(left.dtype)
-    d_left = torch.addmm(G[H, :H], left, G[:H, :H]) * (2 * q).unsqueeze(1)
+    d_left = torch.addmm(G[H, :H], left, G[:H, :H]) * (2 * q)
     d_right = 2 * torch.addmm(torch.outer(bias, S[H, :H]), right, S[:H, :H])
     d_bias = 2 * torch.addmv(bias * S[H, H], right, S[:H, H])
     return (of_left * of_right).sum(), (d_left, d_right, d_bias)
 
 
 def _edges_compiled(
-    edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
+    edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors
 ) -> Tensor:
-    """Return Σ over edges of p (Â − A)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
+    """Return Σ over edges of p (Â − 1)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
     # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
     from dglcell.kernels.pair_error_numba import edge_errors_of_width
 
     (left, right, bias), (d_left, d_right, d_bias) = factors, gradients
-    edge_errors, ones = edge_errors_of_width(left.shape[1]), torch.ones_like(bias)
-    sources = left, torch.stack([torch.zeros_like(weights[0]), *weights], dim=1)
-    destinations = right, torch.stack([bias, ones, ones], dim=1)
+    edge_errors, none = edge_errors_of_width(left.shape[1]), torch.zeros_like(left[:, 0])
     for transposed, ends, written in (
-        (False, (*destinations, *sources), (d_right, d_bias)),
-        (True, (*sources, *destinations), (d_left, torch.zeros_like(weights[0]))),
+        (False, (right, bias, left, none), (d_right, d_bias)),
+        (True, (left, none, right, bias), (d_left, torch.zeros_like(none))),
     ):
-        compact = edges.compact(left.dtype if weighted else None, transposed=transposed)
+        compact = edges.compact(None, transposed=transposed)
         bounds = _bounds(compact.starts.numpy(), torch.get_num_threads())
         losses = left.new_zeros(len(bounds) - 1, dtype=torch.float64)
         read = [x.detach().contiguous().numpy() for x in (*ends, compact.starts, compact.neighbours)]
-        targets = None if compact.weights is None else compact.weights.numpy()
-        arguments = (*read, targets, *(x.numpy() for x in (*written, losses)))
+        arguments = (*map(read[0].dtype.type, weights), *read, *(x.numpy() for x in (*written, losses)))
         run_tasks(edge_errors, [(part, *rows, *arguments) for part, rows in enumerate(pairwise(bounds))])
     return losses.sum()
 
@@ -138,7 +126,7 @@ def _bounds(starts: NDArray[np.int64], threads: int) -> list[int]:
 
 
 def _edges_in_blocks(
-    edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
+    edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors
 ) -> Tensor:
     """Do the same as ``_edges_compiled`` with plain torch, on any device."""
     (left, right, bias), (p, q), (d_left, d_right, d_bias) = factors, weights, gradients
@@ -147,9 +135,9 @@ def _edges_in_blocks(
         block = slice(first, first + BLOCK_EDGES)
         u, v = edges.src[block], edges.dst[block]
         guess = (left.index_select(0, u) * right.index_select(0, v)).sum(1) + bias[v]
-        error = guess - (edges.weight[block].to(left.dtype) if weighted and edges.weight is not None else 1)
-        total += (p[u] * error.square() - q[u] * guess.square()).sum(dtype=torch.float64)
-        slope_E[block] = 2 * (p[u] * error - q[u] * guess)
+        error = guess - 1
+        total += (p * error.square() - q * guess.square()).sum(dtype=torch.float64)
+        slope_E[block] = 2 * (p * error - q * guess)
     if edges.num_edges:
         to_destinations = _matrix(edges, slope_E, transposed=False) @ torch.cat([left, torch.ones_like(left[:, :1])], 1)
         d_right += to_destinations[:, :-1]

@@ -427,9 +427,6 @@ class SetOperatorConfig(EncoderConfig):
 # Keys of DANGO.
 
 
-Target = Annotated[str, one_of("binary", "weight")]
-Mean = Annotated[str, one_of("pairs", "rows")]
-Scorer = Annotated[str, one_of("rezero", "released")]
 ZeroWeights = Annotated[
     dict[str, float], must(lambda weights: min(weights.values(), default=0) >= 0, "must not be negative", "0 or more")
 ]
@@ -449,21 +446,15 @@ class DangoConfig(ModelConfig):
     activation: Activation = "relu"  # relu | gelu | silu | elu | tanh | identity
     embedding_std: Positive = 0.1  # standard deviation of the genes' initial embeddings
     relations: list[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
-    meta_layers: Count = 2  # Linear layers that weight a gene's states from the networks
     reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`
-    reconstruction_layers: Count = 1  # Linear layers of the reconstruction
-    reconstruction_target: Target = "binary"  # binary | weight: edge weights, scaled to 0 … 1
-    reconstruction_mean: Mean = "pairs"  # mean over pairs (all pairs) | rows (for each gene, edges and other pairs)
     zero_weights: ZeroWeights = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
-    scorer: Scorer = "rezero"  # rezero: as in the paper | released: as in the authors' code
-    attention_layers: Count = 2  # rounds of attention among the deleted genes; `released` has one
-    heads: Count = 4  # heads of this attention
-    gain: float = 0.01  # initial share of this attention; `released` starts its feed-forward network from 0
+    heads: Count = 4  # heads of the attention among the deleted genes
+    gain: float = 0.01  # initial share of this attention
     dropout: Dropout = 0.0  # dropout inside the scorer
 
     def validate(self) -> None:
         super().validate()
-        if self.scorer == "rezero" and self.hidden % self.heads:
+        if self.hidden % self.heads:
             raise ConfigError(
                 "`model.heads` does not divide `model.hidden`", got=self.heads, expected=f"a divisor of {self.hidden}"
             )

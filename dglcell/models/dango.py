@@ -15,7 +15,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import DangoConfig
 from dglcell.models.model import OnDemand, Prediction, StrainModel
-from dglcell.nn.dango import AdjacencyTarget, MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
+from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction
 from dglcell.nn.heads import HyperSAGNN, SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
@@ -93,11 +93,7 @@ class Dango(StrainModel):
 
     Networks are taken as the cell graph stores them, self-loops included; ``cell.symmetrise`` decides whether an
     undirected pair counts in both directions. Defaults are those of the torchcell project's experiment 006. The code
-    that DANGO's authors released differs from it, and both from the paper; options bring it back: wider states, silu,
-    embeddings of N(0, 1), two layers that reconstruct scaled edge weights with means gene by gene, one layer that
-    weights networks, λ = 1 for ``neighborhood``, and another score (``ReleasedSAGNN``). Two differences remain. The
-    released code draws five neighbours per gene and round, where this takes the mean over all. And it puts a Linear
-    layer before each mean, which joined with the one after it is one Linear layer.
+    that DANGO's authors released (github.com/ma-compbio/DANGO) differs from it, and both from the paper.
 
     While gradients are off in evaluation mode, gene states are computed once and kept until the weights change.
 
@@ -130,20 +126,24 @@ class Dango(StrainModel):
         self.features = nn.ParameterDict({t: nn.Parameter(x, requires_grad=False) for t, x in (features or {}).items()})
         self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], H) for t, x in self.features.items()})
         self.encoders = nn.ModuleList(NetworkEncoder(relation, H, config.activation) for relation in self.networks)
-        reconstructed = self.networks if config.reconstruction else []
         self.heads = nn.ModuleList(
-            Reconstruction(H, N, config.reconstruction_layers, config.activation) for _ in reconstructed
+            Reconstruction(cell[relation], H, zero_weight(relation[1], config.zero_weights))
+            for relation in (self.networks if config.reconstruction else [])
         )
-        self.targets = nn.ModuleList(self._target(relation) for relation in reconstructed)
-        self.meta = MetaEmbedding(H, config.meta_layers, config.activation)
-        self.score = make_scorer(config, outputs)
+        self.meta = MetaEmbedding(H, config.activation)
+        self.score = HyperSAGNN(
+            H,
+            outputs,
+            layers=2,
+            heads=config.heads,
+            gain=config.gain,
+            activation=config.activation,
+            dropout=config.dropout,
+        )
+        self.score.apply(initialise)
         self.see_conditions(width=H, strain_width=0, outputs=outputs, hidden=H, activation=config.activation)
         self.ignore_conditions_at_first()
         self._kept: KeptStates | None = None
-
-    def _target(self, relation: Relation) -> AdjacencyTarget:
-        config, weight = self.config, zero_weight(relation[1], self.config.zero_weights)
-        return AdjacencyTarget(self.cell[relation], weight, config.reconstruction_target, config.reconstruction_mean)
 
     def encode(self) -> list[Tensor]:
         """Return the gene states in each network, [N, H]."""
@@ -158,8 +158,8 @@ class Dango(StrainModel):
 
         It is that of the given states, which are encoded anew where None.
         """
-        known = zip(self.heads, states or self.encode(), self.targets, strict=True)
-        return torch.stack([head(x_NH, target) for head, x_NH, target in known]).mean()
+        pairs = zip(self.heads, states or self.encode(), strict=True)
+        return torch.stack([head(x_NH) for head, x_NH in pairs]).mean()
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
@@ -222,25 +222,6 @@ def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:
             "`model.zero_weights` names networks that are not used", got=unused, expected="among " + ", ".join(names)
         )
     return [known[name] for name in names]
-
-
-def make_scorer(config: DangoConfig, outputs: int) -> nn.Module:
-    """Make the module that scores sets of gene states."""
-    if config.scorer == "released":
-        return ReleasedSAGNN(
-            config.hidden, outputs, heads=config.heads, activation=config.activation, dropout=config.dropout
-        )
-    scorer = HyperSAGNN(
-        config.hidden,
-        outputs,
-        layers=config.attention_layers,
-        heads=config.heads,
-        gain=config.gain,
-        activation=config.activation,
-        dropout=config.dropout,
-    )
-    scorer.apply(initialise)
-    return scorer
 
 
 def initialise(module: nn.Module) -> None:

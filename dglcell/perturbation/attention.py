@@ -7,13 +7,12 @@ returns [rows, A] logits, one for each of A heads. It is written for tensors, ro
 without subtracting two nearly equal numbers. The values that are averaged are the keys, split into A heads side by
 side.
 
-Edges are taken in blocks: rectangles of nodes with about as many in-edges each. What lies between a block's rows and
-its result is computed anew in the backward pass. Gradients reach keys, queries and all that a score refers to.
+Edges are taken in blocks (``edge_blocks``). Gradients reach keys, queries and all that a score refers to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
-from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
+from dglcell.graph.resident import ResidentRelation, rectangles
 from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
-from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation import secants
 from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.edge_blocks import Table, block_rows, cut, in_blocks, in_edges
 from dglcell.perturbation.rules import PerturbedTensor
 
 Score = Callable[[Any, Any, Any], Any]
@@ -36,13 +34,6 @@ Score = Callable[[Any, Any, Any], Any]
 
 Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
-
-Block = tuple[slice, int, slice]
-"""These are rows, the number of slots for in-edges, and strains."""
-
-BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
-"""The largest tensors of a block have so many bytes, by device: they stay in the cache of a CPU, and take few
-launches on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,7 @@ def attend(
     if compiled is not None:
         y_MH = attend_base(compiled[0], keys_NCH.squeeze(1), queries_MCH.squeeze(1), *compiled[1:], keep)
         return y_MH.to(keys_NCH.dtype).unsqueeze(1)
-    keys, queries = _Table(keys_NCH, dtype), _Table(queries_MCH, dtype)
+    keys, queries = Table(keys_NCH, dtype), Table(queries_MCH, dtype)
     nodes, shapes = edges.by_in_degree
 
     def block(node: Tensor, width: int, columns: slice) -> Tensor:
@@ -142,7 +133,7 @@ def attend(
         return _weighted(_shares(logits, alive), key)
 
     blocks = cut(shapes, keys_NCH.shape[1], block_rows(keys_NCH))
-    return _in_blocks(block, nodes, blocks, keys_NCH.new_zeros(queries_MCH.shape))
+    return in_blocks(block, nodes, blocks, keys_NCH.new_zeros(queries_MCH.shape))
 
 
 def attend_differences(
@@ -194,7 +185,7 @@ def attend_differences(
         return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added)
 
     blocks = cut(shapes, keep[1].shape[1], block_rows(keys[0]))
-    return _in_blocks(block, nodes, blocks, tables.like.new_zeros(*keep[1].shape, keys[0].shape[1]))
+    return in_blocks(block, nodes, blocks, tables.like.new_zeros(*keep[1].shape, keys[0].shape[1]))
 
 
 def attend_pairs(
@@ -237,8 +228,8 @@ def attend_pairs(
         # Sources without a difference take a row of zeros.
         keys = keys[0], torch.nn.functional.pad(keys[1], (0, 0, 0, 1))
     tables = _Tables(keys, queries)
-    gone = None if removed is None else _Table(removed.flatten().unsqueeze(1), tables.dtype)
-    of_edges = None if carried is None else _Table(carried.unsqueeze(1), tables.dtype)
+    gone = None if removed is None else Table(removed.flatten().unsqueeze(1), tables.dtype)
+    of_edges = None if carried is None else Table(carried.unsqueeze(1), tables.dtype)
     first = edges.in_degrees[nodes].cumsum(0) - edges.in_degrees[nodes] - edges.in_starts[nodes]
     degrees, order = torch.sort(edges.in_degrees[nodes], descending=True, stable=True)
 
@@ -263,7 +254,7 @@ def attend_pairs(
         return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added, lost, mine)
 
     blocks = cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0]))
-    return _in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
+    return in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
 
 
 def _difference(
@@ -438,74 +429,6 @@ def _split(x: Tensor, share: Tensor) -> Tensor:
     return x.unflatten(-1, (share.shape[-1], -1))
 
 
-class _Sums:
-    """Hold the sums of gradients of a table's rows during a backward pass."""
-
-    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.total: Tensor | None = None
-
-    def add(self, rows: Tensor, columns: slice, grad: Tensor) -> None:
-        if self.total is None:
-            self.total = torch.zeros(self.shape, dtype=self.dtype, device=grad.device)
-        if len(self.shape) == 2 or grad.shape[1] == self.shape[1]:
-            add_rows(self.total.view(len(self.total), -1), rows, grad.reshape(len(rows), -1))
-        else:
-            self.total[:, columns].index_add_(0, rows, grad)
-
-    def take(self) -> Tensor | None:
-        """Return the sums, and clear them for the next backward pass."""
-        total, self.total = self.total, None
-        return total
-
-
-class _Table:
-    """Hold a tensor from which blocks take rows.
-
-    Its gradient is added up block by block in one place: autograd by itself would make a tensor as large as the whole
-    table for every block.
-    """
-
-    def __init__(self, x: Tensor, dtype: torch.dtype) -> None:
-        self._sums = _Sums(x.shape, dtype)
-        self.x: Tensor = _Whole.apply(x, self._sums)
-
-    def take(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Return rows of some columns, [*rows.shape, ...], in the type of the sums."""
-        out: Tensor = _Take.apply(self.x, self._sums, rows.flatten(), columns)
-        return out.unflatten(0, rows.shape)
-
-
-class _Whole(torch.autograd.Function):
-    """Pass the table through. Its backward pass runs after those of all ``_Take``, which pass no gradient on."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, sums: _Sums) -> Tensor:
-        ctx.sums, ctx.dtype = sums, x.dtype
-        ctx.set_materialize_grads(False)
-        return x.view_as(x)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
-        total = ctx.sums.take()
-        return None if total is None else total.to(ctx.dtype), None
-
-
-class _Take(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, sums: _Sums, rows: Tensor, columns: slice) -> Tensor:
-        ctx.save_for_backward(rows)
-        ctx.sums, ctx.columns = sums, columns
-        return (x if x.dim() == 2 else x[:, columns]).index_select(0, rows).to(sums.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
-        ctx.sums.add(ctx.saved_tensors[0], ctx.columns, grad)
-        return None, None, None, None
-
-
 class _Tables:
     """Hold keys and queries of the base, and their differences, as tables of one precision.
 
@@ -519,53 +442,9 @@ class _Tables:
         for x in (*keys, *queries):
             self.dtype = self.dtype if x is None else torch.promote_types(self.dtype, x.dtype)
         self.like = next(x for x in (keys[1], queries[1], keys[0]) if x is not None)
-        self.key, self.query = _Table(keys[0], self.dtype), _Table(queries[0], self.dtype)
-        self.key_delta = None if keys[1] is None else _Table(keys[1], self.dtype)
-        self.query_delta = None if queries[1] is None else _Table(queries[1], self.dtype)
-
-
-def _in_blocks(
-    block: Callable[[Tensor, int, slice], Tensor], order: Tensor, blocks: Iterator[Block], out: Tensor
-) -> Tensor:
-    """Assemble a result from blocks, each computed in full precision and again in the backward pass.
-
-    Args:
-        block: function (rows of the result, number of slots for in-edges, strains) → [rows, strains, H].
-        order: [n] rows of the result, in the order in which the blocks count them.
-        blocks: the blocks that ``cut`` yields.
-        out: [m, B, H] zeros, which are filled.
-    """
-
-    def compute(rows: Tensor, width: int, columns: slice) -> Tensor:
-        with torch.autocast(out.device.type, enabled=False):
-            return block(rows, width, columns)
-
-    places, pieces = [], []
-    for rows, width, columns in blocks:
-        places.append((order[rows], columns))
-        if torch.is_grad_enabled():
-            pieces.append(checkpoint(compute, order[rows], width, columns, use_reentrant=False))
-        else:
-            pieces.append(compute(order[rows], width, columns))
-    together: Tensor = _Together.apply(out, places, *pieces)
-    return together
-
-
-class _Together(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, out: Tensor, places: list[tuple[Tensor, slice]], *pieces: Tensor) -> Tensor:
-        ctx.places, ctx.dtypes = places, [piece.dtype for piece in pieces]
-        for (rows, columns), piece in zip(places, pieces, strict=True):
-            out[:, columns].index_copy_(0, rows, piece.to(out.dtype))
-        ctx.mark_dirty(out)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        parts = zip(ctx.places, ctx.dtypes, strict=True)
-        grads = [grad[:, columns].index_select(0, rows).to(dtype) for (rows, columns), dtype in parts]
-        return None, None, *grads
+        self.key, self.query = Table(keys[0], self.dtype), Table(queries[0], self.dtype)
+        self.key_delta = None if keys[1] is None else Table(keys[1], self.dtype)
+        self.query_delta = None if queries[1] is None else Table(queries[1], self.dtype)
 
 
 def _both(keep: Keep, source: Tensor, node: Tensor, columns: slice) -> Tensor:
@@ -577,37 +456,3 @@ def _both(keep: Keep, source: Tensor, node: Tensor, columns: slice) -> Tensor:
 def _weights(edges: ResidentRelation, edge: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Return the weights of some edges, [q, K]; None where the relation has none."""
     return None if edges.weight is None else edges.weight[edge].to(dtype)
-
-
-def in_edges(edges: ResidentRelation, nodes: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Return the in-edges of nodes that have 1 … ``width`` of them, [n, width], and which of these are real.
-
-    The last one is repeated.
-    """
-    first, degree = edges.in_starts[nodes].unsqueeze(1), edges.in_degrees[nodes].unsqueeze(1)
-    slots = torch.arange(width, device=nodes.device)
-    return first + torch.minimum(slots, degree - 1), slots < degree
-
-
-def block_rows(x: Tensor) -> int:
-    """Return how many rows as wide as those of ``x`` a block may have."""
-    row_bytes = x.shape[-1] * torch.promote_types(x.dtype, torch.float32).itemsize
-    return BLOCK_BYTES.get(x.device.type, BLOCK_BYTES["cpu"]) // row_bytes
-
-
-def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[Block]:
-    """Cut rectangles so that rows × width × strains is no more than ``limit``.
-
-    A node that has too many in-edges even alone is computed for a few strains at a time. The in-edges of one node in
-    one strain are never divided.
-
-    Yields:
-        The rows, the width and the strains of each block.
-    """
-    for shape in shapes:
-        strains = min(num_strains, max(1, limit // shape.width))
-        step = max(1, limit // (shape.width * strains))
-        for row in range(shape.first, shape.last, step):
-            rows = slice(row, min(row + step, shape.last))
-            for strain in range(0, num_strains, strains):
-                yield rows, shape.width, slice(strain, min(strain + strains, num_strains))

@@ -377,3 +377,9 @@ def test_a_key_of_earlier_versions_is_explained(minimal: Path, setting: str) -> 
 def test_configurations_that_earlier_versions_recorded_are_read_without_their_keys(streaming: object) -> None:
     recorded = OmegaConf.create({"data": {"streaming": streaming, "batch_size": 8}, "trainer": {"cuda_graph": False}})
     assert without_removed(recorded) == {"data": {"batch_size": 8}, "trainer": {}}
+
+
+@pytest.mark.parametrize(("name", "left"), [("dango", {"hidden": 8}), ("mine", {"hidden": 8, "scorer": "linear"})])
+def test_only_the_package_s_own_model_loses_a_key(name: str, left: dict[str, object]) -> None:
+    recorded = OmegaConf.create({"model": {"name": name, "hidden": 8, "scorer": "linear"}})
+    assert without_removed(recorded) == {"model": {"name": name, **left}}

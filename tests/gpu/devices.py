@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.kernels import pair_error, pooled_shares, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, curves, execution, perturb, rules, states
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, edge_blocks, execution, perturb, rules, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -45,7 +45,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     """
     for module in (pair_error, pooled_shares, rows):
         patch.setattr(module, "COMPILED_DEVICES", ())
-    for sizes in (attention.BLOCK_BYTES, states.ROWS_IN_BLOCK):
+    for sizes in (edge_blocks.BLOCK_BYTES, states.ROWS_IN_BLOCK):
         patch.setitem(sizes, "cpu", sizes["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
     patch.setattr(perturb, "UNBOUNDED_DEVICES", ())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Edge = tuple[int, int, float]
+Edge = tuple[int, int]
 
 
 class PlainDango:
@@ -16,7 +16,7 @@ class PlainDango:
 
     Args:
         model: the model.
-        edges: name of a network → (source, destination, weight) of every edge.
+        edges: name of a network → (source, destination) of every edge.
         zero_weights: name of a network → λ.
     """
 
@@ -39,7 +39,7 @@ class PlainDango:
             prefix = f"encoders.{number}.rounds.{layer}"
             means = []
             for gene in range(self.num_genes):
-                sources = [u for u, v, _ in edges if v == gene]
+                sources = [u for u, v in edges if v == gene]
                 means.append(x[sources].mean(0) if sources else torch.zeros_like(x[0]))
             x = self.activate(
                 self.linear(f"{prefix}.itself", x) + self.linear(f"{prefix}.neighbours", torch.stack(means))
@@ -47,36 +47,23 @@ class PlainDango:
         return x
 
     def target(self, edges: list[Edge]) -> Tensor:
-        """[N, N] adjacency; the row is the source. Of an edge that is there twice, the larger weight counts."""
+        """[N, N] adjacency; the row is the source."""
         matrix = torch.zeros(self.num_genes, self.num_genes, dtype=torch.float64)
-        if self.config.reconstruction_target == "binary":
-            for u, v, _ in edges:
-                matrix[u, v] = 1.0
-            return matrix
-        weights = {(u, v): max(w for a, b, w in edges if (a, b) == (u, v)) for u, v, _ in edges}
-        low, high = min(weights.values(), default=0), max(weights.values(), default=0)
-        for (u, v), weight in weights.items():
-            matrix[u, v] = (weight - low) / (high - low) if high > low else 1.0
+        for u, v in edges:
+            matrix[u, v] = 1.0
         return matrix
 
     def reconstruct(self, number: int, name: str, x: Tensor) -> Tensor:
         """Return the weighted error of one network, from dense matrices."""
-        for layer in range(self.config.reconstruction_layers - 1):
-            x = self.activate(self.linear(f"heads.{number}.hidden.{2 * layer}", x))
         target = self.target(self.edges[name])
         squares = (self.linear(f"heads.{number}.out", x) - target).square()
-        edge, zero, weight = (target != 0).double(), (target == 0).double(), self.zero_weights[name]
-        if self.config.reconstruction_mean == "pairs":
-            return ((squares * edge).sum() + weight * (squares * zero).sum()) / self.num_genes**2
-        of_edges = (squares * edge).sum(1) / edge.sum(1).clamp(min=1)
-        of_zeros = (squares * zero).sum(1) / zero.sum(1).clamp(min=1)
-        return (of_edges + weight * of_zeros).mean()
+        return (squares * (target + self.zero_weights[name] * (1 - target))).sum() / self.num_genes**2
 
-    def attend(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, itself: bool) -> Tensor:
-        """Return one head: every gene looks at the others, or at all."""
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return one head: every gene looks at the others."""
         rows = []
-        for i in range(len(x)):
-            seen = [j for j in range(len(x)) if itself or j != i]
+        for i in range(len(query)):
+            seen = [j for j in range(len(query)) if j != i]
             logits = torch.stack([query[i] @ key[j] / math.sqrt(query.shape[1]) for j in seen])
             rows.append(sum(share * value[j] for share, j in zip(torch.softmax(logits, 0), seen, strict=True)))
         return torch.stack(rows)
@@ -85,41 +72,20 @@ class PlainDango:
         """[T] of one set of genes [K, H]."""
         if not len(x):
             return torch.zeros_like(self.parameters["score.score.bias"])
-        return self.released(x) if self.config.scorer == "released" else self.rezero(x)
-
-    def rezero(self, x: Tensor) -> Tensor:
         static, dynamic, width = self.activate(self.linear("score.static.0", x)), x, x.shape[1] // self.config.heads
-        for layer in range(self.config.attention_layers if len(x) > 1 else 0):
+        for layer in range(2 if len(x) > 1 else 0):
             prefix = f"score.attention.{layer}"
             parts = [part.split(width, 1) for part in self.linear(f"{prefix}.project", dynamic).chunk(3, 1)]
-            heads = [self.attend(dynamic, q, k, v, False) for q, k, v in zip(*parts, strict=True)]
+            heads = [self.attend(q, k, v) for q, k, v in zip(*parts, strict=True)]
             mixed = self.linear(f"{prefix}.out", torch.cat(heads, 1))
             dynamic = self.parameters[f"{prefix}.beta"] * mixed + dynamic
         return self.linear("score.score", (dynamic - static) ** 2).mean(0)
-
-    def norm(self, prefix: str, x: Tensor) -> Tensor:
-        centred = x - x.mean(1, keepdim=True)
-        scaled = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
-        return scaled * self.parameters[f"{prefix}.weight"] + self.parameters[f"{prefix}.bias"]
-
-    def released(self, x: Tensor) -> Tensor:
-        width = x.shape[1]
-        parts = [
-            self.linear(f"score.projections.{i}", self.norm(f"score.norms.{i}", x)).split(width, 1) for i in range(3)
-        ]
-        heads = [self.attend(x, q, k, v, True) for q, k, v in zip(*parts, strict=True)]
-        dynamic = self.linear("score.mix", torch.cat(heads, 1))
-        hidden = self.activate(self.linear("score.feed_forward.1", self.norm("score.feed_forward.0", dynamic)))
-        dynamic = self.parameters["score.beta"] * self.linear("score.feed_forward.4", hidden) + dynamic
-        return self.linear("score.score", self.norm("score.norm", dynamic)).sum(0)
 
     def meta(self, states: list[Tensor]) -> Tensor:
         """Weighted mean over networks."""
         logits = []
         for x in states:
-            if self.config.meta_layers == 2:
-                x = self.activate(self.linear("meta.weight.0", x))
-            logits.append(self.linear(f"meta.weight.{2 * (self.config.meta_layers - 1)}", x))
+            logits.append(self.linear("meta.weight.2", self.activate(self.linear("meta.weight.0", x))))
         weights = torch.cat(logits, 1).exp()
         shares = weights / weights.sum(1, keepdim=True)
         return sum(shares[:, k : k + 1] * x for k, x in enumerate(states))
@@ -138,7 +104,5 @@ def random_networks(rng: np.random.Generator, num_genes: int, names: list[str]) 
     for name in names:
         number = int(rng.integers(0, 3 * num_genes))
         ends = rng.integers(0, max(1, num_genes - 1), (2, number))
-        networks[name] = [
-            (int(u), int(v), float(w)) for u, v, w in zip(*ends, rng.uniform(0.2, 1, number), strict=True)
-        ]
+        networks[name] = [(int(u), int(v)) for u, v in ends.T]
     return networks

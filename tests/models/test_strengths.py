@@ -18,7 +18,7 @@ from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperato
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.nn.dango import ReleasedSAGNN
+from dglcell.nn.heads import HyperSAGNN
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import RandomCell, random_cells
@@ -108,7 +108,7 @@ def test_the_ends_of_strength_where_genes_attend(operator: str, data: Any, cell:
 
 
 def test_the_ends_of_strength_in_dango() -> None:
-    head = randomised(ReleasedSAGNN(8, 2, heads=2, activation="relu", dropout=0.0))
+    head = randomised(HyperSAGNN(8, 2, layers=2, heads=2, gain=0.5, activation="relu", dropout=0.0))
     x = torch.randn(3, 2, 8, dtype=torch.float64)
     removed = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(head(x, removed), head(x, removed > 0), **TOLERANCE)

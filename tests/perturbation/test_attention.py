@@ -17,7 +17,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
 from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, edge_blocks
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import DifferenceStates, Execution, States
@@ -109,7 +109,7 @@ def blocks_of(budget: int | None) -> Iterator[None]:
     """Attention in blocks of some size."""
     with pytest.MonkeyPatch.context() as patch:
         if budget is not None:
-            patch.setitem(attention.BLOCK_BYTES, "cpu", budget)
+            patch.setitem(edge_blocks.BLOCK_BYTES, "cpu", budget)
         yield
 
 

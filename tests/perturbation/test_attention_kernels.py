@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
-from dglcell.perturbation import attention
+from dglcell.perturbation import edge_blocks
 from dglcell.perturbation.attention import Score, attend, attend_differences, attend_pairs
+from dglcell.perturbation.edge_blocks import cut
 from tests.perturbation.states_of import LargestResult
 
 HEADS, DEPTH = 2, 3
@@ -152,7 +153,7 @@ def agree(y: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
 @contextmanager
 def blocks_of(budget: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(attention.BLOCK_BYTES, "cpu", budget)
+        patch.setitem(edge_blocks.BLOCK_BYTES, "cpu", budget)
         yield
 
 
@@ -340,7 +341,7 @@ def hub(genes: int, own: int) -> ResidentRelation:
 
 
 def test_no_tensor_is_as_large_as_edges_times_strains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(attention.BLOCK_BYTES, "cpu", 2**12)
+    monkeypatch.setitem(edge_blocks.BLOCK_BYTES, "cpu", 2**12)
     genes, strains, width = 60, 16, 4
     edges, generator = hub(genes, own=30), torch.Generator().manual_seed(0)
     draws = [torch.randn(genes, *shape, width, generator=generator) for shape in ((), (strains,))]
@@ -359,7 +360,7 @@ def test_a_block_holds_no_more_than_its_limit() -> None:
     edges, limit = hub(200, own=5), 512
     blocks = [
         (rows.stop - rows.start, width, columns.stop - columns.start)
-        for rows, width, columns in attention.cut(edges.by_in_degree[1], 32, limit)
+        for rows, width, columns in cut(edges.by_in_degree[1], 32, limit)
     ]
     assert max(prod(block) for block in blocks) <= limit
     assert blocks[0][0] == 1
