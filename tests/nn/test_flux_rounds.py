@@ -247,6 +247,15 @@ def test_flux_values_that_cannot_be_are_refused() -> None:
         HeteroCellConfig(flux_values=["flux"]).validate()
 
 
+def test_balanced_values_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: dict[str, Any] = {"nodes": {"flux": "reaction", "price": "metabolite"}}
+    with pytest.raises(ConfigError, match=r"(?s)`model.balanced_values` names values that.*price.*among flux"):
+        made_model(0, **keys, balanced_values=["price"])
+    monkeypatch.setattr("dglcell.models.hetero_cell.MOST_BALANCED", 94)
+    with pytest.raises(ConfigError, match=r"(?s)`model.balanced_values` is for smaller.*95 reactions.*at most 94"):
+        made_model(0, **keys, balanced_values=["flux"])
+
+
 def test_it_needs_strains_that_lose_blocked_reactions() -> None:
     cell = ResidentCell.of(build_cell(CellConfig(model="textbook")))
     with pytest.raises(ConfigError, match=r"needs strains that lose blocked reactions"):
