@@ -10,8 +10,7 @@ wild type, but grow. Reactions that a strain loses are left out, because every l
 A reaction's score is its absolute share behind the last layer, the sum over its directions and enzyme complexes. That
 of a metabolite is its share there, and the truth is whether its shadow price at the largest growth changes. Simple
 scores, which know nothing of what the model computes for the strain, stand beside it, and so do runs with
-``data.permuted_labels``. In place of a run, the file of an experiment gives its network before the training. Scores of
-several seeds are means over runs. Intervals are of a bootstrap over strains.
+``data.permuted_labels``. Scores of several seeds are means over runs. Intervals are of a bootstrap over strains.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from numpy.typing import NDArray
 
 import dglcell
 from benchmarks.flux_truth import Truth, changed_prices, responsible, sick_triples, subsets, truth_of
-from dglcell.config.read import load_config
 from dglcell.data.strains import Strains
 from dglcell.explanations.graph import Rows
 from dglcell.explanations.reactions import of_whole_reactions
@@ -42,16 +40,12 @@ from dglcell.explanations.tables import OTHERS, explain
 from dglcell.files.atomic import write_json
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.model_files import read_model
-from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.machine.processor import processor_name
-from dglcell.models.model import make_model
 from dglcell.nn.blocks import initialise, start_at_the_mean
 from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.calibrate import calibrate
 from dglcell.training.checkpoint import Trained
-from dglcell.training.prepare import prepare
 
 GROWTH = (0.01, 0.999)
 """Strains with a measured growth between these are explained."""
@@ -62,9 +56,6 @@ FEWEST = 5
 """Within a reaction, strains are ranked where it changes in so many of them, and stays in as many."""
 
 EXPLANATION, BALANCE, FLUXES = "explanation", "share of the flux balance", "fluxes of the rounds"
-UNTRAINED = "untrained network"
-BEFORE = -1
-"""This is the epoch of a network before its training."""
 SCORED = (REACTION, METABOLITE)
 MEANS = {
     EXPLANATION: "mean explanation of other strains",
@@ -96,7 +87,7 @@ def shares(members: Sequence[Trained], strains: Strains, names: Sequence[str]) -
 def _matrix(nodes: Any, rows: Any, values: Any, strains: Strains, names: Sequence[str]) -> Matrix:
     place = {name: i for i, name in enumerate(names)}
     out = np.zeros((len(strains), len(names)))
-    np.add.at(out, (rows.to_numpy(int), nodes.map(place.__getitem__).to_numpy(int)), values.to_numpy(float))
+    np.add.at(out, (rows.to_numpy(), nodes.map(place.__getitem__).to_numpy()), values.to_numpy())
     return out
 
 
@@ -128,28 +119,9 @@ def untrained(member: Trained, seed: int) -> Trained:
     return replace(member, model=model)
 
 
-def load(run: Path) -> dglcell.Predictor:
-    """Return the model of a run, or the network of an experiment before its training."""
-    if run.suffix != ".yaml":
-        return dglcell.load(run)
-    config = load_config(run)
-    prepared = prepare(config, command=f"python -m benchmarks.explain_fba … {run}")
-    phenotypes = tuple(prepared.dataset.phenotypes)
-    torch.manual_seed(config.seed)
-    model = make_model(config.model, ResidentCell.of(prepared.cell), len(phenotypes), prepared.features)
-    normaliser = prepared.normaliser(config.data.normalise)
-    calibrate(model, prepared, normaliser)
-    units = ("",) * len(phenotypes)
-    fresh = Trained(model.eval(), normaliser, config, prepared.cell, phenotypes, units, BEFORE, run, "")
-    return dglcell.Predictor((fresh,), (run,))
-
-
 def scores_of_run(member: Trained, strains: Strains, names: Sequence[str], permuted: bool) -> dict[str, Matrix]:
     """Return the scores of reactions and metabolites that one run gives."""
     fresh = untrained(member, member.config.seed)  # a copy, before kernels keep what cannot be copied
-    if member.epoch == BEFORE:
-        of_model = shares([fresh], strains, names)
-        return {UNTRAINED if name == EXPLANATION else name: values for name, values in of_model.items()}
     of_model = shares([member], strains, names)
     if permuted:
         return {"network trained on permuted labels": of_model[EXPLANATION]}
@@ -158,7 +130,7 @@ def scores_of_run(member: Trained, strains: Strains, names: Sequence[str], permu
         found["gradient × difference"] = shares([member], strains, names)[EXPLANATION]
     if check_model(member.model).config.layers:
         found["change of states"] = changes_of_states(member, strains, names)
-    found[UNTRAINED] = shares([fresh], strains, names)[EXPLANATION]
+    found["untrained network"] = shares([fresh], strains, names)[EXPLANATION]
     return found
 
 
@@ -370,7 +342,7 @@ def table_of(
 
 def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) -> None:
     """Explain strains of runs, and compare with the truth."""
-    first = load(runs[0])
+    first = dglcell.load(runs[0])
     source = first.members[0].config.cell.model
     assert source is not None
     model = read_model(source)
@@ -382,15 +354,13 @@ def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) 
     scores: dict[str, list[Matrix]] = defaultdict(list)
     named: dict[str, list[float]] = defaultdict(list)
     for run in runs:
-        predictor = load(run)
+        predictor = dglcell.load(run)
         [member] = predictor.members
         permuted = member.config.data.permuted_labels is not None
         _, _, table = predictor._read(genotypes, {})
         for name, values in scores_of_run(member, table.strains, [*reactions, *metabolites], permuted).items():
             scores[name].append(values)
-        if member.epoch != BEFORE:
-            kind = "permuted labels" if permuted else "trained"
-            named[f"predictions, {kind}"].append(triples_of_run(predictor, truth))
+        named[f"predictions, {'permuted labels' if permuted else 'trained'}"].append(triples_of_run(predictor, truth))
         print(f"{run} is explained", flush=True)
     own = [[r.id for gene in genes for r in model.genes.get_by_id(gene).reactions] for genes in genotypes]
     simple = simple_scores(first.cell, own, reactions, metabolites)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-SLOWEST, FASTEST = 1e-9, 5e-4
+SLOWEST, FASTEST = 1e-9, 1e-2
 """Pools are kept of which between these shares of a metabolite's turnover is made: what is never made is not lost."""
 
 ZERO = 1e-6
@@ -74,20 +74,15 @@ def _slow_pools(stoichiometry: csr_array, fluxes: Vector) -> list[tuple[float, V
     turnover = np.asarray(abs(passed).sum(1)).ravel() / 2
     live = np.flatnonzero(turnover > 0)
     shares = (sparse.diags_array(1 / turnover[live]) @ passed[live]).tocsr()
-    seen, found = set[int](), []
-    for place in np.argsort(-turnover[live], kind="stable").tolist():
-        if place in seen:
-            continue
+    found = []
+    for place in range(len(live)):
         others = np.delete(np.arange(len(live)), place)
         made = shares[[place]].toarray().ravel()
         none = np.zeros(len(others))
         solution = linprog(-made, A_ub=-shares[others], b_ub=none, bounds=(-1, 1), method="highs-ds")
         share = -solution.fun / 2 if solution.status == 0 else np.inf
-        if share >= FASTEST:
-            continue
-        prices = np.insert(-solution.ineqlin.marginals, place, 1.0) / turnover[live] * turnover[live[place]]
-        seen |= set(np.flatnonzero(prices > ZERO).tolist())
-        if share > SLOWEST:
+        if SLOWEST < share < FASTEST:
+            prices = np.insert(-solution.ineqlin.marginals, place, 1.0) / turnover[live] * turnover[live[place]]
             weight = np.zeros(len(turnover))
             weight[live] = np.where(prices > ZERO, prices, 0)
             found.append((share, weight))

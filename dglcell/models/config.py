@@ -300,6 +300,7 @@ class HeteroCellConfig(EncoderConfig):
     flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
     flux_exact: bool = False  # linear programs, on the CPU, solve strains that the rounds leave unsolved
     flux_values: list[str] = field(default_factory=list)  # values of nodes that correct the fluxes of `flux_rounds`
+    balanced_values: list[str] = field(default_factory=list)  # values of nodes that are projected onto balanced fluxes
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +16,7 @@ from dglcell.machine.parts import Part
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
+from dglcell.nn.balanced import MOST_BALANCED
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.flux_rounds import PARTS, FluxRounds
@@ -62,7 +64,8 @@ class HeteroCell(PerturbedModel):
        weakens reactions in the graphs of its strains, the condition `edges` changes their edges, and strengths may be
        learned (``LearnedStrengths``).
     7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``). Those
-       of ``flux_values`` correct the fluxes that the strain's flux balance has.
+       of ``flux_values`` correct the fluxes that the strain's flux balance has, and those of ``balanced_values`` make
+       as much of every metabolite as they use.
     8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
        Where strains have strengths or conditions, these null models see the growth of ``flux_rounds``.
@@ -92,6 +95,7 @@ class HeteroCell(PerturbedModel):
     ) -> None:
         super().__init__()
         _check_pools(cell, config)
+        _check_balanced_values(cell, config)
         self.cell, self.config = cell, config
         self._base_cache = BaseCache()
         width = config.hidden
@@ -161,6 +165,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
             dropout=config.dropout,
             corrects=name in config.flux_values,
+            balanced=name in config.balanced_values,
         )
 
     def choose(self, autotuned: Autotuned) -> None:
@@ -320,16 +325,32 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
     )
 
 
-def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:
+def _check_of_reactions(config: HeteroCellConfig, key: str, names: Sequence[str]) -> None:
     of_reactions = [name for name, node_type in (config.nodes or {}).items() if node_type == REACTION]
-    stray = [name for name in config.flux_values if name not in of_reactions]
+    stray = [name for name in names if name not in of_reactions]
     if stray:
         raise ConfigError(
-            "`model.flux_values` names values that are not values of reactions",
+            f"`model.{key}` names values that are not values of reactions",
             got=listing(stray),
             expected="among " + (listing(of_reactions) or "none"),
             do="name values of `data.nodes` of the type reaction",
         )
+
+
+def _check_balanced_values(cell: ResidentCell, config: HeteroCellConfig) -> None:
+    _check_of_reactions(config, "balanced_values", config.balanced_values)
+    values = int(cell.reaction_of.max()) + 1 if config.balanced_values else 0
+    if values > MOST_BALANCED:
+        raise ConfigError(
+            "`model.balanced_values` is for smaller metabolic models",
+            got=f"{values:,} reactions, whose projection would have {values**2:,} numbers",
+            expected=f"at most {MOST_BALANCED:,} reactions",
+            do="leave `model.balanced_values` out",
+        )
+
+
+def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:
+    _check_of_reactions(config, "flux_values", config.flux_values)
     if config.flux_values and limited:
         raise ConfigError(
             "`model.flux_values` is for strains that delete genes only",

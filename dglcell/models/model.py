@@ -17,6 +17,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.links import Link
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
@@ -282,6 +283,9 @@ class StrainModel(nn.Module):
         if nulls is not None:
             packed = weights.get("null_share.packed")
             nulls.make_room(0 if packed is None else len(packed))
+        rounds = self.find(FluxRounds)
+        if rounds is not None:
+            rounds.make_room(pools="flux_rounds.pools" in weights)
 
     @property
     def node_heads(self) -> dict[str, NodeHead]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from scipy import sparse
-from scipy.optimize import linprog
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, METABOLITE
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 TOLERANCE = 1e-9
 """Fluxes are balanced to this, because some cofactors are made at a millionth of the rate of growth."""
@@ -18,13 +21,15 @@ DECIMALS = 6
 """Growth is rounded to so many decimals, so that strains that grow alike have the same number."""
 
 
-def balance_matrix(cell: ResidentCell, nodes: Tensor) -> sparse.csr_array:
+def balance_matrix(cell: ResidentCell, nodes: Tensor) -> csr_array:
     """Return how much of each metabolite some reaction nodes make (or use, where it is negative), [M, G] in float64.
 
     Args:
         cell: the cell graph.
         nodes: [G] reaction nodes, each once.
     """
+    from scipy.sparse import csr_array  # here, because models that do not ask for it start faster
+
     converts = cell[CONVERTS]
     assert converts.weight is not None
     column = torch.full((converts.num_src,), -1, device=nodes.device)
@@ -32,10 +37,10 @@ def balance_matrix(cell: ResidentCell, nodes: Tensor) -> sparse.csr_array:
     at = column[converts.src]
     some = at >= 0
     values, rows, columns = (x[some].cpu().numpy() for x in (converts.weight.double(), converts.dst, at))
-    return sparse.csr_array((values, (rows, columns)), shape=(cell.num_nodes[METABOLITE], len(nodes)))
+    return csr_array((values, (rows, columns)), shape=(cell.num_nodes[METABOLITE], len(nodes)))
 
 
-def exact_growth(balances: sparse.csr_array, gain_G: Tensor, least_GK: Tensor, largest_GK: Tensor) -> Tensor:
+def exact_growth(balances: csr_array, gain_G: Tensor, least_GK: Tensor, largest_GK: Tensor) -> Tensor:
     r"""Return the largest growth of K strains: :math:`\max c^T x` where :math:`S x = 0` and :math:`l \le x \le u`, [K].
 
     It is 0 for a strain that no fluxes balance, and for one that the solver (HiGHS) finds no solution of. The host
@@ -47,6 +52,8 @@ def exact_growth(balances: sparse.csr_array, gain_G: Tensor, least_GK: Tensor, l
         least_GK: l of each strain.
         largest_GK: u of each strain.
     """
+    from scipy.optimize import linprog
+
     cost, found = -gain_G.cpu().numpy(), np.zeros(least_GK.shape[1])
     options = {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
     nothing = np.zeros(balances.shape[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -119,14 +118,15 @@ class FluxRounds(nn.Module):
         reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
             if limited [media, N, 4], with one medium where the cell graph has none.
         prices: [M] prices of metabolites in the wild type; if limited [media, M].
-        pools: [M, 2] number of the pool of each metabolite, -1 for none, and its weight; if limited [media, M, 2].
+        pools: [M, 2] number of the pool of each metabolite, -1 for none, and its weight; if limited [media, M, 2]; None
+            for a cell without pools, as the checkpoints of earlier versions have it.
         capacities: [media, N] capacity of each reaction node, if limited.
         units: [media] growth of the wild type in each, relative to that in the model's own medium, if limited.
     """
 
     reactions: Tensor
     prices: Tensor
-    pools: Tensor
+    pools: Tensor | None
     capacities: Tensor
     units: Tensor
 
@@ -139,16 +139,12 @@ class FluxRounds(nn.Module):
         several = (media,) if limited else ()
         self.register_buffer("reactions", torch.zeros(*several, N, 4))
         self.register_buffer("prices", torch.zeros(*several, M))
-        self.register_buffer("pools", torch.tensor([-1.0, 0.0]).repeat(*several, M, 1))
+        self.register_buffer("pools", None)
         if limited:
             self.register_buffer("capacities", torch.zeros(media, N))
             self.register_buffer("units", torch.ones(media))
         self._problems: list[_Problem] = []
         self._known: tuple[Tensor, Tensor] | None = None
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(f"{prefix}pools", self.pools)  # earlier checkpoints were trained without pools
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def take(
         self, wild_types: Sequence[WildTypeBalance], capacities: Tensor | None = None, units: Tensor | None = None
@@ -162,10 +158,17 @@ class FluxRounds(nn.Module):
         columns = [torch.stack([w.flux, w.least, w.largest, w.gain], 1) for w in wild_types]
         self.reactions = torch.stack(columns).view_as(self.reactions).to(self.reactions)
         self.prices = torch.stack([w.prices for w in wild_types]).view_as(self.prices).to(self.prices)
-        self.pools = torch.stack([w.pools for w in wild_types]).view_as(self.pools).to(self.pools)
+        pools = torch.stack([w.pools for w in wild_types])
+        self.make_room(pools=bool((pools[..., 0] >= 0).any()))
+        if self.pools is not None:
+            self.pools.copy_(pools.view_as(self.pools))
         if capacities is not None and units is not None:
             self.capacities, self.units = capacities.to(self.capacities), units.to(self.units)
         self._problems, self._known = [], None
+
+    def make_room(self, *, pools: bool) -> None:
+        """Give pools the size that they have in a checkpoint, if it has any; their values are then loaded."""
+        self.pools = _no_pools(self.prices) if pools else None
 
     @torch.no_grad()
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> tuple[Tensor, Tensor]:
@@ -257,7 +260,8 @@ class FluxRounds(nn.Module):
         """
         device = self.reactions.device
         if not self._problems or self._problems[0].flux.device != device:
-            stored = self.reactions.float(), self.prices.float(), self.pools.float()
+            pools = _no_pools(self.prices) if self.pools is None else self.pools
+            stored = self.reactions.float(), self.prices.float(), pools.float()
             each = zip(*stored, strict=True) if self.limited else [stored]
             self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
         same = self._problems[0]  # in what does not depend on the medium
@@ -307,6 +311,11 @@ class FluxRounds(nn.Module):
             largest_GK = largest_GK.minimum(limits_GK)
         gain_G = problem.gain[:, 0].double() / problem.scale.double()
         return exact_growth(balances, gain_G, least_G[:, None].minimum(largest_GK), largest_GK)
+
+
+def _no_pools(like: Tensor) -> Tensor:
+    """Return ``FluxRounds.pools`` of metabolites that belong to none, for a tensor of their prices."""
+    return torch.stack([torch.full_like(like, -1), torch.zeros_like(like)], -1)
 
 
 def _media_of(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:

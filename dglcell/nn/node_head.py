@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.machine.parts import Part
+from dglcell.nn.balanced import nearest_balanced, projection_onto_balance
 from dglcell.nn.blocks import mlp, start_at_the_mean
 from dglcell.perturbation.states import States
 
@@ -31,6 +32,10 @@ class NodeHead(nn.Module):
     balance (``FluxRounds``). The head corrects these: :math:`(1 + c_m) d_{mb}` is added, where :math:`c_m` is learned
     and 0 at first, and :math:`g` sees the changes of all values, limited to a few standard deviations.
 
+    With ``balanced`` the values are fluxes. Predicted changes are replaced by the nearest ones, in units of the spread,
+    that make as much of every metabolite as they use, and in which lost reactions are 0 (``nearest_balanced``). Where
+    both cannot hold, the balance does. Balanced changes stay as they are.
+
     Args:
         of_N: [N] number of the value that each node belongs to.
         values: M, number of values.
@@ -39,6 +44,7 @@ class NodeHead(nn.Module):
         hidden: width inside f and g.
         activation, dropout: activation and dropout inside f and g.
         corrects: whether the head corrects changes that were computed.
+        balanced: whether predicted values are balanced fluxes; see `balance`.
 
     Attributes:
         wild_type: [M] values of the wild type.
@@ -46,6 +52,7 @@ class NodeHead(nn.Module):
         changes: [M] whether the value changes in training; others are predicted as the wild type's, and not scored.
         known: [M] whether there are values at all.
         zero_if_lost: whether what a strain loses has the value 0, which is then not predicted.
+        projection: [M, M] what makes changes balanced, in units of the spread; None unless ``balanced``.
     """
 
     of_N: Tensor
@@ -54,6 +61,7 @@ class NodeHead(nn.Module):
     changes: Tensor
     known: Tensor
     zero_if_lost: Tensor
+    projection: Tensor | None
 
     def __init__(
         self,
@@ -66,6 +74,7 @@ class NodeHead(nn.Module):
         activation: str,
         dropout: float,
         corrects: bool = False,
+        balanced: bool = False,
     ) -> None:
         super().__init__()
         strain_width += values if corrects else 0
@@ -79,6 +88,7 @@ class NodeHead(nn.Module):
         for name in ("changes", "known"):
             self.register_buffer(name, torch.zeros(values, dtype=torch.bool))
         self.register_buffer("zero_if_lost", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("projection", torch.eye(values) if balanced else None)
 
     def start_at_the_mean(self) -> None:
         """Scale initial weights down, so that an untrained model predicts about the wild type's values."""
@@ -90,6 +100,17 @@ class NodeHead(nn.Module):
         self.wild_type.copy_(wild_type_M)
         self.scale.copy_(torch.where(changes_M, sd_M, 1.0))
         self.changes.copy_(changes_M)
+
+    def balance(self, stoichiometry_KM: Tensor) -> None:
+        """Balance predicted values from now on, if ``balanced``.
+
+        Args:
+            stoichiometry_KM: amount of each metabolite that a flux of 1 makes, negative where it is used.
+        """
+        if self.projection is None:
+            return
+        of_scaled_M = (self.scale * self.changes).double()
+        self.projection.copy_(projection_onto_balance(stoichiometry_KM.to(of_scaled_M) * of_scaled_M))
 
     def _read(self, x: Tensor, own: Tensor) -> Tensor:
         """Return w·f(x) of rows, one wide."""
@@ -138,7 +159,11 @@ class NodeHead(nn.Module):
         if changes_BM is not None and self.correction is not None:
             predicted_BM = predicted_BM + (1 + self.correction) * changes_BM
         predicted_BM = torch.where(lost_BM & self.zero_if_lost, self.of_zero.to(predicted_BM.dtype), predicted_BM)
-        return predicted_BM * self.changes
+        predicted_BM = predicted_BM * self.changes
+        if self.projection is None:
+            return predicted_BM
+        given_BM = lost_BM & self.zero_if_lost & self.changes
+        return nearest_balanced(predicted_BM, given_BM, self.of_zero, self.projection)
 
     @property
     def of_zero(self) -> Tensor:

@@ -13,6 +13,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.node_values import CellValues
 from dglcell.errors import DataError
 from dglcell.nn.node_head import NodeHead
+from dglcell.training.node_results import MassBalance
 from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
@@ -35,7 +36,7 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
         zero_if_lost: name → whether what a strain loses has the value 0.
 
     Raises:
-        DataError: no training strain has a value, or none changes.
+        DataError: no training strain has a value, or none changes; or values are to be balanced and are no fluxes.
     """
     for name, head in heads.items():
         values, train = prepared.nodes[name], prepared.parts["train"].numpy()
@@ -56,6 +57,21 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
         known = values.columns >= 0
         head.zero_if_lost.fill_(zero_if_lost[name])
         head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
+        if head.projection is not None:
+            head.balance(_stoichiometry(name, head, values, prepared))
+
+
+def _stoichiometry(name: str, head: NodeHead, values: CellValues, prepared: Prepared) -> torch.Tensor:
+    """Return how much of each metabolite the fluxes of reactions make, [K, M]."""
+    balance = MassBalance.of(head, values, prepared.cell)
+    if balance is None:
+        raise DataError(
+            f"`model.balanced_values`: the values '{name}' are no fluxes of all reactions at a steady state",
+            got=f"{int((values.columns >= 0).sum()):,} of {len(values):,} reactions with values",
+            expected="a flux of each reaction, which in the wild type make as much of every metabolite as they use",
+            do=f"leave '{name}' out of `model.balanced_values`",
+        )
+    return torch.from_numpy(balance.stoichiometry.toarray())
 
 
 def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:

@@ -69,8 +69,10 @@ def _row(name: str, draws: list[dict[str, Any]], difference: dict[str, list[floa
     if difference is None:
         return (name, each, *numbers, "", "")
     mean, low, high = difference["pearson"]
-    least, most = difference["pearson_over_genes"]
-    intervals = f"{mean:+.3f} ({low:.3f} to {high:.3f})", f"{least:.3f} to {most:.3f}"
+    over_genes = (
+        "{:.3f} to {:.3f}".format(*difference["pearson_over_genes"]) if "pearson_over_genes" in difference else ""
+    )
+    intervals = f"{mean:+.3f} ({low:.3f} to {high:.3f})", over_genes
     return (name, each, *numbers, *(text.replace("-", "−") for text in intervals))
 
 

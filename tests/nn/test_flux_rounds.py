@@ -172,17 +172,12 @@ def test_a_cofactor_that_is_no_longer_made_stops_growth_within_few_rounds(tmp_pa
         rounds = FluxRounds(cell, 256)
         rounds.take([dataclasses.replace(wild_type, pools=pools)])
         growth.append(float(rounds(cell, strain)[0][0, -1]))
+        assert (rounds.pools is None) == (pools is without) == ("pools" not in rounds.state_dict())
+        read = FluxRounds(cell, 256)
+        read.make_room(pools=rounds.pools is not None)
+        read.load_state_dict(rounds.state_dict())
+        assert float(read(cell, strain)[0][0, -1]) == growth[-1]
     assert growth == pytest.approx([0, 1], abs=0.01)
-
-
-def test_weights_of_rounds_without_pools_are_read() -> None:
-    made, read = (FluxRounds(ResidentCell.of(CELL), 64) for _ in range(2))
-    made.take([balance()])
-    weights = made.state_dict()
-    del weights["pools"]
-    read.load_state_dict(weights)
-    batch = GenotypeBatch.from_lists(STRAINS)
-    torch.testing.assert_close(read(ResidentCell.of(CELL), batch)[0], made(ResidentCell.of(CELL), batch)[0])
 
 
 def made_model(rounds: int, **changes: Any) -> HeteroCell:
@@ -250,6 +245,15 @@ def test_flux_values_that_cannot_be_are_refused() -> None:
         made_model(16, **keys, flux_values=["flux"], strength_curves=True)
     with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` needs rounds.*flux_rounds: 0.*2048"):
         HeteroCellConfig(flux_values=["flux"]).validate()
+
+
+def test_balanced_values_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: dict[str, Any] = {"nodes": {"flux": "reaction", "price": "metabolite"}}
+    with pytest.raises(ConfigError, match=r"(?s)`model.balanced_values` names values that.*price.*among flux"):
+        made_model(0, **keys, balanced_values=["price"])
+    monkeypatch.setattr("dglcell.models.hetero_cell.MOST_BALANCED", 94)
+    with pytest.raises(ConfigError, match=r"(?s)`model.balanced_values` is for smaller.*95 reactions.*at most 94"):
+        made_model(0, **keys, balanced_values=["flux"])
 
 
 def test_it_needs_strains_that_lose_blocked_reactions() -> None:

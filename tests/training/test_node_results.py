@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from cobra.io import load_model
 from cobra.util.array import create_stoichiometric_matrix
 
@@ -136,6 +137,34 @@ def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> Non
     assert len(run.metrics.read_text().splitlines()) == 2
     with pytest.raises(ConfigError, match=r"has another configuration\n.*data.nodes.flux.zero_if_lost: False → True"):
         train(config_of(folder, *few, "data.nodes={flux: {type: reaction, zero_if_lost: true}}"))
+
+
+def test_predicted_fluxes_are_balanced_where_asked_for(folder: Path, tmp_path: Path) -> None:
+    zero = "data.nodes={flux: {type: reaction, zero_if_lost: true}}"
+    keys = ("model.balanced_values=[flux]", zero, "null_models=false", "trainer.epochs=1")
+    few = ("split.subset.size=60", f"paths.runs={tmp_path}")
+    result = train(config_of(folder, *keys, *few))
+    unbalanced = [row.metrics["unbalanced"] for row in result.rows if row.kind == NODES]
+    assert len(unbalanced) == 2
+    assert max(unbalanced) < 1e-5  # single precision
+    trained = load_trained(result.directory)
+    projection = trained.model.node_heads[FLUX].projection
+    assert projection is not None
+    assert (projection - torch.eye(95)).abs().max() > 0.1
+    found = dglcell.load(result.directory.path).predict_nodes([["b0008", "b2464"], ["b0727"]])
+    amounts = create_stoichiometric_matrix(load_model("textbook"))
+    columns = [f"flux:{reaction.id}" for reaction in load_model("textbook").reactions]
+    fluxes = found[columns].to_numpy()
+    assert np.abs(fluxes @ amounts.T).max() < 1e-3 < np.abs(fluxes[0] - fluxes[1]).max()
+
+
+def test_values_that_are_no_fluxes_cannot_be_balanced(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "activity.csv"
+    table.write_text("genes,PFK,PGI\n,1,2\nb0008,0,2.5\nb0114,1.5,0\nb0726,0.5,3\nb0727,0.7,1\nb1602,2,1\n")
+    keys = [f"data.nodes={{activity: {{type: reaction, path: {table}}}}}", "model.balanced_values=[activity]"]
+    few = ("data.source.insilico.pairs=none", "split.kind=none", "split.subset=null", "trainer.checkpoint=last")
+    with pytest.raises(DataError, match=r"(?s)'activity' are no fluxes of all reactions.*2 of 95 reactions.*leave"):
+        train(config_of(folder, *keys, *few, f"paths.runs={tmp_path}"))
 
 
 def test_a_batch_has_the_values_of_its_strains(prepared: Prepared) -> None:
