@@ -42,7 +42,7 @@ def nearest_balanced(x_BM: Tensor, given_BM: Tensor, value_M: Tensor, projection
         projection_MM: what `projection_onto_balance` returned.
     """
     with torch.autocast(x_BM.device.type, enabled=False):
-        found_BM: Tensor = _NearestBalanced.apply(  # type: ignore[no-untyped-call]
+        found_BM: Tensor = _NearestBalanced.apply(
             x_BM.to(projection_MM), given_BM, value_M.to(projection_MM), projection_MM
         )
     return found_BM
