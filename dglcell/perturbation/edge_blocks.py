@@ -58,7 +58,7 @@ class Table:
         self.x: Tensor = _Whole.apply(x, self._sums)
 
     def take(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Return rows of some columns, [*rows.shape, ...], in the type of the sums."""
+        """Return rows of some columns, ``[*rows.shape, ...]``, in the type of the sums."""
         out: Tensor = _Take.apply(self.x, self._sums, rows.flatten(), columns)
         return out.unflatten(0, rows.shape)
 
