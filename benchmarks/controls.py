@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ from dglcell.training.prepare import prepare_run
 
 DIGITS = 6
 
+OUTSIDE = re.compile(r"/\S*/(?=conf/)")
+"""The folder of a checkout, before the path of an experiment in it."""
+
 
 def collected(run: RunFiles) -> dict[str, Any]:
     """Return the results of a run on the test part, and how it was made."""
@@ -37,7 +41,8 @@ def collected(run: RunFiles) -> dict[str, Any]:
     test = [replace(row, metrics=_short(row.metrics)) for row in [*rows, *run.node_rows] if row.part == "test"]
     about = run.environment
     # Where files lay says nothing about a run.
-    words = [word for word in shlex.split(about["command"]) if not word.startswith(("paths.", "data.store="))]
+    command = OUTSIDE.sub("", about["command"])
+    words = [word for word in shlex.split(command) if not word.startswith(("paths.", "data.store="))]
     return {
         "seed": run.seed,
         "command": shlex.join(words),

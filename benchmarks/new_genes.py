@@ -4,8 +4,7 @@ RUNS is the folder of finished runs of the experiment, of which several may shar
 controls without messages. Beside them stand, on the same test strains, the growth that the rounds of messages give
 without training, and the null models and gradient-boosted trees: once with the reactions that gene rules take away, and
 once with those that are blocked as well. Differences of the model from each are taken draw by draw; one interval is
-Student's over draws, the other is of a bootstrap over the new genes of each draw. What the null models predict is kept
-in the experiment's folder of RUNS, so that it is computed once.
+Student's over draws, the other is of a bootstrap over the new genes of each draw.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.boosted_trees import BoostedTrees
 from dglcell.baselines.fit import fit_null_models
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.files.atomic import atomic_file, write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import METABOLITE, REACTION
@@ -77,25 +76,15 @@ def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vec
     return torch.cat(found)[:, 0].double().numpy()
 
 
-def nulls(config: Config, label: str, flux: NDArray[np.float32], kept: Path) -> dict[str, Vector]:
-    """Return all null models' and boosted trees' predictions for the test part; flux is the wild type's, by node.
-
-    They are kept in a file, because they stay what they are when models are trained anew.
-    """
-    file = kept / f"null-models-{config.split.seed}-{label.replace(' ', '-')}.npz"
-    if not file.exists():
-        prepared = prepare(config, command="benchmark")
-        test, problem = strains_by_part(prepared)["test"], null_problems(prepared)[0]
-        models = {**fit_null_models(problem), "boosted trees": BoostedTrees(problem, flux)}
-        with atomic_file(file) as part, part.open("wb") as stream:
-            np.savez(stream, **{f"{name}, {label}": model.predict(test) for name, model in models.items()})  # type: ignore[arg-type]  # of allow_pickle
-    with np.load(file) as found:
-        return dict(found)
+def nulls(config: Config, label: str, flux: NDArray[np.float32]) -> dict[str, Vector]:
+    """Return all null models' and boosted trees' predictions for the test part; flux is the wild type's, by node."""
+    prepared = prepare(config, command="benchmark")
+    test, problem = strains_by_part(prepared)["test"], null_problems(prepared)[0]
+    models = {**fit_null_models(problem), "boosted trees": BoostedTrees(problem, flux)}
+    return {f"{name}, {label}": model.predict(test) for name, model in models.items()}
 
 
-def draw(
-    experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[FluxRounds], kept: Path
-) -> dict[str, Any]:
+def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[FluxRounds]) -> dict[str, Any]:
     """Return the test part of a draw: new genes of each strain, labels, and all predictions."""
     config = load_config(Path(experiment), [f"split.seed={seed}"])
     assert isinstance(config.model, HeteroCellConfig)
@@ -118,8 +107,8 @@ def draw(
             **{f"model, seed {i}": predicted(run) for i, run in enumerate(runs["model"])},
             **{f"without messages, seed {i}": predicted(run) for i, run in enumerate(runs["control"])},
             "rounds without training": untrained(prepared, rounds[0], cell),
-            **nulls(config, "with blocked reactions", flux, kept),
-            **nulls(by_rules, "by gene rules", flux, kept),
+            **nulls(config, "with blocked reactions", flux),
+            **nulls(by_rules, "by gene rules", flux),
         },
     }
 
@@ -184,8 +173,7 @@ def main(out: str, experiment: str, folder: str) -> None:
             config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
             runs[config["split"]["seed"]][kind].append(run)
     rounds: list[FluxRounds] = []
-    kept = Path(folder) / name
-    draws = [draw(experiment, seed, runs[seed], rounds, kept) for seed in sorted(runs)]
+    draws = [draw(experiment, seed, runs[seed], rounds) for seed in sorted(runs)]
     found = [scores(one["labels"], one["predictions"]) for one in draws]
     parts = {
         "all_genes_new": [of_part(one, one["all_new"]) for one in draws],

@@ -29,6 +29,17 @@ def test_a_run_takes_the_place_of_an_earlier_one(tiny_run: RunDirectory, tmp_pat
     assert own.is_compared
 
 
+def test_the_command_does_not_say_where_files_lay(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "tiny/seed-0")
+    shutil.copytree(tiny_run.path, run.path)
+    about = json.loads(run.environment.read_text())
+    about["command"] = "dglcell train /home/me/tree/conf/101/random.yaml seed=0 paths.data=/home/me/data"
+    run.environment.write_text(json.dumps(about))
+    main(str(tmp_path / "controls.json"), str(run.path))
+    found = json.loads((tmp_path / "controls.json").read_text())["experiments"]["tiny"]
+    assert found["command"] == "dglcell train conf/101/random.yaml seed=0"
+
+
 def test_a_run_without_intervals_is_compared_by_its_predictions(tiny_run: RunDirectory, tmp_path: Path) -> None:
     main(str(tmp_path / "now.json"), str(tiny_run.path))
     shutil.copytree(tiny_run.path, tmp_path / "tiny/seed-0")
