@@ -42,7 +42,7 @@ def conserved_pools(stoichiometry: csr_array, fluxes: Vector) -> Pools:
     The six forms of folate are turned into one another a thousand times as fast as folate is made. No single metabolite
     shows that a strain without its synthesis cannot grow, but the balance of the pool does. The pool of a metabolite m
     is the sum :math:`w^T n` of amounts of metabolites, with :math:`w \ge 0` and :math:`w_m = 1`, of which the least is
-    made: :math:`\min_w \sum_r |w^T S_r| \, |v_r|`. These are the prices of another linear programme: how much of m can
+    made: :math:`\min_w \sum_r |w^T S_r| \, |v_r|`. These are the prices of another linear program: how much of m can
     be made at the expense of no other metabolite, if each reaction runs at most as fast as in the wild type, forwards
     or backwards? Metabolites that the wild type does not use join a pool with weights by which the reactions that it
     does not use change the pool least. Where pools share a metabolite, the one of which least is made is kept.
@@ -53,14 +53,11 @@ def conserved_pools(stoichiometry: csr_array, fluxes: Vector) -> Pools:
     """
     M = stoichiometry.shape[0]
     pools = Pools(np.full(M, -1), np.zeros(M))
-    found = sorted(_slow_pools(stoichiometry, fluxes), key=lambda one: one[0])
-    number = 0
-    for _, weight in found:
-        if (pools.weight[weight > 0] > 0).any():
-            continue
-        _join_unused(weight, stoichiometry, fluxes, pools.weight > 0)
-        pools.pool[weight > 0], number = number, number + 1
-        np.copyto(pools.weight, weight, where=weight > 0)
+    for _, weight in sorted(_slow_pools(stoichiometry, fluxes), key=lambda one: one[0]):
+        if (pools.pool[weight > 0] < 0).all():
+            _join_unused(weight, stoichiometry, fluxes, pools.pool >= 0)
+            pools.pool[weight > 0] = pools.pool.max() + 1
+            pools.weight[:] += weight
     return pools
 
 

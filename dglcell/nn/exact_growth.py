@@ -1,4 +1,4 @@
-"""Compute the growth of strains by linear programmes, on the cell graph alone."""
+"""Compute the growth of strains by linear programs, on the cell graph alone."""
 
 from __future__ import annotations
 

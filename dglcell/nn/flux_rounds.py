@@ -105,14 +105,14 @@ class FluxRounds(nn.Module):
     flux balance analysis (Lewis et al. 2010, *Mol Syst Biol* 6:390). The cost slows down only growth for whose last
     part a strain needs ten times the fluxes of the wild type.
 
-    With ``exact`` linear programmes find the growth of strains that the rounds leave unsolved (``exact_growth``).
+    With ``exact`` linear programs find the growth of strains that the rounds leave unsolved (``exact_growth``).
 
     Args:
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
         limited: whether strains weaken genes, or the cell graph has media.
         fluxes: whether fluxes are asked for; not where ``limited``.
-        exact: whether linear programmes solve what the rounds leave unsolved.
+        exact: whether linear programs solve what the rounds leave unsolved.
 
     Attributes:
         reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth;
@@ -302,7 +302,7 @@ class FluxRounds(nn.Module):
     def _exactly(
         self, cell: ResidentCell, problem: _Problem, medium: int, lost_GK: Tensor, limits_GK: Tensor | None
     ) -> Tensor:
-        """Return the growth of K strains by linear programmes, [K], relative to the wild type's in the medium."""
+        """Return the growth of K strains by linear programs, [K], relative to the wild type's in the medium."""
         reactions = self.reactions[medium] if self.limited else self.reactions
         least_G, largest_G = problem.of_groups(reactions[:, 1:3].T)
         balances = balance_matrix(cell, problem.nodes)
