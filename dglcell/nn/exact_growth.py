@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 """Fluxes are balanced to this, because some cofactors are made at a millionth of the rate of growth."""
 
+INFEASIBLE = 2
+"""This is SciPy's status of a linear program without a solution; 0 is that of one that was solved."""
+
 DECIMALS = 6
 """Growth is rounded to so many decimals, so that strains that grow alike have the same number."""
 
@@ -43,8 +46,8 @@ def balance_matrix(cell: ResidentCell, nodes: Tensor) -> csr_array:
 def exact_growth(balances: csr_array, gain_G: Tensor, least_GK: Tensor, largest_GK: Tensor) -> Tensor:
     r"""Return the largest growth of K strains: :math:`\max c^T x` where :math:`S x = 0` and :math:`l \le x \le u`, [K].
 
-    It is 0 for a strain that no fluxes balance, and for one that the solver (HiGHS) finds no solution of. The host
-    solves one strain after the other.
+    It is 0 for a strain that no fluxes balance, and NaN for one that the solver (HiGHS) gives up. The host solves one
+    strain after the other.
 
     Args:
         balances: S, [M, G].
@@ -59,5 +62,5 @@ def exact_growth(balances: csr_array, gain_G: Tensor, least_GK: Tensor, largest_
     nothing = np.zeros(balances.shape[0])
     for k, bounds in enumerate(torch.stack([least_GK, largest_GK], 2).double().cpu().numpy().swapaxes(0, 1)):
         result = linprog(cost, A_eq=balances, b_eq=nothing, bounds=bounds, method="highs", options=options)
-        found[k] = 0.0 if result.x is None else max(0.0, -result.fun)
+        found[k] = {0: max(0.0, -(result.fun or 0.0)), INFEASIBLE: 0.0}.get(result.status, np.nan)
     return torch.from_numpy(found.round(DECIMALS)).to(gain_G)

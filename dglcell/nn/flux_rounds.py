@@ -294,7 +294,9 @@ class FluxRounds(nn.Module):
                     at = some[unsolved]
                     limits = None if limits_GB is None else limits_GB[:, columns_K[at]]
                     growth_K1 = self._exactly(cell, problem, medium, lost_GK[:, at], limits).to(growth_KP)[:, None]
-                    growth_KP[unsolved], certain_K2[unsolved] = growth_K1, growth_K1
+                    given_up_K1 = growth_K1.isnan()  # the rounds' growth stays, and stays uncertain
+                    growth_KP[unsolved] = growth_KP[unsolved].where(given_up_K1, growth_K1)
+                    certain_K2[unsolved] = certain_K2[unsolved].where(given_up_K1, growth_K1)
                 changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M)] if self.fluxes else []
                 found_KC[some] = torch.cat([certain_K2, growth_KP, *changes], 1)
         return found_KC

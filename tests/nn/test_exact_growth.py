@@ -1,4 +1,4 @@
-"""Growth by linear programmes on the cell graph, against those of cobra on the metabolic model."""
+"""Growth by linear programs on the cell graph, against those of cobra on the metabolic model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.optimize import OptimizeResult
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
@@ -36,6 +37,18 @@ def test_a_strain_without_balanced_fluxes_does_not_grow() -> None:
         3.0,
         18.0,
     ]
+
+
+def test_what_the_solver_gives_up_stays_as_the_rounds_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, found = GenotypeBatch.from_lists(STRAINS), []
+    monkeypatch.setattr("scipy.optimize.linprog", lambda *_, **__: OptimizeResult(status=4, x=None, fun=None))
+    for exact in (False, True):
+        made = FluxRounds(ResidentCell.of(CELL), 64, exact=exact)
+        made.take([balance()])
+        found.append(made(ResidentCell.of(CELL), batch))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert (found[1][1][:, 0] != found[1][1][:, 1]).any()
 
 
 def test_it_completes_rounds() -> None:
