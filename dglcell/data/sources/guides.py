@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dglcell.errors import DataError
 
 SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"
-"""Conditions of a guide: the place that it binds, where it mismatches, and how far from the start of the gene this is."""
+"""Conditions of a guide: where it binds, where it mismatches, and how far from the start of the gene that is."""
 
 BASES = "ACGT"
 
