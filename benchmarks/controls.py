@@ -43,18 +43,21 @@ def collected(run: RunFiles) -> dict[str, Any]:
     beside = control_rows(run.directory.path, about["hashes"]["split"])
     rows = [row for row in rows if row.model not in {one.model for one in beside}] + beside
     test = [replace(row, metrics=_short(row.metrics)) for row in [*rows, *run.node_rows] if row.part == "test"]
-    # Where files lay says nothing about a run.
-    command = OUTSIDE.sub("", about["command"])
-    words = [word for word in shlex.split(command) if not word.startswith(("paths.", "data.store="))]
     return {
         "seed": run.seed,
-        "command": shlex.join(words),
+        "command": command_of(about),
         "commit": (about["git"] or {}).get("commit"),
         "epochs": run.results["epochs"],
         "split_sha256": about["hashes"]["split"],
         "devices": about["devices"],
         "rows": rows_as_json(test),
     }
+
+
+def command_of(environment: Mapping[str, Any]) -> str:
+    """Return the command of a run without where files lay, which says nothing about it."""
+    command = OUTSIDE.sub("", environment["command"])
+    return shlex.join(word for word in shlex.split(command) if not word.startswith(("paths.", "data.store=")))
 
 
 def compared(run: RunFiles) -> list[ResultRow]:
