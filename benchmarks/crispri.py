@@ -27,6 +27,7 @@ from dglcell.baselines.curves import Curve
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import CONDITION, MEDIUM, PHENOTYPE, SD
+from dglcell.data.sources import load_source
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
@@ -34,6 +35,7 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import read_model
 from dglcell.report.run_files import read_predictions, read_run
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.uncertainty.paired import ahead
 
@@ -88,10 +90,15 @@ def with_means(predicted: Values, wanted: Values, genes: NDArray[np.int64]) -> V
     return moved
 
 
-def noise_ceiling(strains: Strains) -> float:
-    """Return the correlation of labels with what they would be without errors of measurement."""
-    errors = np.square(strains.of_kind(SD)[GROWTH].astype(float))
-    return float(np.sqrt(1 - np.nanmean(errors) / np.nanvar(strains.of_kind(PHENOTYPE)[GROWTH].astype(float))))
+def noise_ceilings(strains: Strains) -> dict[str, float]:
+    """Return the correlation of labels with what they would be without errors of measurement, in each medium."""
+    media, found = strains.shown(MEDIUM), {}
+    labels, errors = (strains.of_kind(kind)[GROWTH].astype(float) for kind in (PHENOTYPE, SD))
+    for medium in strains.conditions[MEDIUM]:
+        there = media == medium
+        noise = np.nanmean(np.square(errors[there])) / np.nanvar(labels[there])
+        found[medium] = round(float(np.sqrt(1 - noise)), 4)
+    return found
 
 
 def needs(config: Config) -> dict[str, dict[str, float]]:
@@ -126,14 +133,15 @@ def by_need(growth: Values, genes: list[str], known: dict[str, float], new: dict
     return 1 - np.array(ratio) * (1 - growth)
 
 
-def of_run(run: Path) -> tuple[Prepared, Strains, Values, dict[str, dict[str, float]]]:
-    """Return the data of a run, its test strains, its predictions of them, and the metrics of its null models."""
+def of_run(run: Path) -> tuple[Prepared, Strains, Values, dict[str, float]]:
+    """Return the data of a run, its test strains, its predictions of them, and Pearson's r of its null models."""
     experiment = Path("conf") / FOLDER / f"{run.parent.name}.yaml"
     prepared = prepare(load_config(experiment, [f"split.seed={run.name[5:]}"]), command="benchmark")
     test = prepared.dataset.numpy().take(prepared.parts["test"].numpy())
     rows = read_run(run, parts=()).rows
-    nulls = {row.model: dict(row.metrics) for row in rows if row.is_null and row.part == "test"}
-    return prepared, test, np.asarray(read_predictions(run, "test")[GROWTH].predicted, dtype=float), nulls
+    test_rows = {row.model: row.metrics["pearson"] for row in rows if row.is_null and row.part == "test"}
+    nulls = {name: round(pearson, 4) for name, pearson in test_rows.items() if np.isfinite(pearson)}
+    return prepared, test, read_predictions(RunDirectory(run), "test")[GROWTH].predicted.astype(np.float64), nulls
 
 
 def correlation(one: Values, other: Values) -> float:
@@ -149,11 +157,11 @@ def new_genes(run: Path, activity: Activity) -> dict[str, Any]:
     curve = Curve.of(activity(train), train.phenotypes[GROWTH].astype(float))
     measured, pooled = test.phenotypes[GROWTH].astype(float), curve(activity(test))
     known = with_means(pooled, measured, gene_of(test))
-    scores = {name: {"pearson": round(of["pearson"], 4)} for name, of in nulls.items() if np.isfinite(of["pearson"])}
+    scores = {name: {"pearson": pearson} for name, pearson in nulls.items()}
     for name, values in (("model", predicted), (POOLED, pooled), (KNOWN_MEAN, known)):
         scores[name] = {"pearson": correlation(values, measured)}
     genes = len(np.unique(gene_of(test)))
-    return {"seed": int(run.name[5:]), "genes": genes, "ceiling": round(noise_ceiling(test), 4), "scores": scores}
+    return {"seed": int(run.name[5:]), "genes": genes, "scores": scores}
 
 
 def guide_keys(strains: Strains) -> list[tuple[float, ...]]:
@@ -184,9 +192,8 @@ def new_medium(run: Path, of_genes: dict[str, dict[str, float]]) -> dict[str, An
     return {
         "seed": int(run.name[5:]),
         "strains": len(test),
-        "ceiling": round(noise_ceiling(test), 4),
         "scores": {name: correlation(of, measured) for name, of in {"model": predicted, **others}.items()},
-        "of_all_test_strains": {name: round(of["pearson"], 4) for name, of in nulls.items()},
+        "of_all_test_strains": nulls,
         "ahead": {name: {key: round(value, 4) for key, value in of.items()} for name, of in leads.items()},
     }
 
@@ -196,12 +203,14 @@ def main(out: str, guides: str, folder: str) -> None:
     runs = {name: sorted((Path(folder) / FOLDER / name).glob("seed-*")) for name in ("new_genes", "new_medium")}
     activity = Activity(pd.read_csv(guides))
     draws = [new_genes(run, activity) for run in runs["new_genes"]]
-    of_genes = needs(load_config(Path("conf") / FOLDER / "new_medium.yaml"))
+    config = load_config(Path("conf") / FOLDER / "new_medium.yaml")
+    of_genes = needs(config)
     scores = [one["scores"] for one in draws]
     write_json(
         Path(out),
         {
             "command": "python -m benchmarks.crispri OUT GFP RUNS",
+            "ceilings": noise_ceilings(load_source(config.data.source, config.paths.raw)),
             "new_genes": {
                 "draws": draws,
                 "ahead": {name: over_draws(scores, name, "pearson") for name in scores[0] if name != "model"},
