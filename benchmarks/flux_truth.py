@@ -18,9 +18,6 @@ APART, DIFFERENT = 1e-6, 1e-3
 """Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
 or to 1."""
 
-LARGE = 1000
-"""In models with more reactions, ranges of fluxes take too long."""
-
 MOST_OF = 0.99
 """A subset of deletions is responsible if it takes so much of the growth that all of them take."""
 
@@ -69,26 +66,36 @@ class Truth(NamedTuple):
             return cls(texts[0], found["kept"], changed, texts[1], found["growth"])
 
 
-def fluxes_of(model: Model, with_ranges: bool = True) -> Fluxes:
-    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
-    if not with_ranges:
-        none = np.zeros(0)
-        return Fluxes(model.slim_optimize(), none, none, pfba(model).fluxes.to_numpy())
-    ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
-    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
-    return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
+def fluxes_of(model: Model, before: Fluxes | None = None) -> Fluxes:
+    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes.
+
+    Args:
+        model: a metabolic model.
+        before: those of the wild type. If it is given, the range of a flux is only computed where the parsimonious flux
+            lies outside the wild type's range. Elsewhere the two ranges have a flux in common, so that the reaction
+            does not change, and the parsimonious flux stands for the range.
+    """
+    growth, fluxes = float(model.slim_optimize()), pfba(model).fluxes.to_numpy()
+    low, high, wanted = fluxes.copy(), fluxes.copy(), np.ones(len(fluxes), bool)
+    if before is not None:
+        point = Fluxes(growth, low, high, fluxes)
+        wanted = _apart(before, point, 1, 1) | _apart(before, point, before.growth, growth)
+    if wanted.any():
+        reactions = [reaction for reaction, chosen in zip(model.reactions, wanted, strict=True) if chosen]
+        ranges = flux_variability_analysis(model, reactions, fraction_of_optimum=1.0, processes=1)
+        low[wanted], high[wanted] = ranges["minimum"], ranges["maximum"]
+    return Fluxes(growth, low, high, fluxes)
 
 
 def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> Truth:
     """Compute the truth for strains and triples, whose genes are separated by ``;``."""
-    with_ranges = len(model.reactions) <= LARGE
-    before = fluxes_of(model, with_ranges)
+    before = fluxes_of(model)
     kept, changed = list[NDArray[np.bool_]](), list[dict[str, NDArray[np.bool_]]]()
     for number, strain in enumerate(genotypes, start=1):
         with model:
             _delete(model, strain.split(";"))
             kept.append(np.array([reaction.bounds != (0, 0) for reaction in model.reactions]))
-            changed.append(changes(before, fluxes_of(model, with_ranges)))
+            changed.append(changes(before, fluxes_of(model, before)))
         print(f"{number} of {len(genotypes)} strains", flush=True)
     by_definition = {name: np.stack([one[name] for one in changed]) for name in changed[0]}
     growth = np.array([_growth_of_subsets(model, triple.split(";")) for triple in triples]) / before.growth
@@ -107,13 +114,13 @@ def sick_triples(model: Model, number: int, growth: tuple[float, float]) -> list
 
 
 def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
-    """Return which reactions change, by up to three definitions, [reactions]."""
+    """Return which reactions change, by three definitions, [reactions]."""
     size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
-    parsimonious = {PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size}
-    if not len(before.low):
-        return parsimonious
-    ranges = _apart(before, after, 1, 1)
-    return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
+    return {
+        RANGES: _apart(before, after, 1, 1),
+        PER_GROWTH: _apart(before, after, before.growth, after.growth),
+        PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size,
+    }
 
 
 def changed_prices(model: Model, genotypes: Sequence[str]) -> NDArray[np.bool_]:

@@ -110,7 +110,7 @@ def _line(row: Mapping[Any, Any], found: Explanations) -> str:
 def _balance(balance: pd.DataFrame) -> Grid | None:
     named = balance[balance["reaction"] != OTHERS].head(ROWS).to_dict("records")
     columns = ("wild_type", "flux", "share")
-    lines = [[one["reaction"], *(number(one[column], 3) for column in columns)] for one in named]
+    lines = [[called(one["name"], one["reaction"]), *(number(one[column], 3) for column in columns)] for one in named]
     return Grid(["reaction", "flux of the wild type", "flux", "share"], lines) if lines else None
 
 

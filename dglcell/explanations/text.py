@@ -103,10 +103,9 @@ def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:
         return []
     largest = named.head(LINES)
     names = [
-        f"reaction {reaction}, flux {after:+.4g}"
-        if interaction
-        else f"reaction {reaction}, flux {before:.4g} → {after:.4g}"
-        for reaction, before, after in zip(largest["reaction"], largest["wild_type"], largest["flux"], strict=True)
+        f"reaction {called(one['name'], one['reaction'])}, flux "
+        + (f"{one['flux']:+.4g}" if interaction else f"{one['wild_type']:.4g} → {one['flux']:.4g}")
+        for one in largest.to_dict("records")
     ]
     rest = balance["share"].sum() - largest["share"].sum()
     lines = ["  part `flux balance`, by reactions", *_lines(names, largest["share"])]
