@@ -19,6 +19,7 @@ from torch import Tensor
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
 from dglcell.data.columns import CONDITION
+from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import Strains
 from dglcell.data.table import LEARNED_STRENGTHS, REGRESSION, STRENGTHS
@@ -180,12 +181,26 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
         predictions: part → [S, T] in original units.
     """
     dataset = prepared.dataset
-    measured = {part: dataset.labels[prepared.parts[part]].numpy() for part in predictions}
+    strains = {part: dataset.take(prepared.parts[part]) for part in predictions}
+    measured = {part: found.labels.numpy() for part, found in strains.items()}
+    groups = {part: same_conditions(found) for part, found in strains.items()}
     return [
         row
         for t, (name, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True))
-        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t))
+        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t), groups=groups)
     ]
+
+
+def same_conditions(strains: Strains) -> NDArray[np.int64]:
+    """Return the number of a group for each strain, [S]: strains of a group have the same medium and other classes."""
+    columns = [
+        np.asarray(values)
+        for column, values in strains.columns.items()
+        if column.kind == CONDITION and column.categories
+    ]
+    if not columns:
+        return np.zeros(len(strains), np.int64)
+    return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -218,13 +233,14 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
+        groups = {part: same_conditions(found) for part, found in strains.items()}
         rows, tested = [], {}
         found.left_out[phenotype] = left_out_null_models(problem)
         _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, in_words(name, model))
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
-            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True)
+            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True, groups=groups)
             if "test" in predicted:
                 tested[name] = predicted["test"]
         leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
@@ -475,7 +491,9 @@ def calibrate_intervals(
     changed = dataset.take(prepared.parts["train"]).targets
     training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
     strains = dataset.take(prepared.parts["validation"]).numpy()
-    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, checkpoint, epoch)
+    constant = prepared.split.kind in ALIKE_EVERYWHERE
+    of_part = strains, training, predictions["validation"], dataset.kinds
+    return Calibration.of_run(*of_part, checkpoint, epoch, constant=constant)
 
 
 def with_coverage(

@@ -131,17 +131,19 @@ def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainM
     torch.testing.assert_close(predicted[exact], certain[exact, 0], atol=1e-5, rtol=0)
 
 
-def test_strengths_0_and_1_are_the_deletion_and_the_wild_type(run: tuple[Config, Prepared, StrainModel]) -> None:
+def test_strength_0_is_the_deletion_and_from_1_on_the_wild_type(run: tuple[Config, Prepared, StrainModel]) -> None:
     _, prepared, model = run
     rounds, strains = model.find(FluxRounds), prepared.dataset
     assert rounds is not None
     assert strains.strengths is not None
     some = torch.arange(0, len(strains), 7)
     batch = strains.take(some)
-    whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
     order = torch.tensor([model.cell.media.index(name) for name in strains.conditions["medium"]])
     media = order[batch.of_kind("condition")["medium"].long()]
-    torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
+    for left in (1.0, 2.0):
+        strengths = torch.full((len(batch.targets),), left)
+        whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=strengths).perturbations))
+        torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
     gone = batch.with_(strengths=torch.zeros(len(batch.targets))).perturbations
     deleted = batch.with_(strengths=None).perturbations
     torch.testing.assert_close(

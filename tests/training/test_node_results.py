@@ -18,7 +18,7 @@ from dglcell.cli import main
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import NODE_ROW, Column
-from dglcell.data.sources.fluxes import FLUX
+from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
 from dglcell.runs.directory import RunDirectory
@@ -156,6 +156,23 @@ def test_predicted_fluxes_are_balanced_where_asked_for(folder: Path, tmp_path: P
     columns = [f"flux:{reaction.id}" for reaction in load_model("textbook").reactions]
     fluxes = found[columns].to_numpy()
     assert np.abs(fluxes @ amounts.T).max() < 1e-3 < np.abs(fluxes[0] - fluxes[1]).max()
+
+
+def test_ranges_of_fluxes_are_learned_and_predicted_like_other_values(folder: Path, tmp_path: Path) -> None:
+    names = (LOWEST, HIGHEST)
+    nodes = ", ".join(f"{name}: {{type: reaction, zero_if_lost: true}}" for name in names)
+    screen = ("data.source.insilico.ranges=true", "data.source.insilico.pairs='100'", "plot=false")
+    few = ("split.subset.size=60", f"paths.data={tmp_path}", f"paths.runs={tmp_path}", "trainer.epochs=1")
+    config = load_config(folder / "nodes.yaml", [*screen, f"data.nodes={{{nodes}}}", *few])
+    result = train(config)
+    test = {(row.phenotype, row.model): row.metrics for row in result.rows if row.kind == NODES and row.part == "test"}
+    assert {phenotype for phenotype, _ in test} == {*names}
+    assert all(metrics["n"] > 5 for metrics in test.values())
+    found = dglcell.load(result.directory.path).predict_nodes([["b0008"], ["b0727"]])
+    assert [f"{name}:PFK" in found for name in names] == [True, True]
+    asked = replace(config.data, nodes={FLUX: config.data.nodes[LOWEST]})
+    with pytest.raises(DataError, match=r"(?s)no values of nodes called 'flux'.*lowest_flux.*`ranges: true` for"):
+        train(replace(config, data=asked, paths=replace(config.paths, runs=str(tmp_path / "other"))))
 
 
 def test_values_that_are_no_fluxes_cannot_be_balanced(folder: Path, tmp_path: Path) -> None:
