@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.crispri import Activity, by_need, gene_of, guide_keys, needs, noise_ceilings, with_means
+from benchmarks.crispri import Activity, by_need, gene_of, guide_keys, needs, noise_ceilings, with_few, with_means
 from dglcell.config.read import load_config
 from dglcell.data.columns import SD, Column
 from dglcell.data.strains import Strains
@@ -32,6 +32,13 @@ def test_genes_are_moved_to_their_means() -> None:
     assert genes.tolist() == [0, 0, -1, 1]
     moved = with_means(np.array([0.0, 1.0, 5.0, 5.0]), np.array([3.0, 4.0, 1.0, 2.0]), genes)
     assert moved.tolist() == [3.0, 4.0, 1.0, 2.0]
+
+
+def test_a_few_measurements_move_a_whole_gene() -> None:
+    genes = np.repeat([0, 1, 2], 4)
+    predicted = np.tile([0.0, 0.1, 0.2, 0.3], 3)
+    assert with_few(predicted, predicted + genes, genes, 1) == pytest.approx(1)
+    assert np.corrcoef(predicted, predicted + genes)[0, 1] < 0.5
 
 
 def test_what_errors_of_measurement_leave() -> None:
