@@ -6,7 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.crispri import Activity, by_need, gene_of, guide_keys, needs, noise_ceilings, with_few, with_means
+pytest.importorskip("sklearn")
+
+from benchmarks.crispri import (
+    Activity,
+    by_need,
+    features,
+    gene_of,
+    guide_keys,
+    needs,
+    noise_ceilings,
+    with_few,
+    with_means,
+)
 from dglcell.config.read import load_config
 from dglcell.data.columns import SD, Column
 from dglcell.data.strains import Strains
@@ -25,6 +37,11 @@ def test_activity_is_a_product_over_mismatches() -> None:
     pairs = [("AC", "AC", 1.0), ("TC", "AC", 0.9), ("AG", "AC", 0.1), ("TG", "AC", 0.09)]
     activity = Activity(pd.DataFrame([*pairs] * 1000, columns=["variant", "original", "relgfp"]))
     assert activity(strains()) == pytest.approx([1, 0.9, 0, 0.1], abs=0.005)
+
+
+def test_trees_see_guides_and_deletions() -> None:
+    found = features(strains(), np.array([1, 0.9, 0, 0.1]), pd.DataFrame({"lb": [0.7, 0.8]}, index=["a", "c"]))
+    assert found[:, 2:].tolist() == [[0, 1, 0, 0.7], [1, 0.9, 0, 0.7], [0, 0, 1, -1], [1, 0.1, 1, -1]]
 
 
 def test_genes_are_moved_to_their_means() -> None:

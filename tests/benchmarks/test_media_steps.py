@@ -21,7 +21,7 @@ def test_strains_have_one_or_two_genes_and_a_medium() -> None:
 def test_every_form_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(media_steps, "TURNS", 1)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    media_steps.main(str(tmp_path / "out.json"), "data.batch_size=4", "model.hidden=4")
+    media_steps.main(str(tmp_path / "out.json"), "data.batch_size=4", "model.hidden=8")
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["ratio_of_medians"]["as differences"] == 1
     assert (found["strains"], found["media"]) == (4, 10)
