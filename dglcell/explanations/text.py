@@ -130,7 +130,7 @@ def _listed(found: Explanations, rows: Sequence[Mapping[Any, Any]]) -> str:
     import pandas as pd
 
     keys = ["strain", "phenotype"]
-    missing = found.nodes[(found.nodes["layer"] == 0) & (found.nodes["node_type"] != OTHERS)]
+    missing = of_whole_reactions(found.nodes[(found.nodes["layer"] == 0) & (found.nodes["node_type"] != OTHERS)])
     first = {
         name: {(one["strain"], one["phenotype"]): one for one in table.drop_duplicates(keys).to_dict("records")}
         for name, table in (("part", found.parts), ("node", missing))
