@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -162,6 +164,8 @@ class Metabolism:
     ) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 
+        A process parses a file once, as long as its content stays the same.
+
         Args:
             name_or_path, raw: see `read_model`.
             absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
@@ -172,30 +176,18 @@ class Metabolism:
             ConfigError: a medium does not fit the model.
             GraphError: for the same reasons as `read_model` and `from_model`.
         """
-        model, origin = read_model(name_or_path, raw), model_origin(name_or_path, raw)
-        if not media:
-            return cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
-        known = Media.of(model, media, "cell.media")
-        known.open(model)
-        made = cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
-        uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
-        strengths = {
-            name: {uptake[exchange]: strength for exchange, strength in of.items()}
-            for name, of in known.strengths().items()
-        }
-        return replace(made, media=strengths)
+        origin = model_origin(name_or_path, raw)
+        made = _read(name_or_path, raw, absorb, json.dumps(media or {}), origin["sha256"])
+        return replace(made, provenance={"name": name_or_path, **origin, **made.provenance})
 
     @classmethod
-    def from_model(
-        cls, model: Model, *, absorb: bool = False, name: str | None = None, origin: Mapping[str, Any] | None = None
-    ) -> Metabolism:
+    def from_model(cls, model: Model, *, absorb: bool = False, name: str | None = None) -> Metabolism:
         """Convert a cobra model.
 
         Args:
             model: any cobra model.
             absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
             name: how the user called the model; the model's own id where None.
-            origin: where the model came from, for the provenance.
 
         Raises:
             GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
@@ -204,7 +196,24 @@ class Metabolism:
         where = name or model.id or "model"
         _check_not_empty(model, where)
         nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction, absorb)]
-        return _assemble(model, nodes, {"name": where, **(origin or {})})
+        return _assemble(model, nodes, where)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(name_or_path: str, raw: str | None, absorb: bool, media: str, sha256: str) -> Metabolism:
+    """Parse a model; ``media`` is JSON, and ``sha256`` stands for the content of the file."""
+    model = read_model(name_or_path, raw)
+    if media == "{}":
+        return Metabolism.from_model(model, absorb=absorb, name=name_or_path)
+    known = Media.of(model, json.loads(media), "cell.media")
+    known.open(model)
+    made = Metabolism.from_model(model, absorb=absorb, name=name_or_path)
+    uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
+    strengths = {
+        name: {uptake[exchange]: strength for exchange, strength in of.items()}
+        for name, of in known.strengths().items()
+    }
+    return replace(made, media=strengths)
 
 
 def model_reaction(node: str) -> str:
@@ -266,13 +275,13 @@ def _check_numbers(reaction: Reaction) -> None:
         )
 
 
-def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metabolism:
+def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
     nodes = sorted(nodes, key=lambda node: node.name)
     names = [node.name for node in nodes]
     repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
     if repeated:
         raise GraphError(
-            f"metabolic model '{origin['name']}': reaction nodes would share a name",
+            f"metabolic model '{where}': reaction nodes would share a name",
             got=listing(repeated),
             do="rename reactions whose names end in '#' and a number",
         )
@@ -299,7 +308,7 @@ def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metab
         metabolite_names=tuple(metabolite.name or metabolite.id for metabolite in by_id),
         compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
         provenance={
-            **origin,
+            "name": where,
             "id": model.id or "",
             "genes": len(genes),
             "reactions": len(model_reactions),

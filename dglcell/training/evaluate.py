@@ -362,6 +362,7 @@ class Evaluation:
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
         node_rows: rows of values of nodes, for the model and null models.
+        node_scores: what was predicted of values of nodes of the test part; None without a part that is evaluated.
     """
 
     rows: list[ResultRow]
@@ -370,6 +371,7 @@ class Evaluation:
     embedding: NDArray[np.float32] | None
     calibration: Calibration | None
     node_rows: list[ResultRow] = field(default_factory=list)
+    node_scores: PartScores | None = None
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -389,6 +391,8 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
+    if found.node_scores is not None:
+        found.node_scores.write_changes(directory.node_changes, config.plot_points)
     if found.calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
@@ -449,11 +453,11 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    predictions, embedding, of_nodes = {}, None, []
+    predictions, embedding, of_nodes, scores = {}, None, [], None
     heads = getattr(trained.model, "node_heads", {})  # a model of the user's own may have no such attribute
     for part in prepared.evaluated:
         scores = PartScores(heads, prepared, part)
-        # The embedding of the last part, test, is kept.
+        # The embedding and the values of nodes of the last part, test, are kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
             trained.normaliser,
@@ -472,7 +476,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
     of_nodes += null_node_rows(heads, prepared) if config.null_models else []
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes)
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes, scores)
 
 
 def calibrate_intervals(

@@ -30,9 +30,9 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.published.file import PublishedFile
 from dglcell.published.registry import FILES, ORIGINALS
+from tests.config_files import CONF, CONFIGURATIONS, config_of
 from tests.http_server import serve_folder
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 WITHOUT_FILES = (
     CONF,
     CONF / "bases",
@@ -56,14 +56,11 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(part)
 
 
-EXPERIMENTS = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "suites")
-
-
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: str(path.relative_to(CONF)))
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: str(path.relative_to(CONF)))
 def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     # A part that experiments extend may have no cell of its own.
     part = path.name == "base.yaml" or path.parent.name in ("bases", "strains")
-    config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"] if part else [])
+    config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"]) if part else config_of(path)
     wanted = needs(config)
     assert {file.path for file in wanted if not file.downloads} <= set(WITHOUT_ADDRESS)
     assert all(address.startswith("http") for file in wanted for address in file.addresses)

@@ -23,13 +23,11 @@ from dglcell.config.read import (
 )
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
-from tests.config_files import refusal, write
+from tests.config_files import CONF, CONFIGURATIONS, config_of, refusal, write
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-EXPERIMENTS = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "suites")
 FRAGMENTS = [
     p
-    for p in EXPERIMENTS
+    for p in CONFIGURATIONS
     if (keys := OmegaConf.load(p)) and "extends" not in keys and not {"model", "networks"} & {*keys.get("cell", {})}
 ]
 
@@ -40,15 +38,18 @@ def minimal(tmp_path: Path) -> Path:
     return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
 
 
-@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
-def test_every_experiment_is_valid(path: Path) -> None:
-    config = load_config(path)
+@pytest.mark.parametrize(
+    "path", [p for p in CONFIGURATIONS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF))
+)
+def test_every_experiment_is_valid_and_survives_show(path: Path, tmp_path: Path) -> None:
+    config = config_of(path)
     assert config.experiment.name
     assert config.cell.model or config.cell.networks
+    assert load_config(write(tmp_path, "again.yaml", to_yaml(config))) == config
 
 
 def test_there_are_experiments() -> None:
-    assert CONF / "quickstart.yaml" in EXPERIMENTS
+    assert CONF / "quickstart.yaml" in CONFIGURATIONS
     assert CONF / "base.yaml" in FRAGMENTS
 
 
@@ -109,12 +110,6 @@ def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) 
     again = load_config(write(tmp_path, "again.yaml", to_yaml(first)))
     assert again == first
     assert again.trainer.accumulate_grad_batches == {0: 2, 5: 4}
-
-
-@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
-def test_every_experiment_survives_show(path: Path, tmp_path: Path) -> None:
-    config = load_config(path)
-    assert load_config(write(tmp_path, "again.yaml", to_yaml(config))) == config
 
 
 def test_environment_variables_are_resolved(minimal: Path, monkeypatch: pytest.MonkeyPatch) -> None:

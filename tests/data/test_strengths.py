@@ -241,7 +241,9 @@ def test_mismatches_of_guides(tmp_path: Path) -> None:
     with_distance = GuideConfig("guide", ["gene", "series"], "series")
     far = read(tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=with_distance)
     assert far.of_kind(CONDITION)["distance"].tolist() == [1, 1, 1, 2, 0]
-    with pytest.raises(DataError, match=r"a guide has no distance\n  got:      'near' of the guide ACGT"):
+    with pytest.raises(
+        DataError, match=r"a guide has no distance\n  got:      'near'\n  expected: a number, or an empty cell"
+    ):
         with_distance.conditions([["ACGT", "near", "a", "1"]], "t.csv")
     for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):
         with pytest.raises(DataError, match=rf"sequences of guides cannot be compared\n  got:      {got}"):

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import t
 
 from dglcell.config.published import needs
-from dglcell.config.read import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
+from tests.config_files import config_of
 from tests.docs.pages import ROOT
 
 CONTROL = "without messages"
@@ -98,8 +98,8 @@ def test_tables_that_are_parts() -> None:
         assert row[4] in whole.description
         for folder in row[1].split(", "):
             files = list((ROOT / "conf").glob(f"{folder}-*/*.yaml"))
-            assert any(whole in needs(load_config(file)) for file in files)
+            assert any(whole in needs(config_of(file)) for file in files)
     for file in sorted((ROOT / "conf").glob("[1-9]*/*.yaml")):
-        reads = needs(load_config(file))
+        reads = needs(config_of(file))
         stated = [row for row, (_, _, whole) in zip(rows, parts, strict=True) if whole in reads]
         assert all(file.parent.name.partition("-")[0] in row[1].split(", ") for row in stated), file

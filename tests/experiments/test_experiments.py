@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
 import json
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
@@ -19,12 +21,11 @@ from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
 from dglcell.models.config import DangoConfig, EncoderConfig
 from dglcell.training.run import train
+from tests.config_files import CONF, config_of
 from tests.raw_files import GENES, tiny_overrides, write_raw_folder
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 NUMBERED = sorted(path for folder in CONF.glob("[0-9][0-9][0-9]-*") for path in folder.glob("*.yaml"))
 MOST_LINES = 30
-LABORATORY = [path for path in NUMBERED if load_config(path).data.source.name not in ("insilico", "csv")]
 ONE_STEP = [
     "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
     "trainer.accumulate_grad_batches={}",
@@ -73,27 +74,47 @@ def test_it_is_a_small_difference(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     assert len(lines) <= MOST_LINES
     assert lines[0].startswith("#"), "says what it is for"
-    config = load_config(path)
+    config = config_of(path)
     assert config.experiment.name == identity(path)
     assert config.experiment.description
 
 
-def one_of_a_kind(paths: list[Path]) -> list[Any]:
-    """Return the experiments, marked slow where one before has the same source and kinds of model, loss and split."""
+@functools.cache
+def settings(path: Path) -> dict[str, Any]:
+    """Return what an experiment and the files that it extends give, in a hundredth of the time of `load_config`."""
+    own = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    extended = own.pop("extends", [])
+    for name in [extended] if isinstance(extended, str) else reversed(extended):
+        own = over(settings((path.parent / name).resolve()), own)
+    return own
+
+
+def over(lower: Any, upper: Any) -> Any:
+    """Return mappings laid over each other."""
+    if not (isinstance(lower, dict) and isinstance(upper, dict)):
+        return upper
+    return lower | {key: over(lower.get(key), value) for key, value in upper.items()}
+
+
+def of_laboratories() -> list[Any]:
+    """Return experiments on screens, slow where others before have the same source and the same parts of a model."""
     seen: set[Hashable] = set()
     parameters = []
-    for path in paths:
-        config = load_config(path)
-        kind = (config.data.source.name, type(config.model), getattr(config.model, "cross_relation", None))
-        kind = (*kind, type(config.loss), config.split.kind)
-        parameters.append(pytest.param(path, id=identity(path), marks=[pytest.mark.slow] if kind in seen else []))
-        seen.add(kind)
+    for path in NUMBERED:
+        given = settings(path)
+        source, model, loss = given["data"]["source"]["name"], given.get("model", {}), given.get("loss")
+        if source not in ("insilico", "csv"):
+            loss = loss.get("name") if isinstance(loss, dict) else loss
+            kinds = {source, (model.get("name"), model.get("cross_relation"), loss, given["split"].get("kind"))}
+            marks = [pytest.mark.slow] if kinds <= seen else []
+            parameters.append(pytest.param(path, id=identity(path), marks=marks))
+            seen |= kinds
     return parameters
 
 
-@pytest.mark.parametrize("path", one_of_a_kind(LABORATORY))
+@pytest.mark.parametrize("path", of_laboratories())
 def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
-    config = load_config(path)
+    config = config_of(path)
     overrides = [*tiny_overrides(raw, config.cell), *ONE_STEP, f"paths.runs={tmp_path / 'runs'}"]
     tiny = load_config(path, [*overrides, f"data.store={invented_store(config, tmp_path)}"])
     result = train(tiny)
@@ -176,7 +197,7 @@ def test_alleles_train(tmp_path: Path) -> None:
         table += f"{gene},{gene}-{kind},{kind},{strength},{numbers.uniform():.3f},0.1,{gene}_{kind},several\n"
     (raw / "genes" / "smf_alleles.csv.gz").write_bytes(gzip.compress(table.encode()))
     path = CONF / "114-smf-alleles/new_alleles.yaml"
-    overrides = [*tiny_overrides(raw, load_config(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]
+    overrides = [*tiny_overrides(raw, config_of(path).cell), *(key for key in ONE_STEP if "split.fr" not in key)]
     folders = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
     result = train(load_config(path, [*overrides, *folders]))
     assert {row.part for row in result.rows} == {"validation", "test"}
@@ -197,10 +218,10 @@ def test_the_series_have_the_numbers_of_the_original() -> None:
 
 def test_the_models_are_those_of_the_original() -> None:
     """Settings that the parameter counts 669,917, 1,781,187 and 3,138,270 are tested with."""
-    small, large = (load_config(CONF / f"006-kuzmin-tmi/hetero_{number}.yaml").model for number in ("080", "082"))
+    small, large = (config_of(CONF / f"006-kuzmin-tmi/hetero_{number}.yaml").model for number in ("080", "082"))
     assert isinstance(small, EncoderConfig)
     assert isinstance(large, EncoderConfig)
     assert (small.cross_relation, small.gin_layers, small.metabolism) == ("sum", 2, False)
     assert (large.cross_relation, large.cross_relation_norm) == ("pairwise_interaction", "layer")
     assert (large.gin_layers, large.hidden, large.layers, large.local_layers) == (4, 64, 3, 2)
-    assert load_config(CONF / "006-kuzmin-tmi/dango_string12_0.yaml").model == DangoConfig()
+    assert config_of(CONF / "006-kuzmin-tmi/dango_string12_0.yaml").model == DangoConfig()

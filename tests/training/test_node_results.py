@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dglcell.data.columns import NODE_ROW, Column
 from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
+from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
@@ -128,6 +130,26 @@ def test_null_models_of_values_are_fitted_without_a_model(
         assert one["model"] == other["model"]
         assert one["metrics"] == pytest.approx(other["metrics"])
     assert "kernel ridge on lost reactions" in capsys.readouterr().out
+
+
+def test_values_that_change_are_written_and_drawn(run: RunDirectory, prepared: Prepared, tmp_path: Path) -> None:
+    table = pd.read_csv(run.node_changes)
+    assert [*table] == ["values", "node", "wild_type", "spread", "measured", "predicted"]
+    values, test = prepared.nodes[FLUX], prepared.parts["test"].numpy()
+    of_test = dict(zip(values.values.names, values.of_strains(test)[:, np.argsort(values.columns)].T, strict=True))
+    for _, row in table[::50].iterrows():
+        assert np.nanmin(np.abs(of_test[row["node"]] - row["measured"])) < 1e-3
+        assert abs(row["measured"] - row["wild_type"]) > 1e-4 * row["spread"]
+    changed = np.abs(values.of_strains(test) - values.wild_type) > 1e-2
+    assert changed.sum() * 0.9 < len(table) <= changed.size
+    page = write_report(run.path, tmp_path / "page.html").read_text()
+    assert "flux: measured against predicted changes" in page
+    copy = RunDirectory(tmp_path / "copy")
+    shutil.copytree(run.path, copy.path)
+    for content in ("values,node\n", "values,node,wild_type,spread,measured,predicted\nflux,PFK,1,0,2,3\n", ""):
+        copy.node_changes.write_text(content)
+        with pytest.raises(CheckpointError, match=r"nodes_test\.csv' is damaged"):
+            write_report(copy.path)
 
 
 def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class GuideConfig:
         sequence: column of sequences without the PAM, from the end that is far from it; empty where there is no guide.
         site: columns that together name the place that a guide binds.
         distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
-            ``distance``; none if empty. Guides near the start repress more.
+            ``distance``; none if empty. Cells of guides that bind no gene are empty.
     """
 
     sequence: str = ""
@@ -47,12 +47,12 @@ class GuideConfig:
         """Return the conditions of strains whose cells stand in the order of `columns`; see `guide_conditions`.
 
         Raises:
-            DataError: a guide has no distance, or as ``guide_conditions`` says.
+            DataError: a distance is no number, or as ``guide_conditions`` says.
         """
         before = len(self.columns) - len(self.site)
-        sequences = [row[0] for row in rows]
-        found = guide_conditions(sequences, [site_name(row[before:]) for row in rows], where, known)
-        return found | ({DISTANCE: _distances(sequences, [row[1] for row in rows], where)} if self.distance else {})
+        sequences, sites = [row[0] for row in rows], [site_name(row[before:]) for row in rows]
+        found = guide_conditions(sequences, sites, where, known)
+        return found | ({DISTANCE: _distances([row[1] for row in rows], where)} if self.distance else {})
 
 
 NO_SITE = "none"
@@ -108,11 +108,15 @@ def guide_conditions(
     return {SITE: with_sequence[site], **columns}
 
 
-def _distances(sequences: Sequence[str], cells: Sequence[str], where: str) -> NDArray[np.generic]:
-    """Return how far guides bind from the start of their genes, [S], 0 where there is no guide."""
+NO_DISTANCE = ("", "na", "n/a", "nan")
+"""A guide that binds no gene has this distance, in small or capital letters."""
+
+
+def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:
+    """Return how far guides bind from the start of their genes, [S], 0 where they bind none."""
     found = np.zeros(len(cells), dtype=np.float32)
-    for row, (sequence, cell) in enumerate(zip(sequences, cells, strict=True)):
-        if not sequence.strip():
+    for row, cell in enumerate(cells):
+        if cell.strip().lower() in NO_DISTANCE:
             continue
         try:
             found[row] = float(cell)
@@ -120,6 +124,9 @@ def _distances(sequences: Sequence[str], cells: Sequence[str], where: str) -> ND
             found[row] = np.nan
         if not np.isfinite(found[row]):
             raise DataError(
-                f"'{where}': a guide has no distance", got=f"'{cell}' of the guide {sequence}", expected="a number"
+                f"'{where}': a guide has no distance",
+                got=f"'{cell}'",
+                expected="a number, or an empty cell for a guide that binds no gene",
+                do="mend the cell, or leave `distance` of `guides` out",
             )
     return found
