@@ -141,9 +141,12 @@ def named_experiments() -> dict[str, str]:
     """Return the names of this package's experiments, with a line about each."""
     found = {}
     for path in sorted(PACKAGED.rglob("*.yaml")):
-        if "experiment" in read_yaml(path):  # others are parts that experiments share
+        about = read_yaml(path).get("experiment")
+        if about is not None:  # others are parts that experiments share
             name = path.relative_to(PACKAGED).with_suffix("").as_posix()
-            found[name] = str(_layers(path, ()).experiment.get("description", ""))
+            found[name] = str(
+                (about if "description" in about else _layers(path, ()).experiment).get("description", "")
+            )
     return found
 
 
