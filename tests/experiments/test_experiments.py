@@ -116,6 +116,7 @@ def of_laboratories() -> list[Any]:
 def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
     config = config_of(path)
     overrides = [*tiny_overrides(raw, config.cell), *ONE_STEP, f"paths.runs={tmp_path / 'runs'}"]
+    overrides += ["model.compile=false"] if hasattr(config.model, "compile") else []  # timing layers takes longest
     tiny = load_config(path, [*overrides, f"data.store={invented_store(config, tmp_path)}"])
     result = train(tiny)
     (row,) = (json.loads(line) for line in result.directory.metrics.read_text().splitlines())
