@@ -1,9 +1,9 @@
 """Collect what stands beside a model's score: ``python -m benchmarks.controls OUT RUN …``.
 
-Each RUN is the directory of a finished run, for example of ``dglcell train FILE --permuted-labels 20``. OUT has its
-results on the test part, from which the site makes the table of controls. A run of an earlier version has no intervals:
-its null models are fitted again, and compared with its predictions. A run takes the place of an earlier one of the same
-experiment.
+Each RUN is the directory of a finished run, for example of ``dglcell train FILE --permuted-labels 20``. Controls that
+lie beside it count, whichever process trained them. OUT has its results on the test part, from which the site makes the
+table of controls. A run of an earlier version has no intervals: its null models are fitted again, and compared with its
+predictions. A run takes the place of an earlier one of the same experiment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dglcell.machine.devices import threads
 from dglcell.metrics import ResultRow
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.training.checkpoint import read_config
-from dglcell.training.control_rows import CONTROLS
+from dglcell.training.control_rows import CONTROLS, control_rows
 from dglcell.training.evaluate import null_results, rows_as_json, with_ceilings
 from dglcell.training.prepare import prepare_run
 
@@ -38,20 +38,26 @@ OUTSIDE = re.compile(r"/\S*/(?=conf/)")
 def collected(run: RunFiles) -> dict[str, Any]:
     """Return the results of a run on the test part, and how it was made."""
     rows = run.rows if any("ahead_low" in row.metrics for row in run.rows) else compared(run)
-    test = [replace(row, metrics=_short(row.metrics)) for row in [*rows, *run.node_rows] if row.part == "test"]
     about = run.environment
-    # Where files lay says nothing about a run.
-    command = OUTSIDE.sub("", about["command"])
-    words = [word for word in shlex.split(command) if not word.startswith(("paths.", "data.store="))]
+    # Controls may have been trained beside the run, on other machines.
+    beside = control_rows(run.directory.path, about["hashes"]["split"])
+    rows = [row for row in rows if row.model not in {one.model for one in beside}] + beside
+    test = [replace(row, metrics=_short(row.metrics)) for row in [*rows, *run.node_rows] if row.part == "test"]
     return {
         "seed": run.seed,
-        "command": shlex.join(words),
+        "command": command_of(about),
         "commit": (about["git"] or {}).get("commit"),
         "epochs": run.results["epochs"],
         "split_sha256": about["hashes"]["split"],
         "devices": about["devices"],
         "rows": rows_as_json(test),
     }
+
+
+def command_of(environment: Mapping[str, Any]) -> str:
+    """Return the command of a run without where files lay, which says nothing about it."""
+    command = OUTSIDE.sub("", environment["command"])
+    return shlex.join(word for word in shlex.split(command) if not word.startswith(("paths.", "data.store=")))
 
 
 def compared(run: RunFiles) -> list[ResultRow]:

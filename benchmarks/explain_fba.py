@@ -15,12 +15,10 @@ scores, which know nothing of what the model computes for the strain, stand besi
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -109,19 +107,21 @@ def _is_last(rows: Rows, num_layers: int) -> bool:
     return rows.relation is None and rows.layer == num_layers and rows.node_type in SCORED
 
 
-def untrained(member: Trained, seed: int) -> Trained:
-    """Return the same network with fresh weights; it keeps the fixed numbers beside them."""
-    torch.manual_seed(seed)
-    model = check_model(copy.deepcopy(member.model))
+def untrained(run: Path) -> Trained:
+    """Return the network of a run with fresh weights; it keeps the fixed numbers beside them."""
+    [member] = dglcell.load(run).members
+    torch.manual_seed(member.config.seed)
+    model = check_model(member.model)
     model.apply(initialise)
     model.encoder.spread_embeddings()
     start_at_the_mean(model.global_head[-1])
-    return replace(member, model=model)
+    return member
 
 
-def scores_of_run(member: Trained, strains: Strains, names: Sequence[str], permuted: bool) -> dict[str, Matrix]:
+def scores_of_run(
+    run: Path, member: Trained, strains: Strains, names: Sequence[str], permuted: bool
+) -> dict[str, Matrix]:
     """Return the scores of reactions and metabolites that one run gives."""
-    fresh = untrained(member, member.config.seed)  # a copy, before kernels keep what cannot be copied
     of_model = shares([member], strains, names)
     if permuted:
         return {"network trained on permuted labels": of_model[EXPLANATION]}
@@ -130,7 +130,7 @@ def scores_of_run(member: Trained, strains: Strains, names: Sequence[str], permu
         found["gradient × difference"] = shares([member], strains, names)[EXPLANATION]
     if check_model(member.model).config.layers:
         found["change of states"] = changes_of_states(member, strains, names)
-    found["untrained network"] = shares([fresh], strains, names)[EXPLANATION]
+    found["untrained network"] = shares([untrained(run)], strains, names)[EXPLANATION]
     return found
 
 
@@ -350,7 +350,7 @@ def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) 
         compute_truth(model, runs[0], *numbers).save(path)
     truth = Truth.read(path)
     reactions, metabolites = ([one.id for one in some] for some in (model.reactions, model.metabolites))
-    genotypes = [strain.split(";") for strain in truth.genotypes]
+    columns, genotypes = [*reactions, *metabolites], [strain.split(";") for strain in truth.genotypes]
     scores: dict[str, list[Matrix]] = defaultdict(list)
     named: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -358,7 +358,7 @@ def main(out: Path, path: Path, numbers: tuple[int, int], runs: Sequence[Path]) 
         [member] = predictor.members
         permuted = member.config.data.permuted_labels is not None
         _, _, table = predictor._read(genotypes, {})
-        for name, values in scores_of_run(member, table.strains, [*reactions, *metabolites], permuted).items():
+        for name, values in scores_of_run(run, member, table.strains, columns, permuted).items():
             scores[name].append(values)
         named[f"predictions, {'permuted labels' if permuted else 'trained'}"].append(triples_of_run(predictor, truth))
         print(f"{run} is explained", flush=True)

@@ -2,9 +2,8 @@
 
 A network of the width and depth of the run's model is written as users of PyTorch Geometric write it, with ``GINConv``
 on a copy of the metabolic graph for every strain, and trained on the validation strains of the run. Its predictions are
-explained in three ways: GNNExplainer of ``torch_geometric.explain``, which trains a mask for every strain; gradient ×
-input; and integrated gradients from states of zero. The last two are written here in a few lines, so that Captum, whose
-attributions PyTorch Geometric can call, is not needed.
+explained in three ways by ``torch_geometric.explain``: GNNExplainer, which trains a mask for every strain; and gradient
+× input and integrated gradients from states of zero, both of Captum, which PyTorch Geometric calls.
 
 Time and memory are measured in one process, one method after the other, for random pairs of deletions. GNNExplainer
 takes few of them, because its time is the same for each. Scores are those of ``benchmarks.explain_fba``.
@@ -25,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
+from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer, ModelConfig
 from torch_geometric.nn import GINConv, global_mean_pool
 
 import dglcell
@@ -116,44 +115,28 @@ def fit(network: Network, graphs: Sequence[Data], labels: Tensor) -> None:
 # Explanations: node of the graph → score, [strains, nodes].
 
 
-def in_batches(
-    network: Network, graphs: Sequence[Data], num_nodes: int, score: Callable[[Batch, Tensor], Tensor]
+CONFIG = ModelConfig(mode="regression", task_level="graph", return_type="raw")
+
+
+def attributions(
+    name: str, network: Network, graphs: Sequence[Data], num_nodes: int, **settings: Any
 ) -> NDArray[np.float64]:
-    """Return the absolute scores of all nodes that a function gives for batches and states of nodes."""
+    """Return the absolute attributions of a method of Captum, summed over each node's state, for whole batches."""
+    algorithm = CaptumExplainer(name, **settings)
+    explainer = Explainer(
+        network, algorithm, explanation_type="model", node_mask_type="attributes", model_config=CONFIG
+    )
     out = np.zeros((len(graphs), num_nodes))
     for first in range(0, len(graphs), BATCH):
         batch = Batch.from_data_list(list(graphs[first : first + BATCH]))
-        found = score(batch, network.embedding(batch.node).detach()).sum(1).abs()
-        out[first + batch.batch.numpy(), batch.node.numpy()] = found.numpy()
+        x = network.embedding(batch.node).detach()
+        found = explainer(x, batch.edge_index, batch=batch.batch).node_mask.sum(1).abs()
+        out[first + batch.batch.numpy(), batch.node.numpy()] = found.detach().numpy()
     return out
-
-
-def gradient(network: Network, batch: Batch, x: Tensor) -> Tensor:
-    """Return the gradient of each strain's phenotype for its own states."""
-    x = x.requires_grad_()
-    [found] = torch.autograd.grad(network(x, batch.edge_index, batch.batch).sum(), x)
-    return found
-
-
-def gradient_times_input(network: Network, graphs: Sequence[Data], num_nodes: int) -> NDArray[np.float64]:
-    """Return gradient × input."""
-    return in_batches(network, graphs, num_nodes, lambda batch, x: gradient(network, batch, x) * x.detach())
-
-
-def integrated_gradients(network: Network, graphs: Sequence[Data], num_nodes: int) -> NDArray[np.float64]:
-    """Return integrated gradients, along the straight line from zero."""
-    points, weights = np.polynomial.legendre.leggauss(POINTS)
-
-    def score(batch: Batch, x: Tensor) -> Tensor:
-        parts = [w / 2 * gradient(network, batch, (1 + p) / 2 * x) for p, w in zip(points, weights, strict=True)]
-        return torch.stack(parts).sum(0) * x
-
-    return in_batches(network, graphs, num_nodes, score)
 
 
 def gnn_explainer(network: Network, graphs: Sequence[Data], num_nodes: int) -> NDArray[np.float64]:
     """Return masks of nodes that GNNExplainer learns."""
-    config = ModelConfig(mode="regression", task_level="graph", return_type="raw")
     out = np.zeros((len(graphs), num_nodes))
     for i, graph in enumerate(graphs):
         explainer = Explainer(
@@ -162,16 +145,16 @@ def gnn_explainer(network: Network, graphs: Sequence[Data], num_nodes: int) -> N
             explanation_type="model",
             node_mask_type="object",
             edge_mask_type="object",
-            model_config=config,
+            model_config=CONFIG,
         )
         x = network.embedding(graph.node).detach()
         out[i, graph.node.numpy()] = explainer(x, graph.edge_index).node_mask.squeeze(1).numpy()
     return out
 
 
-METHODS = {
-    "gradient × input": gradient_times_input,
-    "integrated gradients": integrated_gradients,
+METHODS: dict[str, Callable[[Network, Sequence[Data], int], NDArray[np.float64]]] = {
+    "gradient × input": partial(attributions, "InputXGradient"),
+    "integrated gradients": partial(attributions, "IntegratedGradients", n_steps=POINTS, method="gausslegendre"),
     "GNNExplainer": gnn_explainer,
 }
 

@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from cobra import Model
-from cobra.flux_analysis import flux_variability_analysis, pfba
+from cobra.flux_analysis import pfba
+from cobra.util.solver import fix_objective_as_constraint
 from numpy.typing import NDArray
 
 from dglcell.files.atomic import atomic_file
 
-APART, DIFFERENT = 1e-6, 1e-3
+APART, DIFFERENT, ZERO = 1e-6, 1e-3, 1e-9
 """Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
-or to 1."""
-
-LARGE = 1000
-"""In models with more reactions, ranges of fluxes take too long."""
+or to 1. A smaller flux than the third is none."""
 
 MOST_OF = 0.99
 """A subset of deletions is responsible if it takes so much of the growth that all of them take."""
@@ -28,12 +26,12 @@ RANGES, PER_GROWTH, PARSIMONIOUS = "flux variability", "flux variability, per gr
 
 
 class Fluxes(NamedTuple):
-    """Hold the largest growth, the range of each flux there, and one solution with small fluxes, each [reactions]."""
+    """Hold the largest growth, one solution with small fluxes, and the range of each flux there, each [reactions]."""
 
     growth: float
+    fluxes: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    fluxes: NDArray[np.float64]
 
 
 class Truth(NamedTuple):
@@ -69,26 +67,46 @@ class Truth(NamedTuple):
             return cls(texts[0], found["kept"], changed, texts[1], found["growth"])
 
 
-def fluxes_of(model: Model, with_ranges: bool = True) -> Fluxes:
-    """Return the largest growth, the range of each flux at that growth, and the parsimonious fluxes."""
-    if not with_ranges:
-        none = np.zeros(0)
-        return Fluxes(model.slim_optimize(), none, none, pfba(model).fluxes.to_numpy())
-    ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
-    low, high = ranges["minimum"].to_numpy(), ranges["maximum"].to_numpy()
-    return Fluxes(model.slim_optimize(), low, high, pfba(model).fluxes.to_numpy())
+def fluxes_of(model: Model) -> Fluxes:
+    """Return the largest growth and the parsimonious fluxes, which stand for the ranges."""
+    growth, fluxes = float(model.slim_optimize()), pfba(model).fluxes.to_numpy()
+    return Fluxes(growth, fluxes, fluxes, fluxes)
+
+
+def with_ranges(model: Model, found: Fluxes, wanted: NDArray[np.bool_]) -> Fluxes:
+    """Return the same with the ranges of some fluxes at the largest growth.
+
+    An end that the solver does not find is infinite.
+    """
+    low, high = found.low.copy(), found.high.copy()
+    with model:
+        fix_objective_as_constraint(model)
+        for i in np.flatnonzero(wanted).tolist():
+            for ends, direction, unknown in ((low, "min", -np.inf), (high, "max", np.inf)):
+                model.objective = model.problem.Objective(model.reactions[i].flux_expression, direction=direction)
+                ends[i] = model.slim_optimize(error_value=unknown)
+    return found._replace(low=low, high=high)
 
 
 def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> Truth:
-    """Compute the truth for strains and triples, whose genes are separated by ``;``."""
-    with_ranges = len(model.reactions) <= LARGE
-    before = fluxes_of(model, with_ranges)
-    kept, changed = list[NDArray[np.bool_]](), list[dict[str, NDArray[np.bool_]]]()
-    for number, strain in enumerate(genotypes, start=1):
+    """Compute the truth for strains and triples, whose genes are separated by ``;``.
+
+    Ranges are computed where they decide. What carries no flux in any parsimonious solution does not change. Nor does
+    a reaction whose parsimonious flux in the strain is one that the wild type can have, too.
+    """
+    before, kept, after = fluxes_of(model), list[NDArray[np.bool_]](), list[Fluxes]()
+    for strain in genotypes:
         with model:
             _delete(model, strain.split(";"))
             kept.append(np.array([reaction.bounds != (0, 0) for reaction in model.reactions]))
-            changed.append(changes(before, fluxes_of(model, with_ranges)))
+            after.append(fluxes_of(model))
+    every = np.stack([one.fluxes for one in (before, *after)])
+    before, changed = with_ranges(model, before, (np.abs(every) > ZERO).any(0)), list[dict[str, NDArray[np.bool_]]]()
+    for number, (strain, one) in enumerate(zip(genotypes, after, strict=True), start=1):
+        some = changes(before, one)
+        with model:
+            _delete(model, strain.split(";"))
+            changed.append(changes(before, with_ranges(model, one, some[RANGES] | some[PER_GROWTH])))
         print(f"{number} of {len(genotypes)} strains", flush=True)
     by_definition = {name: np.stack([one[name] for one in changed]) for name in changed[0]}
     growth = np.array([_growth_of_subsets(model, triple.split(";")) for triple in triples]) / before.growth
@@ -107,13 +125,13 @@ def sick_triples(model: Model, number: int, growth: tuple[float, float]) -> list
 
 
 def changes(before: Fluxes, after: Fluxes) -> dict[str, NDArray[np.bool_]]:
-    """Return which reactions change, by up to three definitions, [reactions]."""
+    """Return which reactions change, by three definitions, [reactions]."""
     size = np.maximum(1, np.maximum(np.abs(before.fluxes), np.abs(after.fluxes)))
-    parsimonious = {PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size}
-    if not len(before.low):
-        return parsimonious
-    ranges = _apart(before, after, 1, 1)
-    return {RANGES: ranges, PER_GROWTH: _apart(before, after, before.growth, after.growth), **parsimonious}
+    return {
+        RANGES: _apart(before, after, 1, 1),
+        PER_GROWTH: _apart(before, after, before.growth, after.growth),
+        PARSIMONIOUS: np.abs(after.fluxes - before.fluxes) > DIFFERENT * size,
+    }
 
 
 def changed_prices(model: Model, genotypes: Sequence[str]) -> NDArray[np.bool_]:

@@ -96,6 +96,32 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return min(1.0, max(-1.0, r))
 
 
+FEWEST_WITHIN = 10
+"""A correlation within a group counts if so many strains of the group are measured."""
+
+
+def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:
+    """Return the mean over groups of strains of Pearson's r within each group; NaN with fewer than two groups.
+
+    Differences between the means of groups do not count, such as growth in a rich and in a poor medium.
+
+    Args:
+        prediction: [S] predicted values.
+        target: [S] measured values; NaN where missing, those strains are left out.
+        groups: [S] number of the group of each strain. A group counts if ``FEWEST_WITHIN`` strains are measured, and
+            neither side is constant.
+    """
+    p, t = measured_pairs(prediction, target)
+    of_strain = groups[~np.isnan(np.asarray(target, dtype=np.float64))]
+    inside = [
+        of_strain == group
+        for group, n in zip(*np.unique(of_strain, return_counts=True), strict=True)
+        if n >= FEWEST_WITHIN
+    ]
+    found = [r for one in inside if math.isfinite(r := pearson(p[one], t[one]))]
+    return float(np.mean(found)) if len(found) > 1 else math.nan
+
+
 def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Return the same metrics with None in place of NaN and infinities, which JSON does not have."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -242,6 +268,7 @@ def rows_of(
     measured: Mapping[str, NDArray[np.floating]],
     *,
     is_null: bool = False,
+    groups: Mapping[str, NDArray[np.integer]] | None = None,
 ) -> list[ResultRow]:
     """Compute the metrics of a model for one phenotype, a row per part.
 
@@ -252,6 +279,8 @@ def rows_of(
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
         is_null: whether it is a null model.
+        groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metric ``pearson_within``
+            (:func:`pearson_within`) where two groups have one.
     """
     is_class = kind == CLASSIFICATION
     threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
@@ -261,6 +290,9 @@ def rows_of(
         if is_class:
             metrics |= classification_metrics(values, measured[part])
             metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
+        elif groups:
+            within = pearson_within(values, measured[part], groups[part])
+            metrics |= {"pearson_within": within} if math.isfinite(within) else {}
         rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
     return rows
 

@@ -348,7 +348,7 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     kept = user_cache("cells") / expected
     with suppress(GraphError):
         cell = CellGraph.load(kept)
-        if cell.sha256 == expected:
+        if cell.sha256 == expected and cell.titles:  # an earlier version has kept none
             return cell
     cell = build_cell(parse_config(read_run_config(directory), where=str(directory.config)).cell)
     if cell.sha256 != expected:

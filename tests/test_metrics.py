@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from dglcell.errors import DataError
 from dglcell.metrics import (
+    FEWEST_WITHIN,
     best_threshold,
     classification_metrics,
     f1,
     json_safe,
     mean_ranks,
     pearson,
+    pearson_within,
     regression_metrics,
     rows_of,
 )
@@ -104,6 +106,21 @@ def test_a_prediction_that_is_not_finite_is_not_hidden(bad: float) -> None:
 def test_shapes_must_agree() -> None:
     with pytest.raises(DataError, match=r"\(2,\) and \(3,\)"):
         regression_metrics([1, 2], [1, 2, 3])
+
+
+def test_the_mean_within_groups_is_that_of_each_group_alone() -> None:
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat([4, 7, 9, 11], [40, 25, FEWEST_WITHIN - 1, 30]))
+    target = rng.normal(size=len(groups)) + groups
+    prediction = target + rng.normal(size=len(groups))
+    target[:3] = np.nan
+    prediction[groups == 11] = 1.0  # no correlation is defined there
+    measured = ~np.isnan(target)
+    found = [scipy.stats.pearsonr(*(x[(groups == g) & measured] for x in (prediction, target)))[0] for g in (4, 7)]
+    assert pearson_within(prediction, target, groups) == pytest.approx(np.mean(found))
+    # Shifts of whole groups change nothing.
+    assert pearson_within(prediction + 5.0 * groups, target - groups, groups) == pytest.approx(np.mean(found))
+    assert math.isnan(pearson_within(prediction, target, np.zeros(len(groups), np.int64)))
 
 
 def test_json_safe_writes_null_for_undefined_values() -> None:

@@ -66,19 +66,10 @@ def benchmark(options: argparse.Namespace) -> None:
     """
     from dglcell.suites.suite import read_suite
 
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
+    keys = [*options.overrides, *([f"paths.raw={options.raw}"] if options.raw else [])]
     suite = read_suite(options.suite)
-    entries = _only(suite.entries([*options.overrides, *raw]), options.only)
-    output = options.output or Path(entries[0].config.paths.runs) / "suites" / f"{suite.name}.md"
-    if output.suffix != ".md":
-        raise ConfigError(
-            "the table of a suite is Markdown",
-            got=f"--output {output}",
-            expected="a name that ends with .md",
-            do="choose another output",
-        )
-    check_output(output, "a table of a suite")
-    check_output(output.with_suffix(".json"), "scores of a suite")
+    output = _output(options, suite, keys)
+    entries = _only(suite.entries(keys), options.only)
     if options.submit:
         _submit(options, suite, entries, output)
         return
@@ -96,6 +87,30 @@ def benchmark(options: argparse.Namespace) -> None:
         raise DglcellError(
             f"{count(len(failed), 'run')} of the suite failed", got=reasons, do="mend this, and give the command again"
         )
+
+
+def _output(options: argparse.Namespace, suite: Suite, keys: Sequence[str]) -> Path:
+    """Return the file of the table, which is refused before all experiments are read if it cannot be written.
+
+    Raises:
+        ConfigError: it is no Markdown file, or cannot be written.
+    """
+    from dglcell.config.read import experiment_file, load_config
+
+    output = options.output
+    if output is None:
+        first = load_config(experiment_file(suite.experiments[0]), keys)
+        output = Path(first.paths.runs) / "suites" / f"{suite.name}.md"
+    if output.suffix != ".md":
+        raise ConfigError(
+            "the table of a suite is Markdown",
+            got=f"--output {output}",
+            expected="a name that ends with .md",
+            do="choose another output",
+        )
+    check_output(output, "a table of a suite")
+    check_output(output.with_suffix(".json"), "scores of a suite")
+    return output
 
 
 def _only(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:

@@ -68,6 +68,10 @@ CALIBRATES = {
 }
 """This maps a kind of split to what its validation part can promise of intervals on the test part."""
 
+ALIKE_EVERYWHERE = ("condition",)
+"""On splits of these kinds all intervals are equally wide: what is difficult in the media of validation strains says
+nothing of the media of test strains."""
+
 NONE = "none"
 """In a split of this kind all strains train."""
 

@@ -160,7 +160,11 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = ""
         return [gene for gene, _ in found]
     twice = [gene for gene, times in Counter(gene for gene, _ in found).items() if times > 1]
     if twice:
-        raise GenotypeError(f"{where}gene '{twice[0]}' is named twice", expected="each gene once, with one strength")
+        raise GenotypeError(
+            f"{where}gene '{twice[0]}' is changed twice",
+            got="strengths " + listing([amount or "0" for gene, amount in found if gene == twice[0]]),
+            expected="each gene once, with one strength",
+        )
     return {gene: strength_of(amount, where) for gene, amount in found}
 
 

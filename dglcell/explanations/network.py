@@ -101,7 +101,7 @@ def _with_balance(nodes: pd.DataFrame, balance: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     node_type = np.where(balance["reaction"] == OTHERS, OTHERS, REACTION)
-    more = balance.rename(columns={"reaction": "node"}).assign(layer=-1, node_type=node_type, name="")
+    more = balance.rename(columns={"reaction": "node"}).assign(layer=-1, node_type=node_type)
     more = more[[*COLUMNS["nodes"]]]
     return pd.concat([nodes, more], ignore_index=True) if len(nodes) else more.reset_index(drop=True)
 

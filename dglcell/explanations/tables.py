@@ -18,8 +18,8 @@ from dglcell.explanations.reactions import Reactions
 from dglcell.explanations.shares import Shares, mean_of
 from dglcell.explanations.split import Explainer
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import GENE, Relation
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.models.model import StrainModel
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Explanations:
             reactions are missing; they send nothing along a relation, or are not read (``readout``).
         nodes: strain, phenotype, layer, node_type, node, name, share: through which nodes the change passes; layer 0
             has the nodes that are missing, and the last layer those that the output is read from.
-        balance: strain, phenotype, reaction, wild_type, flux, share: the part ``flux balance`` by reactions of the
-            metabolic model, with their fluxes; what no reaction has is in a row ``others``. Without rounds of flux
+        balance: strain, phenotype, reaction, name, wild_type, flux, share: the part ``flux balance`` by reactions of
+            the metabolic model, with their fluxes; what no reaction has is in a row ``others``. Without rounds of flux
             balance, and with growth media, there are no rows.
         cell: the cell graph.
         subsets: where interactions are explained: strain, phenotype, genes, predicted: the predictions for all subsets
@@ -232,7 +232,7 @@ class _Collected:
         self.interaction, self.edges = interaction, edges
         self.reactions = reactions
         self._columns: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        self._names = {t: (np.array(v.names, object), _names(t, v)) for t, v in cell.vocabularies.items()}
+        self._names = {t: (np.array(v.names, object), _names(t, cell)) for t, v in cell.vocabularies.items()}
 
     def take(self, first: int, phenotype: str, found: Shares, subsets: Subsets | None) -> None:
         """Take in the shares of a batch whose first strain has a number, or of all subsets of its changes."""
@@ -273,14 +273,17 @@ class _Collected:
         moved = np.abs(found["flux"] - found["wild_type"]) > MOVED
         reaction, column = np.nonzero((np.abs(found["share"]) > FLOOR) | moved)
         values = {name: found[name][reaction, column] for name in ("wild_type", "flux", "share")}
-        names = np.array(self.reactions.names, object)[reaction]
-        self._add("balance", strain=strain[column], phenotype=phenotype, reaction=names, **values)
+        names, titles = self.reactions.names, self.cell.titles.get(REACTION, {})
+        values["reaction"] = np.array(names, object)[reaction]
+        values["name"] = np.array([titles.get(name, "") for name in names], object)[reaction]
+        self._add("balance", strain=strain[column], phenotype=phenotype, **values)
         none = np.full(len(strain), np.nan)
         self._add(
             "balance",
             strain=strain,
             phenotype=phenotype,
             reaction=OTHERS,
+            name="",
             wild_type=none,
             flux=none,
             share=found["rest"],
@@ -407,7 +410,7 @@ COLUMNS = {
     "layers": ("strain", "phenotype", "layer", "relation", "share"),
     "removed": ("strain", "phenotype", "layer", "relation", "node_type", "node", "name", "share"),
     "nodes": ("strain", "phenotype", "layer", "node_type", "node", "name", "share"),
-    "balance": ("strain", "phenotype", "reaction", "wild_type", "flux", "share"),
+    "balance": ("strain", "phenotype", "reaction", "name", "wild_type", "flux", "share"),
 }
 """These are the columns of the tables."""
 
@@ -419,6 +422,11 @@ EDGES = ("strain", "phenotype", "layer", "relation", *ENDS, "share")
 """These are the columns of the table of edges."""
 
 
-def _names(node_type: str, vocabulary: Vocabulary) -> NDArray[Any]:
-    """Return the names to show beside identifiers of nodes: the standard names of genes, and nothing for others."""
-    return np.array([vocabulary.standard(name) if node_type == GENE else "" for name in vocabulary.names], object)
+def _names(node_type: str, cell: CellGraph) -> NDArray[Any]:
+    """Return the names to show beside identifiers of nodes: standard names of genes, and titles of others."""
+    names, titles = cell.vocabularies[node_type].names, cell.titles.get(node_type, {})
+    if node_type == GENE:
+        found = [cell.genes.standard(name) for name in names]
+    else:
+        found = [titles.get(model_reaction(name) if node_type == REACTION else name, "") for name in names]
+    return np.array(found, object)

@@ -210,8 +210,9 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, known_names, raw)
     if names:
         provenance["names"] = names
-    media = {} if metabolism is None else metabolism.media
-    return CellGraph.assemble(vocabularies, relations.edges, provenance, lose_blocked=config.lose_blocked, media=media)
+    more: dict[str, Any] = {"lose_blocked": config.lose_blocked}
+    more |= {} if metabolism is None else {"media": metabolism.media, "titles": metabolism.titles}
+    return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
 
 
 @dataclass

@@ -116,10 +116,14 @@ _FIELDS = {
     "provenance": MAPPING,
 }
 _NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of(TEXT)}
+_TITLES = {"titles": mapping_of(mapping_of(TEXT))}
 _MEDIA = {"media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1)))}
 
 Media = Mapping[str, Mapping[str, float]]
 """Growth media have this form: medium → reaction node → strength."""
+
+Titles = Mapping[str, Mapping[str, str]]
+"""Names in words have this form: node type → reaction of the metabolic model, or metabolite → e.g. Citrate synthase."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,6 +143,8 @@ class CellGraph:
         lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
         media: medium → reaction node → its strength there; the same nodes for every medium. The graph itself takes up
             all that any medium offers.
+        titles: what the metabolic model calls its reactions and metabolites in words; those that it names. They are to
+            be read, and tell no cell graphs apart.
     """
 
     vocabularies: dict[str, Vocabulary]
@@ -147,6 +153,7 @@ class CellGraph:
     sha256: str = ""
     lose_blocked: bool = False
     media: Media = field(default_factory=dict)
+    titles: Titles = field(default_factory=dict)
 
     @classmethod
     def assemble(
@@ -157,6 +164,7 @@ class CellGraph:
         *,
         lose_blocked: bool = False,
         media: Media | None = None,
+        titles: Titles | None = None,
     ) -> CellGraph:
         """Make a cell graph from arrays.
 
@@ -166,6 +174,7 @@ class CellGraph:
             provenance: where the edges came from, as plain containers.
             lose_blocked: as for the class.
             media: as for the class.
+            titles: as for the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
@@ -180,7 +189,7 @@ class CellGraph:
             _check_ends(relation, ends, vocabularies)
         _check_media(media or {}, vocabularies)
         sha256 = _content_hash(vocabularies, edges, lose_blocked=lose_blocked, media=media or {})
-        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked, media or {})
+        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked, media or {}, titles or {})
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
@@ -343,6 +352,7 @@ class CellGraph:
             "provenance": self.provenance,
             "lose_blocked": self.lose_blocked,
             **({"media": self.media} if self.media else {}),
+            **({"titles": self.titles} if self.titles else {}),
             **self._names(),
         }
         with atomic_directory(Path(directory), overwrite=overwrite) as partial:
@@ -371,8 +381,8 @@ class CellGraph:
             names = AliasTable(other, meta.get("standard_names", {}))
             vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
         blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
-        media = meta.get("media", {})
-        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, media=media)
+        more = {name: meta.get(name, {}) for name in (*_MEDIA, *_TITLES)}
+        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, **more)
         if cell.sha256 != meta["sha256"]:
             raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
         return cell
@@ -450,8 +460,9 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     missing = sorted(set(_FIELDS) - set(meta))
     if missing:
         raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    # A cell graph of an earlier version has neither other names of its genes nor media.
-    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in (_NAMES | _MEDIA).items() if key in meta})
+    # A cell graph of an earlier version has neither other names of its nodes nor media.
+    later = _NAMES | _TITLES | _MEDIA
+    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in later.items() if key in meta})
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
     content: dict[str, Any] = meta

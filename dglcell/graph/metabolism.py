@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dglcell.errors import GraphError, listing
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import model_origin, read_model
 from dglcell.graph.names import model_aliases
+from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Metabolism:
         subsystems: part of metabolism, as the model divides it → genes of its reactions; empty where it does not.
         media: medium → reaction node → its strength there, where that differs between media.
         provenance: model name, where it came from with sha256, and counts.
+        titles: node type → reaction of the model, or metabolite → what the model calls it in words.
     """
 
     genes: Vocabulary
@@ -144,6 +146,7 @@ class Metabolism:
     aliases: AliasTable = field(default_factory=AliasTable.empty)
     subsystems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -313,7 +316,14 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
         },
         aliases=model_aliases(model),
         subsystems=_subsystems(model),
+        titles={REACTION: _titles(model.reactions), METABOLITE: _titles(model.metabolites)},
     )
+
+
+def _titles(things: Iterable[Any]) -> dict[str, str]:
+    """Return what a model calls its reactions or metabolites in words, unless it merely repeats their identifiers."""
+    found = {one.id: " ".join(str(one.name or "").split()) for one in things}
+    return {name: title for name, title in found.items() if title and title != name}
 
 
 def _subsystems(model: Model) -> dict[str, tuple[str, ...]]:

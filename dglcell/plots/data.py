@@ -205,6 +205,23 @@ class EmbeddingMap:
     explained: tuple[float, float]
 
 
+@dataclass(frozen=True)
+class NodeChanges:
+    """Hold values of nodes that differ from the wild type in some test strains, by how much they do.
+
+    Changes are in units of the standard deviation of the node over the training strains.
+
+    Attributes:
+        nodes: [n] names of the nodes.
+        measured: [n] measured changes.
+        predicted: [n] predicted changes.
+    """
+
+    nodes: NDArray[Any]
+    measured: NDArray[np.floating]
+    predicted: NDArray[np.floating]
+
+
 RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
 """This maps layer and node type to the names of K relations (or pairs of them) and their mean weights: [K], or [K, K]
 where each relation weighs every other."""
@@ -226,6 +243,7 @@ class ReportData:
         relation_weights: weights of relations, if the model has them.
         points: largest number of single points that are drawn in one panel.
         doses: part → strengths of strains; none where strains delete their genes.
+        node_changes: name of values of nodes → those that change in test strains.
     """
 
     title: str
@@ -239,6 +257,7 @@ class ReportData:
     relation_weights: RelationWeights = field(default_factory=dict)
     points: int = DEFAULT_POINTS
     doses: Mapping[str, Doses] = field(default_factory=dict)
+    node_changes: Mapping[str, NodeChanges] = field(default_factory=dict)
 
     @property
     def phenotypes(self) -> list[str]:

@@ -21,6 +21,7 @@ from dglcell.plots.distributions import (
 from dglcell.plots.doses import dose_panels
 from dglcell.plots.embedding import draw_embedding, embedding_panel, principal_map
 from dglcell.plots.learning import draw_losses, draw_validation_score, learning_panels, spread_panels
+from dglcell.plots.nodes import node_panels
 from dglcell.plots.regression import (
     agreement,
     calibration,
@@ -155,7 +156,7 @@ PARTS = ("test", "validation")
 
 
 def run_panels(run: ReportData) -> dict[str, list[Panel]]:
-    """Return section → panels: each part and phenotype, doses, training, embeddings, relations.
+    """Return section → panels: each part and phenotype, doses, values of nodes, training, embeddings, relations.
 
     Sections without panels are left out.
     """
@@ -168,6 +169,7 @@ def run_panels(run: ReportData) -> dict[str, list[Panel]]:
                 if part == "test":
                     sections[f"{phenotype}: {part} part"].append(models_panel(run.rows, phenotype))
     sections["Dose and response"] = dose_panels(run)
+    sections["Values of nodes"] = node_panels(run)
     sections["Training"] = learning_panels(run)
     sections["Embeddings"] = embedding_panels(run) + spread_panels(run)
     sections["Relations"] = relation_panels(run.relation_weights)

@@ -235,14 +235,16 @@ def sample(count: int, points: int, seed: int = 0) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(seed).choice(count, points, replace=False))
 
 
-def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Range, points: int) -> None:
-    """Draw at most ``points`` points; hexagons of all strains where there are many."""
+def draw_density(
+    axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Range, points: int, counted: str = "strains"
+) -> None:
+    """Draw at most ``points`` points; hexagons of all where there are many, which say what is counted."""
     if len(x) < MANY_STRAINS:
         shown = sample(len(x), points)
         few = len(shown) < FEW_STRAINS
         axes.scatter(x[shown], y[shown], s=30 if few else 10, alpha=0.85 if few else 0.4, color=BLUE, linewidths=0)
     else:
-        _draw_hexagons(axes, hexagons(x, y, x_range, y_range))
+        _draw_hexagons(axes, hexagons(x, y, x_range, y_range), counted)
     axes.set(xlim=x_range, ylim=y_range)
     axes.locator_params(axis="x", nbins=6)
 
@@ -267,7 +269,7 @@ def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
     axes.set_ylim(0.4, len(rows) + 0.7)
 
 
-def _draw_hexagons(axes: Axes, found: Hexagons) -> None:
+def _draw_hexagons(axes: Axes, found: Hexagons, counted: str) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import LogNorm
     from matplotlib.transforms import AffineDeltaTransform
@@ -285,7 +287,7 @@ def _draw_hexagons(axes: Axes, found: Hexagons) -> None:
     cells.set_array(found.counts)
     axes.add_collection(cells, autolim=False)
     bar = axes.figure.colorbar(cells, ax=axes, pad=0.015, aspect=32, format="{x:,.0f}")
-    bar.set_label("strains per cell")
+    bar.set_label(f"{counted} per cell")
     bar.outline.set_visible(False)
 
 

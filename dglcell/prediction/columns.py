@@ -148,7 +148,7 @@ class GenotypeColumns:
         seen = [condition_number(self.seen, name, value) for name, value in zip(self.seen, conditions, strict=True)]
         if (lacking and self.unknown == "empty") or (not names and self.seen):
             return Row([], [], seen, written, lacking)
-        return Row(gene_indices(names, vocabulary), strengths, seen, written, lacking)
+        return Row(gene_indices(names, vocabulary, strengths), strengths, seen, written, lacking)
 
     def strains(self, rows: Sequence[Row], vocabulary: Vocabulary) -> Strains:
         """Return the strains of rows, with the genes of a cell graph and the conditions that the model sees."""
@@ -180,19 +180,28 @@ def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
         return AliasTable.empty()
 
 
-def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    """Return the numbers of a strain's deleted genes in the cell graph, which may also know other names of genes.
+def gene_indices(names: Sequence[str], vocabulary: Vocabulary, strengths: Sequence[float] = ()) -> list[int]:
+    """Return the numbers of a strain's changed genes in the cell graph, which may also know other names of genes.
+
+    Args:
+        names: the genes.
+        vocabulary: those of the cell graph.
+        strengths: what is left of each; none where all are deleted.
 
     Raises:
-        GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
+        GenotypeError: no gene is changed, a gene is changed twice, or the cell lacks one.
     """
     if not names:
         raise GenotypeError("no gene is deleted")
     found = [vocabulary.find(name) for name in names]
     twice = sorted(name for name, times in Counter(found).items() if times > 1)
     if twice:
-        written = listing(sorted({name for name, gene in zip(names, found, strict=True) if gene == twice[0]}))
+        same = [place for place, gene in enumerate(found) if gene == twice[0]]
+        written = listing(sorted({names[place] for place in same}))
         also = f" (written {written})" if written != twice[0] else ""
-        raise GenotypeError(f"gene '{twice[0]}' is deleted twice{also}")
+        how = "deleted twice"
+        if strengths:
+            how = f"changed twice, with strengths {listing([f'{strengths[place]:g}' for place in same])}"
+        raise GenotypeError(f"gene '{twice[0]}' is {how}{also}")
     check_known(found, vocabulary)
     return [vocabulary.index(name) for name in found]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, Column
-from dglcell.data.sources.guides import SITE, GuideConfig, guide_conditions, site_name
+from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES, edge_text
@@ -99,13 +99,13 @@ def guide_columns(
     Raises:
         GenotypeError: sequences of guides are no sequences.
     """
-    needed = [] if guides is None else [guides.sequence, *guides.site]
+    needed = [] if guides is None else guides.columns
     if guides is None or SITE in header or not set(needed) <= {*header}:
         return {}
     places = [header.index(name) for name in needed]
     cells = [["" if max(places) >= len(row) or row[i] is None else str(row[i]) for i in places] for row in rows]
     try:
-        found = guide_conditions([c[0] for c in cells], [site_name(c[1:]) for c in cells], where, seen.get(SITE, ()))
+        found = guides.conditions(cells, where, seen.get(SITE, ()))
     except DataError as error:
         raise GenotypeError(str(error)) from error
     known = {*seen.get(SITE, ())}

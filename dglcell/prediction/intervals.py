@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, listing
@@ -154,4 +155,5 @@ def _together(first: Calibration, members: Sequence[Trained], directories: Seque
         {name: columns[predicted_column(name)] for name in phenotypes},
         {name: tables[0][name].measured for name in phenotypes},
         {name: columns[spread_column(name)] for name in phenotypes},
+        constant=members[0].config.split.kind in ALIKE_EVERYWHERE,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from dglcell.graph.schema import NODE_TYPES
+from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.plots.style import BLUE, VERMILION
 from dglcell.report.page import number
 
@@ -18,7 +19,10 @@ NAME, LETTER, RING = 14, 6.8, 11
 """A name begins so far behind its node, a letter is about so wide, and a ring has this radius."""
 
 LONGEST = 13
-"""Longer names are cut in the middle."""
+"""Longer names are cut."""
+
+NUMBERED = re.compile(r"[A-Za-z]*_?\d{3,}\w*")
+"""Such identifiers, as r_0300 is, say nothing to a reader."""
 
 NO_SHARE = "no share of its own"
 """This is said of genes that a strain lacks where the model reads no gene."""
@@ -176,7 +180,13 @@ def _edge(source: tuple[float, float], target: tuple[float, float], end: float) 
 
 
 def _name(node: Node) -> str:
-    return node.label if len(node.label) <= LONGEST else f"{node.label[:8]}…{node.label[-(LONGEST - 9) :]}"
+    """Return what fits beside a node: its label, or else the identifier, if that is more than a number."""
+    name, identifier = node.label, node.key.partition(" ")[2]
+    if len(name) > LONGEST and node.node_type != GENE and NUMBERED.fullmatch(identifier):
+        return f"{name[: LONGEST - 1].rstrip()}…"
+    if len(name) > LONGEST and node.node_type != GENE:
+        name = identifier
+    return name if len(name) <= LONGEST else f"{name[:8]}…{name[-(LONGEST - 9) :]}"
 
 
 def _share(node: Node) -> str:

@@ -40,7 +40,7 @@ from dglcell.files.untrusted import (
 )
 from dglcell.graph.schema import NODE_TYPES
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Doses, Embedding, History, Predictions, RelationWeights, ReportData
+from dglcell.plots.data import Doses, Embedding, History, NodeChanges, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
@@ -149,6 +149,9 @@ EXPLAINED = {
 EXPLANATIONS = {"strains": list_of(record(EXPLAINED))}
 """This is the content of ``explanations_test.json``."""
 
+NODE_CHANGES = ("values", "node", "wild_type", "spread", "measured", "predicted")
+"""These are the columns of ``nodes_test.csv``."""
+
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
 
@@ -183,6 +186,7 @@ class RunFiles:
         relation_weights: weights of relations, if the model has them.
         autotuned: the choices for `auto`, and why; empty where everything was given.
         explanations: explanations of the most extreme test strains; there are none of models that cannot be explained.
+        node_changes: name of values of nodes → those that change in test strains, if the model predicts any.
     """
 
     directory: RunDirectory
@@ -195,6 +199,7 @@ class RunFiles:
     relation_weights: RelationWeights
     autotuned: dict[str, Any]
     explanations: list[dict[str, Any]]
+    node_changes: dict[str, NodeChanges]
 
     @property
     def name(self) -> str:
@@ -255,6 +260,7 @@ class RunFiles:
             relation_weights=self.relation_weights,
             points=points,
             doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
+            node_changes=self.node_changes,
         )
 
 
@@ -297,6 +303,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         _read_relation_weights(directory.relation_weights),
         _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
         _read_explanations(directory.explanations),
+        _read_node_changes(directory.node_changes),
     )
 
 
@@ -409,7 +416,13 @@ def check_predictions(directory: RunDirectory, part: str) -> Path:
 @contextmanager
 def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
     """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
-    path = check_predictions(directory, part)
+    with _table(check_predictions(directory, part)) as found:
+        yield found
+
+
+@contextmanager
+def _table(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Open a table as header and lines; while it is read, faults are those of a damaged file."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)
@@ -432,6 +445,26 @@ def _read_embedding(path: Path) -> Embedding | None:
         shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in arrays.items())
         raise _damaged(path, shapes or "no arrays")
     return Embedding(strains, vectors)
+
+
+def _read_node_changes(path: Path) -> dict[str, NodeChanges]:
+    if not os.path.lexists(path):
+        return {}
+    of_names: dict[str, list[tuple[str, float, float]]] = {}
+    with _table(path) as (header, lines):
+        if tuple(header) != NODE_CHANGES:
+            raise ValueError(f"columns {', '.join(header)}")
+        for name, node, *numbers in lines:
+            wild_type, spread, measured, predicted = map(float, numbers)
+            if not (spread > 0 and math.isfinite(measured) and math.isfinite(predicted)):
+                raise ValueError(f"{name} of {node}: {', '.join(numbers)}")
+            change = (measured - wild_type) / spread, (predicted - wild_type) / spread
+            of_names.setdefault(name, []).append((node, *change))
+    found = {}
+    for name, rows in of_names.items():
+        nodes, measured_n, predicted_n = zip(*rows, strict=True)
+        found[name] = NodeChanges(np.array(nodes), np.array(measured_n), np.array(predicted_n))
+    return found
 
 
 def _read_relation_weights(path: Path) -> RelationWeights:

@@ -20,13 +20,14 @@ metric."""
 
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
-    """Return the sentences below a table: leads, what is reached by chance, what can be reached, and intervals.
+    """Return the sentences below a table: leads, scores within conditions, by chance and at best, and intervals.
 
     Args:
         rows: rows of the table.
         split: kind of the split, as for `coverage_lines`.
     """
-    return [*ahead_lines(rows), *permuted_lines(rows), *ceiling_lines(rows), *coverage_lines(rows, split)]
+    about_scores = [*ahead_lines(rows), *within_lines(rows), *permuted_lines(rows), *ceiling_lines(rows)]
+    return [*about_scores, *coverage_lines(rows, split)]
 
 
 def beaten(rows: Sequence[ResultRow]) -> list[str]:
@@ -93,6 +94,26 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
         sentences.append(
             f"On the test part {measure} of {own.phenotype} is {abs(lead):.3f} {'higher' if lead > 0 else 'lower'} for "
             f"{own.model} than for '{best.model}' (95 % intervals: {drawn}). {verdict}"
+        )
+    return sentences
+
+
+def within_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return a sentence for each phenotype on the mean of Pearson's r within each medium or other condition.
+
+    Args:
+        rows: rows of the table; those of strains in several conditions have the metric ``pearson_within``.
+    """
+    test = [row for row in rows if row.part == "test" and math.isfinite(row.metrics.get("pearson_within", math.nan))]
+    sentences = []
+    for own in (row for row in test if not row.is_null):
+        nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
+        best = max(nulls, key=lambda row: row.metrics["pearson_within"], default=None)
+        other = f", and '{best.model}' has {best.metrics['pearson_within']:.3f}" if best else ""
+        sentences.append(
+            f"Within one condition at a time, such as a medium, Pearson of {own.phenotype} is "
+            f"{own.metrics['pearson_within']:.3f} on average for {own.model}{other}. "
+            "That of all test strains also counts that conditions differ in their means."
         )
     return sentences
 

@@ -145,6 +145,11 @@ class RunDirectory:
         return self.path / "embedding_test.npz"
 
     @property
+    def node_changes(self) -> Path:
+        """Return the path of values of nodes that change in some test strains, measured and predicted."""
+        return self.path / "nodes_test.csv"
+
+    @property
     def explanations(self) -> Path:
         """Return the path of the explanations of the most extreme test strains."""
         return self.path / "explanations_test.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dglcell.metrics import COLUMNS, HEADLINE, PERMUTED, ResultRow
 from dglcell.training.control_rows import CONTROLS, WITHOUT_MESSAGES
@@ -32,8 +32,8 @@ NOTE = (
     "Each row is of one run. Its best null model is the one with the highest score on the test part. The difference is",
     "that of model and null model on the same strains, with its intervals at 95 % if strains or genes are drawn again.",
     "The number in brackets is that of trainings on permuted labels: 95 % of them score no more than this, and of",
-    "fewer than 20 none scores more. The ceiling is the score of a model without error. A dash says that something was",
-    "not measured.",
+    "fewer than 20 none scores more. Without messages, `is it` says that the model itself passes none in rounds. The",
+    "ceiling is the score of a model without error. A dash says that something was not measured.",
 )
 
 Interval = tuple[float, float]
@@ -59,6 +59,7 @@ class Controls:
         permutations: number of these trainings.
         without_messages: score of the same model without messages.
         ceiling: score of a model without error.
+        passes_messages: whether the model passes messages in rounds, so that a control without them can be trained.
     """
 
     experiment: str
@@ -75,6 +76,7 @@ class Controls:
     permutations: int = 0
     without_messages: float = math.nan
     ceiling: float = math.nan
+    passes_messages: bool = True
 
     @property
     def is_compared(self) -> bool:
@@ -82,20 +84,24 @@ class Controls:
         return not math.isnan(self.over_strains[0])
 
 
-def controls_of(experiment: str, seed: int, rows: Sequence[ResultRow]) -> list[Controls]:
+def controls_of(
+    experiment: str, seed: int, rows: Sequence[ResultRow], *, passes_messages: bool = True
+) -> list[Controls]:
     """Return what stands beside each phenotype of a run, in the order of its rows.
 
     Args:
         experiment: name of the experiment.
         seed: seed of the run.
         rows: the results of the run.
+        passes_messages: as in `Controls`.
     """
     test = [row for row in rows if row.part == "test"]
     own = [row for row in test if not row.is_null]
-    return [
+    found = [
         _of_phenotype(experiment, seed, row, [one for one in test if one.is_null and one.phenotype == row.phenotype])
         for row in own
     ]
+    return [replace(one, passes_messages=passes_messages) for one in found]
 
 
 def _of_phenotype(experiment: str, seed: int, own: ResultRow, others: Sequence[ResultRow]) -> Controls:
@@ -147,7 +153,7 @@ def _cells(one: Controls) -> tuple[str, ...]:
         signed(one.score - one.null_score),
         *(EN_DASH if math.isnan(low) else f"{signed(low)} to {signed(high)}" for low, high in _intervals(one)),
         permuted,
-        number(one.without_messages),
+        number(one.without_messages) if one.passes_messages else "is it",
         number(one.ceiling),
     )
 

@@ -164,9 +164,11 @@ def _drawn_again(null: ResultRow) -> tuple[float, float]:
 def first_controls(entries: Sequence[Entry], seeds: Sequence[int], results: Results) -> list[Controls]:
     """Return the controls of the first run of each experiment and model that has results."""
     found = []
-    for name in (entry.config.experiment.name for entry in entries):
+    for config in (entry.config for entry in entries):
+        name, passes_messages = config.experiment.name, config.model.without_messages() is not None
         seed = next((seed for seed in seeds if (name, seed) in results), None)
-        found += [] if seed is None else controls_of(name, seed, results[name, seed])
+        if seed is not None:
+            found += controls_of(name, seed, results[name, seed], passes_messages=passes_messages)
     return found
 
 

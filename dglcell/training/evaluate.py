@@ -19,6 +19,7 @@ from torch import Tensor
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
 from dglcell.data.columns import CONDITION
+from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.dataset import EpochBatches
 from dglcell.data.strains import Strains
 from dglcell.data.table import LEARNED_STRENGTHS, REGRESSION, STRENGTHS
@@ -180,12 +181,26 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
         predictions: part → [S, T] in original units.
     """
     dataset = prepared.dataset
-    measured = {part: dataset.labels[prepared.parts[part]].numpy() for part in predictions}
+    strains = {part: dataset.take(prepared.parts[part]) for part in predictions}
+    measured = {part: found.labels.numpy() for part, found in strains.items()}
+    groups = {part: same_conditions(found) for part, found in strains.items()}
     return [
         row
         for t, (name, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True))
-        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t))
+        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t), groups=groups)
     ]
+
+
+def same_conditions(strains: Strains) -> NDArray[np.int64]:
+    """Return the number of a group for each strain, [S]: strains of a group have the same medium and other classes."""
+    columns = [
+        np.asarray(values)
+        for column, values in strains.columns.items()
+        if column.kind == CONDITION and column.categories
+    ]
+    if not columns:
+        return np.zeros(len(strains), np.int64)
+    return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -218,13 +233,14 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
+        groups = {part: same_conditions(found) for part, found in strains.items()}
         rows, tested = [], {}
         found.left_out[phenotype] = left_out_null_models(problem)
         _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, in_words(name, model))
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
-            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True)
+            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True, groups=groups)
             if "test" in predicted:
                 tested[name] = predicted["test"]
         leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
@@ -346,6 +362,7 @@ class Evaluation:
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
         node_rows: rows of values of nodes, for the model and null models.
+        node_scores: what was predicted of values of nodes of the test part; None without a part that is evaluated.
     """
 
     rows: list[ResultRow]
@@ -354,6 +371,7 @@ class Evaluation:
     embedding: NDArray[np.float32] | None
     calibration: Calibration | None
     node_rows: list[ResultRow] = field(default_factory=list)
+    node_scores: PartScores | None = None
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -373,6 +391,8 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
+    if found.node_scores is not None:
+        found.node_scores.write_changes(directory.node_changes, config.plot_points)
     if found.calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
@@ -433,11 +453,11 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    predictions, embedding, of_nodes = {}, None, []
+    predictions, embedding, of_nodes, scores = {}, None, [], None
     heads = getattr(trained.model, "node_heads", {})  # a model of the user's own may have no such attribute
     for part in prepared.evaluated:
         scores = PartScores(heads, prepared, part)
-        # The embedding of the last part, test, is kept.
+        # The embedding and the values of nodes of the last part, test, are kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
             trained.normaliser,
@@ -456,7 +476,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
     of_nodes += null_node_rows(heads, prepared) if config.null_models else []
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes)
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes, scores)
 
 
 def calibrate_intervals(
@@ -475,7 +495,9 @@ def calibrate_intervals(
     changed = dataset.take(prepared.parts["train"]).targets
     training = torch.bincount(changed.long(), minlength=len(dataset.names)).numpy()
     strains = dataset.take(prepared.parts["validation"]).numpy()
-    return Calibration.of_run(strains, training, predictions["validation"], dataset.kinds, checkpoint, epoch)
+    constant = prepared.split.kind in ALIKE_EVERYWHERE
+    of_part = strains, training, predictions["validation"], dataset.kinds
+    return Calibration.of_run(*of_part, checkpoint, epoch, constant=constant)
 
 
 def with_coverage(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,12 +20,15 @@ from dglcell.baselines.reactions import Reactions
 from dglcell.data.node_values import CellValues
 from dglcell.data.strains import Strains
 from dglcell.errors import count
+from dglcell.files.atomic import atomic_file, no_formula
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
 from dglcell.metrics import CONSTANT, NODES, ResultRow
 from dglcell.models.model import Prediction
 from dglcell.nn.node_head import NodeHead
+from dglcell.plots.style import sample
+from dglcell.report.run_files import NODE_CHANGES
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared
 
@@ -32,11 +37,18 @@ log = logging.getLogger("dglcell")
 TOGETHER = 2048
 """Null models predict so many strains at a time."""
 
+MOST_SAMPLED = 200_000
+"""So many values of nodes of a part are looked through for the picture of the report, those of random strains."""
+
+CHANGED = 1e-3
+"""A value of a node changes if it differs from the wild type by this share of its standard deviation."""
+
 Floats = NDArray[np.float64]
 
 
-BALANCED = 1e-3
-"""Values of reactions are fluxes if those of the wild type leave less than this share of all amounts unbalanced."""
+BALANCED, VECTORS = 1e-3, 64
+"""Values of reactions are fluxes if so many vectors leave less than this share of all amounts unbalanced. The vector of
+the wild type alone does not tell, because its ranges of fluxes are often a single value each."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +77,17 @@ class MassBalance:
         shape = cell.num_nodes[METABOLITE], len(reactions)
         made = sparse.csr_array((signed, (edges.dst[one_of_each], of_nodes[source])), shape=shape, dtype=np.float64)
         balance = cls(made, values.wild_type.astype(np.float64), _scale(head))
-        open_amount, whole = balance.amounts(np.zeros((1, len(reactions))))
+        vectors = np.asarray(values.values.values[:VECTORS])[:, values.columns].astype(np.float64)
+        open_amount, whole = balance.of_fluxes(vectors[np.isfinite(vectors).all(axis=1)])
         return balance if open_amount < BALANCED * whole else None
 
     def amounts(self, predicted_BM: NDArray[np.floating]) -> tuple[float, float]:
         """Return the amounts of metabolites that predicted fluxes leave unbalanced, and all amounts made and used."""
-        fluxes_MB = (self.wild_type + self.scale * predicted_BM).T
+        return self.of_fluxes(self.wild_type + self.scale * predicted_BM)
+
+    def of_fluxes(self, fluxes_BM: Floats) -> tuple[float, float]:
+        """Return the amounts of metabolites that fluxes leave unbalanced, and all amounts made and used."""
+        fluxes_MB = fluxes_BM.T
         unbalanced = np.abs(self.stoichiometry @ fluxes_MB).sum()
         return float(unbalanced), float((abs(self.stoichiometry) @ np.abs(fluxes_MB)).sum())
 
@@ -161,6 +178,11 @@ class PartScores:
     def __init__(self, heads: Mapping[str, NodeHead], prepared: Prepared, part: str) -> None:
         self._heads, self._prepared, self._part = heads, prepared, part
         self._done = 0
+        self._sampled = {
+            name: sample(len(prepared.parts[part]), max(1, MOST_SAMPLED // len(head.scale)))
+            for name, head in heads.items()
+        }
+        self._changes: dict[str, list[Floats]] = {name: [] for name in heads}
         self._scores = {
             name: NodeScores(_scale(head), balance=MassBalance.of(head, prepared.nodes[name], prepared.cell))
             for name, head in heads.items()
@@ -172,13 +194,39 @@ class PartScores:
         strains = self._prepared.parts[self._part][start : self._done].numpy()
         for name, scores in self._scores.items():
             target = scaled_values(self._heads[name], self._prepared.nodes[name], strains)
-            scores.add(prediction.nodes[name].float().cpu().numpy(), target)
+            predicted = prediction.nodes[name].float().cpu().numpy()
+            scores.add(predicted, target)
+            first, last = np.searchsorted(self._sampled[name], [start, self._done])
+            rows = self._sampled[name][first:last] - start
+            strain, node = np.nonzero(np.abs(np.nan_to_num(target[rows])) > CHANGED)
+            found = node, target[rows][strain, node], predicted[rows][strain, node]
+            self._changes[name].append(np.column_stack(found).astype(np.float64))
 
     def rows(self, model: str) -> list[ResultRow]:
         """Return a row of metrics for each name of values, with the name of the model."""
         return [
             ResultRow(model, self._part, name, scores.metrics(), kind=NODES) for name, scores in self._scores.items()
         ]
+
+    def write_changes(self, path: Path, points: int) -> None:
+        """Write values of nodes that change, at most ``points`` of each name, as a CSV file in original units.
+
+        There is no file where the model predicts no values of nodes.
+        """
+        if not self._heads:
+            path.unlink(missing_ok=True)
+            return
+        with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(NODE_CHANGES)
+            for name, parts in self._changes.items():
+                changes = np.concatenate([np.zeros((0, 3)), *parts])
+                values, scale = self._prepared.nodes[name], _scale(self._heads[name])
+                for node, *scaled in changes[sample(len(changes), points)].tolist():
+                    spread, wild_type = scale[int(node)], float(values.wild_type[int(node)])
+                    numbers = (wild_type, spread, *(wild_type + spread * change for change in scaled))
+                    called = no_formula(values.values.names[values.columns[int(node)]])
+                    writer.writerow([name, called, *(f"{value:.6g}" for value in numbers)])
 
 
 def _scale(head: NodeHead) -> Floats:

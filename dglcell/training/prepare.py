@@ -318,7 +318,8 @@ def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains,
             f"the store has no values of nodes called '{name}', which `data.nodes` asks for",
             got=listing(table.nodes) or "a store without values of nodes",
             expected=f"a screen that keeps them, or a table in `{key}.path`",
-            do="set `data.source.insilico.fluxes: true` for the values `flux`, and `prices: true` for `price`",
+            do="set `data.source.insilico.fluxes: true` for the values `flux`, `prices: true` for `price`, and "
+            "`ranges: true` for `lowest_flux` and `highest_flux`",
         )
     else:
         values, rows = table.nodes[name], table.columns[Column(NODE_ROW, name)]

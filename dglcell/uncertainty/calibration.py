@@ -74,7 +74,16 @@ class Calibrated:
     probability: Probability | None = None
 
     @classmethod
-    def of(cls, kind: str, features_SF: Values, predicted_S: Values, measured_S: Values, *, with_spread: bool) -> Self:
+    def of(
+        cls,
+        kind: str,
+        features_SF: Values,
+        predicted_S: Values,
+        measured_S: Values,
+        *,
+        with_spread: bool,
+        constant: bool = False,
+    ) -> Self:
         """Calibrate on strains that did not train.
 
         Some of them choose and learn the difficulty, and the others alone calibrate, so that the theorem holds for
@@ -86,6 +95,7 @@ class Calibrated:
             predicted_S: predictions.
             measured_S: labels, NaN where missing.
             with_spread: whether several seeds predict.
+            constant: whether all intervals are equally wide, so that all strains calibrate.
         """
         measured = np.flatnonzero(~np.isnan(measured_S))
         order = np.random.default_rng(SEED).permutation(measured)
@@ -95,7 +105,7 @@ class Calibrated:
             return cls(kind, Difficulty(), empty, empty, found)
         errors = np.abs(measured_S.astype(float) - predicted_S)
         errors = np.maximum(errors, ROUNDING * np.abs(measured_S[order]).max(initial=0))
-        learns = order[: min(MOST, len(order) // 2)] if len(order) >= FEWEST else order[:0]
+        learns = order[: min(MOST, len(order) // 2)] if len(order) >= FEWEST and not constant else order[:0]
         calibrates = order[len(learns) :]
         difficulty = Difficulty()
         if len(learns):
@@ -168,6 +178,8 @@ class Calibration:
         kinds: Sequence[str],
         checkpoint: str,
         epoch: int,
+        *,
+        constant: bool = False,
     ) -> Self:
         """Calibrate one run.
 
@@ -177,12 +189,13 @@ class Calibration:
             predicted_ST: predictions in original units.
             kinds: kind of the labels of each phenotype.
             checkpoint, epoch: as above.
+            constant: whether all intervals are equally wide, as in `Calibrated.of`.
         """
         structure = features_of(strains, training, np.zeros(len(strains)))
         made = cls({}, training.astype(np.int32), structure.astype(np.float32), checkpoint, epoch)
         predicted = dict(zip(strains.phenotypes, predicted_ST.T, strict=True))
         measured = strains.phenotypes
-        return made.fitted(dict(zip(predicted, kinds, strict=True)), predicted, measured)
+        return made.fitted(dict(zip(predicted, kinds, strict=True)), predicted, measured, constant=constant)
 
     def fitted(
         self,
@@ -190,6 +203,8 @@ class Calibration:
         predicted: Mapping[str, Values],
         measured: Mapping[str, Values],
         spread: Mapping[str, Values] | None = None,
+        *,
+        constant: bool = False,
     ) -> Self:
         """Return the calibration of other predictions for the same validation strains.
 
@@ -197,12 +212,14 @@ class Calibration:
             kinds: phenotype → kind of its labels.
             predicted, measured: phenotype → [S] values.
             spread: phenotype → standard deviation over seeds, if several predict.
+            constant: whether all intervals are equally wide, as in `Calibrated.of`.
         """
         found = {}
         for name, kind in kinds.items():
             features = self._features(self.structure, predicted[name], None if spread is None else spread[name])
-            with_spread = spread is not None
-            found[name] = Calibrated.of(kind, features, predicted[name], measured[name], with_spread=with_spread)
+            found[name] = Calibrated.of(
+                kind, features, predicted[name], measured[name], with_spread=spread is not None, constant=constant
+            )
         return replace(self, phenotypes=found)
 
     @staticmethod

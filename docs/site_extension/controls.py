@@ -47,9 +47,14 @@ def pages(root: Path) -> dict[str, str]:
 def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> list[Controls]:
     """Controls of the run that was made for them, else of the first record with intervals, else of the first record."""
     name, records = config.experiment.name, committed(root, config)
-    of_records = {seed: controls_of(name, seed, all_rows(record)) for seed, record in records.items()}
+    passes_messages = config.model.without_messages() is not None
+    of_records = {
+        seed: controls_of(name, seed, all_rows(record), passes_messages=passes_messages)
+        for seed, record in records.items()
+    }
     if run is not None:
-        found, before = controls_of(name, run["seed"], all_rows(run)), of_records.get(run["seed"], [])
+        found = controls_of(name, run["seed"], all_rows(run), passes_messages=passes_messages)
+        before = of_records.get(run["seed"], [])
         return [replace(one, **_lacking(one, before)) for one in found]
     with_interval = [found for found in of_records.values() if any(one.is_compared for one in found)]
     return next(iter([*with_interval, *of_records.values()]), [])

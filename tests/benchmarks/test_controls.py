@@ -40,6 +40,16 @@ def test_the_command_does_not_say_where_files_lay(tiny_run: RunDirectory, tmp_pa
     assert found["command"] == "dglcell train conf/101/random.yaml seed=0"
 
 
+def test_controls_beside_a_run_count(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    run = tmp_path / "tiny/seed-0"
+    shutil.copytree(tiny_run.path, run)
+    shutil.copytree(tiny_run.path, tmp_path / "tiny-permuted-labels/1/seed-0")
+    main(str(tmp_path / "controls.json"), str(run))
+    rows = json.loads((tmp_path / "controls.json").read_text())["experiments"]["tiny"]["rows"]
+    (own,) = controls_of("tiny", 0, result_rows(rows))
+    assert (own.permuted, own.permutations) == (own.score, 1)
+
+
 def test_a_run_without_intervals_is_compared_by_its_predictions(tiny_run: RunDirectory, tmp_path: Path) -> None:
     main(str(tmp_path / "now.json"), str(tiny_run.path))
     shutil.copytree(tiny_run.path, tmp_path / "tiny/seed-0")

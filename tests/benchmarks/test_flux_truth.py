@@ -5,9 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
+from cobra.flux_analysis import flux_variability_analysis
 from cobra.io import load_model
 
-from benchmarks.flux_truth import PARSIMONIOUS, RANGES, Truth, changes, fluxes_of, responsible, subsets, truth_of
+from benchmarks.flux_truth import (
+    PARSIMONIOUS,
+    RANGES,
+    Fluxes,
+    Truth,
+    changes,
+    fluxes_of,
+    responsible,
+    subsets,
+    truth_of,
+)
 
 
 def test_the_smallest_subsets_that_take_the_growth_are_responsible() -> None:
@@ -32,6 +44,25 @@ def test_truth_of_strains_whose_reasons_are_known(tmp_path: Path) -> None:
     assert again.changed[RANGES][0][reactions.index("THD2")]
     assert again.changed[PARSIMONIOUS][0][reactions.index("THD2")]
     assert again.growth.shape == (1, 8)
-    assert again.growth[0, 0] == 1
+    assert again.growth[0, 0] == pytest.approx(1)
     before = fluxes_of(model)
     assert not any(values.any() for values in changes(before, before).values())
+
+
+def test_ranges_are_computed_where_they_decide() -> None:
+    model, strains = load_model("textbook"), ["b2029", "b0723", "b0008;b2464", "b0116;b1723"]
+    found = truth_of(model, strains, ["b0008;b2464;b2029"]).changed
+
+    def whole() -> Fluxes:
+        ranges = flux_variability_analysis(model, fraction_of_optimum=1.0, processes=1)
+        return fluxes_of(model)._replace(low=ranges["minimum"].to_numpy(), high=ranges["maximum"].to_numpy())
+
+    before = whole()
+    for number, strain in enumerate(strains):
+        with model:
+            for gene in strain.split(";"):
+                model.genes.get_by_id(gene).knock_out()
+            expected = changes(before, whole())
+        for definition, changed in expected.items():
+            np.testing.assert_array_equal(found[definition][number], changed)
+    assert found[RANGES].any(1).all()

@@ -73,7 +73,11 @@ def test_strengths_may_stand_behind_genes(tmp_path: Path) -> None:
         ("pgi,half,,,glucose,30,1", "line 7: the strength of a gene is no amount\n  got:      'half'"),
         ("pgi,nan,,,glucose,30,1", "line 7: the strength of a gene is no amount"),
         ("pgi,1e-9,,,glucose,30,1", "another finite number from 1e-06 upwards"),
-        ("pgi,0.5,pgi,0.3,glucose,30,1", "line 7: a gene is deleted twice"),
+        (
+            "pgi,0.5,pgi,0.3,glucose,30,1",
+            "line 7: a gene is changed twice\n  got:      'pgi', 'pgi', '0.5', '0.3'\n"
+            "  expected: distinct genes, each with one strength",
+        ),
         ("pgi:0.3,0.2,,,glucose,30,1", "line 7: genes and strengths do not fit"),
         (",0.3,,,glucose,30,1", "line 7: genes and strengths do not fit"),
         ("pgi,0.3,,,,30,1", "line 7: condition 'medium' is missing"),
@@ -99,7 +103,7 @@ def test_rows_of_a_frame() -> None:
     assert frame_genotypes(frame) == [{"pgi": 0.5, "pfkA": 0.0}, ["pgi"]]
     with pytest.raises(GenotypeError, match="row 0: a strength is given twice"):
         frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "strength_1": ["0.3"]}))
-    with pytest.raises(GenotypeError, match="row 0: gene 'pgi' is named twice"):
+    with pytest.raises(GenotypeError, match="row 0: gene 'pgi' is changed twice"):
         frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "gene_2": ["pgi"]}))
 
 
@@ -234,6 +238,13 @@ def test_mismatches_of_guides(tmp_path: Path) -> None:
     assert [float(alone[f"mismatch_{place}"][0]) for place in (4, 3, 2, 1)] == [0, 0, 0, 1]
     table = np.stack([strains.of_kind(CONDITION)[f"mismatch_{place}"] for place in (4, 3, 2, 1)], axis=1)
     assert table.tolist() == [[0] * 4, [0, 0, 0, 1], [1, 0, 0, 0], [0] * 4, [0] * 4]
+    with_distance = GuideConfig("guide", ["gene", "series"], "series")
+    far = read(tmp_path, rows, "gene,series,guide,growth\n", **wide, guides=with_distance)
+    assert far.of_kind(CONDITION)["distance"].tolist() == [1, 1, 1, 2, 0]
+    with pytest.raises(
+        DataError, match=r"a guide has no distance\n  got:      'near'\n  expected: a number, or an empty cell"
+    ):
+        with_distance.conditions([["ACGT", "near", "a", "1"]], "t.csv")
     for sequence, got in (("ACGX", "'ACGX'"), ("ACG", "lengths 3, 4")):
         with pytest.raises(DataError, match=rf"sequences of guides cannot be compared\n  got:      {got}"):
             guide_conditions(["ACGT", sequence], ["s", "s"], "t.csv")

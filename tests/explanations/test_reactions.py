@@ -8,7 +8,7 @@ import pandas as pd
 import dglcell
 from dglcell.explanations.network import network_of
 from dglcell.explanations.reactions import of_whole_reactions
-from dglcell.report.network import draw
+from dglcell.report.network import Network, Node, draw
 
 
 def test_nodes_of_a_reaction_become_one_row() -> None:
@@ -55,6 +55,8 @@ def test_a_drawing_has_the_genes_of_the_strain_and_what_it_lacks_with_them() -> 
     assert nodes["reaction CS"].missing
     assert ("gene b0720", "reaction CS", "catalyses") in network.edges
     drawing = draw(network, "a title")
+    assert ">CS <tspan" in drawing
+    assert "<title>reaction citrate synthase (CS): " in drawing
     assert "gene gltA (b0720): no share of its own" in drawing
     assert drawing.count('<path class="lowers"') + drawing.count('<path class="raises"') == len(network.nodes) - 1
 
@@ -62,3 +64,14 @@ def test_a_drawing_has_the_genes_of_the_strain_and_what_it_lacks_with_them() -> 
 def test_a_strain_without_a_change_has_no_drawing() -> None:
     network = network_of(dglcell.load("ecoli").explain([{"b1136": 1.0}]), 0, "fitness")
     assert network.nodes == []
+
+
+def test_a_drawing_has_the_title_of_a_reaction_whose_identifier_is_a_number() -> None:
+    nodes = [
+        Node("reaction r_0300", "reaction", "citrate synthase (r_0300)", -1.0, False),
+        Node("metabolite s_0633", "metabolite", "diphosphate (s_0633)", 0.5, False),
+        Node("reaction PFK", "reaction", "phosphofructokinase (PFK)", 0.25, False),
+    ]
+    drawing = draw(Network(nodes, [], 1.0), "a title")
+    for shown in ("citrate synt…", "diphosphate…", "PFK"):
+        assert f">{shown} <tspan" in drawing

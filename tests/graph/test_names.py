@@ -60,6 +60,9 @@ def test_names_of_a_cell_are_saved_and_change_nothing_else(tmp_path: Path) -> No
     loaded = CellGraph.load(tmp_path / "cell")
     assert loaded.genes.find("adhe") == "b1241"
     assert loaded.genes.standard("b1241") == "adhE"
+    assert loaded.titles == cell.titles
+    assert loaded.titles["reaction"]["CS"] == "citrate synthase"
+    assert loaded.titles["metabolite"]["cit_c"] == "Citrate"
     plain = {**cell.vocabularies, "gene": Vocabulary(cell.genes.names)}
     assert CellGraph.assemble(plain, cell.content).sha256 == cell.sha256
 
@@ -68,12 +71,15 @@ def test_a_cell_of_an_earlier_version_has_no_other_names(tmp_path: Path) -> None
     build_cell(CellConfig(model="textbook")).save(tmp_path / "cell")
     file = tmp_path / "cell/cell.json"
     meta = json.loads(file.read_text())
-    del meta["other_names"], meta["standard_names"]
+    del meta["other_names"], meta["standard_names"], meta["titles"]
     file.write_text(json.dumps(meta))
-    assert CellGraph.load(tmp_path / "cell").genes.find("adhE") == "adhE"
-    file.write_text(json.dumps(meta | {"other_names": {"adhE": 3}}))
-    with pytest.raises(GraphError, match="is damaged"):
-        CellGraph.load(tmp_path / "cell")
+    loaded = CellGraph.load(tmp_path / "cell")
+    assert loaded.genes.find("adhE") == "adhE"
+    assert not loaded.titles
+    for wrong in ({"other_names": {"adhE": 3}}, {"titles": {"reaction": ["CS"]}}):
+        file.write_text(json.dumps(meta | wrong))
+        with pytest.raises(GraphError, match="is damaged"):
+            CellGraph.load(tmp_path / "cell")
 
 
 def test_the_catalogue_names_the_genes_of_known_models_and_forms() -> None:

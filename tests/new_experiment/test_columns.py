@@ -117,6 +117,12 @@ def test_faults_of_strengths_and_conditions_are_listed() -> None:
     assert "strains     4, phenotypes growth\n" in init(text, clean=Path("clean.csv"))
 
 
+def test_a_gene_that_is_changed_twice_is_named_with_both_strengths() -> None:
+    rows = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6" for n in range(1, 9))]
+    with pytest.raises(FaultsError, match=r"line 3: b0115 is changed twice, with strengths 0\.1, 0\n"):
+        init("genes,growth\n" + "\n".join(rows) + "\n")
+
+
 def test_of_many_contradictions_a_few_are_shown_and_a_mean_is_offered() -> None:
     genes = ["b0008", "b0114", "b0115", "b0116", "b0351", "b0356", "b0451", "b0474"]
     rows = [f"{gene},{value}" for gene in genes for value in (0.1, 0.9, 5, 0.5)]

@@ -420,8 +420,11 @@ def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> 
         ("gene_1,strength_1\nb0008:0.3,0.3\n", "line 2: a strength is given twice; got: 'b0008:0.3' and '0.3'"),
         ("gene_1,strength_1\n,0.3\n", "line 2: a strength has no gene"),
         ("genes,strengths\nb0008,0.3;0.5\n", "line 2: a strength has no gene; got: '' and '0.5'"),
-        ("genes\nb0008:0.3;b0008:0.5\n", "line 2: gene 'b0008' is named twice"),
-        ("genes\nb1241:0.3;adhE\n", "line 2: gene 'b1241' is deleted twice (written adhE, b1241)"),
+        ("genes\nb0008:0.3;b0008:0.5\n", "line 2: gene 'b0008' is changed twice; got: strengths 0.3, 0.5"),
+        (
+            "genes\nb1241:0.3;adhE\n",
+            "line 2: gene 'b1241' is changed twice, with strengths 0.3, 0 (written adhE, b1241)",
+        ),
         ("genes\nnope:0.3\n", "line 2: unknown gene 'nope'"),
         ("genes\nb0008:1:0.3\n", "line 2: unknown gene 'b0008:1'"),
         (

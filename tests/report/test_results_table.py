@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow
 from dglcell.report.results_table import BEST, best_in_block, format_results_table
-from dglcell.report.sentences import beaten, format_expected, left_out_lines
+from dglcell.report.sentences import beaten, format_expected, left_out_lines, within_lines
 
 
 def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
@@ -100,6 +101,17 @@ def test_what_is_left_out_is_said_once_for_each_reason() -> None:
     assert left_out_lines(left_out) == [
         "The null models 'a', 'b' are left out for x, because each needs pairs.",
         "The null model 'c' is left out for x, y, because it is slow.",
+    ]
+
+
+def test_a_sentence_has_the_mean_within_conditions() -> None:
+    rows = [row("dglcell", "test", 0.8), row("mean", "test", math.nan, True), row("kernel", "test", 0.7, True)]
+    assert within_lines(rows) == []
+    within = zip(rows, (0.25, math.nan, 0.31), strict=True)
+    rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
+    assert within_lines(rows) == [
+        "Within one condition at a time, such as a medium, Pearson of fitness is 0.250 on average for dglcell, and "
+        "'kernel' has 0.310. That of all test strains also counts that conditions differ in their means."
     ]
 
 

@@ -43,3 +43,5 @@ def test_a_dash_says_what_was_not_measured() -> None:
     assert lethal.endswith(f"| 0.500 | 0.500, kernel ridge | {minus}4e{minus}05 |{f' {dash} |' * 5}")
     (alone,) = controls_of("mine", 0, ROWS[:2])
     assert as_table([alone]).splitlines()[-1].endswith(f"| 0.620 |{f' {dash} |' * 6} 0.750 |")
+    (quiet,) = controls_of("mine", 0, ROWS[:2], passes_messages=False)
+    assert as_table([quiet]).splitlines()[-1].endswith("| is it | 0.750 |")

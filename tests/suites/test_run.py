@@ -123,3 +123,8 @@ def test_wrong_names_and_outputs_are_refused(
         assert main(["benchmark", str(file), *arguments]) == 2
         assert said in capsys.readouterr().err
     assert (tmp_path / "notes.md").read_text() == "notes"
+    # The output is looked at before all experiments are.
+    wrong = write(tmp_path, "wrong.yaml", "experiments: [quickstart, missing]\nseeds: [0]\n")
+    for arguments, said in ((["-o", "table.csv"], "a name that ends with .md"), ([], "experiment 'missing' not found")):
+        assert main(["benchmark", str(wrong), *arguments]) == 2
+        assert said in capsys.readouterr().err

@@ -18,6 +18,8 @@ import torch
 from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.config.read import load_config
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.strains import Strains
 from dglcell.metrics import ResultRow, regression_metrics
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
@@ -30,6 +32,7 @@ from dglcell.training.evaluate import (
     predict_and_embed,
     report,
     rows_as_json,
+    same_conditions,
     with_ceilings,
     write_embedding,
     write_predictions,
@@ -157,6 +160,17 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     reason = "knows deletions only, and the strains have strengths and conditions"
     assert found.left_out["growth"]["kernel ridge"] == reason
     assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
+
+
+def test_strains_of_the_same_medium_and_batch_are_a_group(tmp_path: Path) -> None:
+    media, batches = Column(CONDITION, "medium", ("a", "b")), Column(CONDITION, "batch", ("x", "y"))
+    columns = {media: [0, 1, 0, 1, 0], batches: [1, 0, 1, 1, 0], Column(CONDITION, "temperature"): [30, 37, 37, 30, 30]}
+    made = Strains.from_indices(("g",), [[0]] * 5)
+    found = dataclasses.replace(made, columns={name: np.array(values) for name, values in columns.items()})
+    groups = same_conditions(found)
+    assert groups[0] == groups[2]
+    assert len(set(groups.tolist())) == 4
+    assert not same_conditions(made).any()
 
 
 ALLELES = """\

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from dglcell.config.experiment import Config
@@ -19,7 +20,7 @@ from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import make_task
-from dglcell.training.flux_balance import start_flux_rounds
+from dglcell.training.flux_balance import SolveAhead, start_flux_rounds
 from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
 
 EXPERIMENT = """\
@@ -105,6 +106,21 @@ def test_null_models_of_strains_with_strengths_see_the_growth(
     assert not HeteroCellConfig(flux_rounds=8, null_share=0.5).nulls_see_growth(), "deletions alone"
 
 
+def test_a_continued_run_solves_all_strains_before_its_first_step(
+    run: tuple[Config, Prepared, StrainModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, prepared, _ = run
+    task = make_task(replace(config, model=replace(config.model, flux_rounds=16)), prepared, RunDirectory(tmp_path))
+    rounds = task.model.find(FluxRounds)
+    assert rounds is not None
+    some = task.model.in_conditions(prepared.dataset.perturbations)
+    expected, _ = rounds(task.model.cell, some)
+    rounds._known = None  # as after a restart
+    SolveAhead(prepared.dataset).on_train_start(pl.Trainer(logger=False), task)
+    monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
+    torch.testing.assert_close(rounds(task.model.cell, some)[0], expected)
+
+
 def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:
     config, prepared, model = run
     media = {**config.cell.media, "no oxygen": {"EX_glc__D_e": 0}}
@@ -131,17 +147,19 @@ def test_the_link_passes_on_what_is_certain(run: tuple[Config, Prepared, StrainM
     torch.testing.assert_close(predicted[exact], certain[exact, 0], atol=1e-5, rtol=0)
 
 
-def test_strengths_0_and_1_are_the_deletion_and_the_wild_type(run: tuple[Config, Prepared, StrainModel]) -> None:
+def test_strength_0_is_the_deletion_and_from_1_on_the_wild_type(run: tuple[Config, Prepared, StrainModel]) -> None:
     _, prepared, model = run
     rounds, strains = model.find(FluxRounds), prepared.dataset
     assert rounds is not None
     assert strains.strengths is not None
     some = torch.arange(0, len(strains), 7)
     batch = strains.take(some)
-    whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=torch.ones(len(batch.targets))).perturbations))
     order = torch.tensor([model.cell.media.index(name) for name in strains.conditions["medium"]])
     media = order[batch.of_kind("condition")["medium"].long()]
-    torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
+    for left in (1.0, 2.0):
+        strengths = torch.full((len(batch.targets),), left)
+        whole = rounds(model.cell, model.in_conditions(batch.with_(strengths=strengths).perturbations))
+        torch.testing.assert_close(whole[0][:, -1], rounds.units[media], atol=1e-3, rtol=0)
     gone = batch.with_(strengths=torch.zeros(len(batch.targets))).perturbations
     deleted = batch.with_(strengths=None).perturbations
     torch.testing.assert_close(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +19,16 @@ from dglcell.cli import main
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import NODE_ROW, Column
-from dglcell.data.sources.fluxes import FLUX
+from dglcell.data.node_values import CellValues, NodeValues
+from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
+from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
-from dglcell.training.node_targets import bare_node_heads
+from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, spread
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
@@ -117,6 +120,20 @@ def test_fluxes_are_told_from_other_values_and_weighed_by_the_stoichiometry(fold
     assert MassBalance.of(head, other, cell) is None
 
 
+def test_the_spread_is_that_of_all_strains_however_few_are_read_at_a_time() -> None:
+    rng = np.random.default_rng(0)
+    size = READ_TOGETHER // 2  # two strains at a time
+    values = 1e3 + rng.normal(size=(6, size)).astype(np.float32)
+    values[2, : size // 2] = np.nan
+    names = tuple(map(str, range(size)))
+    of_cell = CellValues(NodeValues("gene", names, values, ""), np.arange(size), np.array([1, -1, 2, 3, 4, 5]))
+    mean, sd, number = spread(of_cell, np.arange(6))
+    measured = values[1:].astype(np.float64)
+    np.testing.assert_allclose(mean, np.nanmean(measured, axis=0))
+    np.testing.assert_allclose(sd, np.nanstd(measured, axis=0), rtol=1e-6)
+    assert number[[0, -1]].tolist() == [4, 5]
+
+
 def test_null_models_of_values_are_fitted_without_a_model(
     run: RunDirectory, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +145,26 @@ def test_null_models_of_values_are_fitted_without_a_model(
         assert one["model"] == other["model"]
         assert one["metrics"] == pytest.approx(other["metrics"])
     assert "kernel ridge on lost reactions" in capsys.readouterr().out
+
+
+def test_values_that_change_are_written_and_drawn(run: RunDirectory, prepared: Prepared, tmp_path: Path) -> None:
+    table = pd.read_csv(run.node_changes)
+    assert [*table] == ["values", "node", "wild_type", "spread", "measured", "predicted"]
+    values, test = prepared.nodes[FLUX], prepared.parts["test"].numpy()
+    of_test = dict(zip(values.values.names, values.of_strains(test)[:, np.argsort(values.columns)].T, strict=True))
+    for _, row in table[::50].iterrows():
+        assert np.nanmin(np.abs(of_test[row["node"]] - row["measured"])) < 1e-3
+        assert abs(row["measured"] - row["wild_type"]) > 1e-4 * row["spread"]
+    changed = np.abs(values.of_strains(test) - values.wild_type) > 1e-2
+    assert changed.sum() * 0.9 < len(table) <= changed.size
+    page = write_report(run.path, tmp_path / "page.html").read_text()
+    assert "flux: measured against predicted changes" in page
+    copy = RunDirectory(tmp_path / "copy")
+    shutil.copytree(run.path, copy.path)
+    for content in ("values,node\n", "values,node,wild_type,spread,measured,predicted\nflux,PFK,1,0,2,3\n", ""):
+        copy.node_changes.write_text(content)
+        with pytest.raises(CheckpointError, match=r"nodes_test\.csv' is damaged"):
+            write_report(copy.path)
 
 
 def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> None:
@@ -156,6 +193,23 @@ def test_predicted_fluxes_are_balanced_where_asked_for(folder: Path, tmp_path: P
     columns = [f"flux:{reaction.id}" for reaction in load_model("textbook").reactions]
     fluxes = found[columns].to_numpy()
     assert np.abs(fluxes @ amounts.T).max() < 1e-3 < np.abs(fluxes[0] - fluxes[1]).max()
+
+
+def test_ranges_of_fluxes_are_learned_and_predicted_like_other_values(folder: Path, tmp_path: Path) -> None:
+    names = (LOWEST, HIGHEST)
+    nodes = ", ".join(f"{name}: {{type: reaction, zero_if_lost: true}}" for name in names)
+    screen = ("data.source.insilico.ranges=true", "data.source.insilico.pairs='100'", "plot=false")
+    few = ("split.subset.size=60", f"paths.data={tmp_path}", f"paths.runs={tmp_path}", "trainer.epochs=1")
+    config = load_config(folder / "nodes.yaml", [*screen, f"data.nodes={{{nodes}}}", *few])
+    result = train(config)
+    test = {(row.phenotype, row.model): row.metrics for row in result.rows if row.kind == NODES and row.part == "test"}
+    assert {phenotype for phenotype, _ in test} == {*names}
+    assert all(metrics["n"] > 5 and "unbalanced" not in metrics for metrics in test.values())
+    found = dglcell.load(result.directory.path).predict_nodes([["b0008"], ["b0727"]])
+    assert [f"{name}:PFK" in found for name in names] == [True, True]
+    asked = replace(config.data, nodes={FLUX: config.data.nodes[LOWEST]})
+    with pytest.raises(DataError, match=r"(?s)no values of nodes called 'flux'.*lowest_flux.*`ranges: true` for"):
+        train(replace(config, data=asked, paths=replace(config.paths, runs=str(tmp_path / "other"))))
 
 
 def test_values_that_are_no_fluxes_cannot_be_balanced(folder: Path, tmp_path: Path) -> None:

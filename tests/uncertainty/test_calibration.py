@@ -104,6 +104,16 @@ def test_few_strains_calibrate_intervals_of_one_width(strains_there: int, is_lea
     assert len(found.scores) == (strains_there / 2 if is_learned else strains_there)
 
 
+def test_intervals_of_one_width_are_calibrated_with_all_strains() -> None:
+    rng = np.random.default_rng(6)
+    known = features(rng, 2 * FEWEST)
+    error = np.where(known[:, 2] > 0, 1.0, 0.01) * rng.normal(size=len(known))
+    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0] + error, with_spread=False, constant=True)
+    assert (found.difficulty.kind, len(found.scores)) == (CONSTANT, len(known))
+    measured = found.measure(known, known[:, 0], known[:, 0] + error)
+    assert (measured["covered"], measured["width"]) == (measured["constant_covered"], measured["constant_width"])
+
+
 def test_exact_predictions_have_intervals_as_wide_as_rounding() -> None:
     known = features(np.random.default_rng(4), 400)
     found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0], with_spread=False)

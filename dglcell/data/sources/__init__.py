@@ -101,7 +101,7 @@ class SourceConfig:
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
 
 
-ADDED = ("strengths", "conditions", "guides", "by_medium", "sds_by_medium", "media", "fluxes", "prices")
+ADDED = ("strengths", "conditions", "guides", "by_medium", "sds_by_medium", "media", "fluxes", "prices", "ranges")
 """Options of these names came later: where they are not set, stores are named as they were before."""
 
 

@@ -241,6 +241,9 @@ class InSilicoConfig:
             under the name ``flux`` for `data.nodes`.
         prices: keep the shadow price of every metabolite in every strain, by how much its growth increases per flux of
             the metabolite that is given to the cell, under the name ``price`` for `data.nodes`.
+        ranges: keep the lowest and the highest flux of every reaction in every strain over all flux vectors with its
+            fastest growth, under the names ``lowest_flux`` and ``highest_flux`` for `data.nodes`; this takes up to two
+            linear programs for each reaction of each strain.
     """
 
     model: str = "textbook"
@@ -258,6 +261,7 @@ class InSilicoConfig:
     media: MediaChanges = field(default_factory=dict)
     fluxes: bool = False
     prices: bool = False
+    ranges: bool = False
 
     def validate(self) -> None:
         """Check the keys against each other.

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import guide_conditions, site_name
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.strains import Strains
@@ -205,10 +204,8 @@ def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, 
         texts = cells.mask(missing, "missing").to_numpy(dtype=str)
         found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts
     if config.guides is not None:
-        columns = [rows.column(column, "guides.site").str.strip() for column in config.guides.site]
-        sites = [site_name(cells) for cells in zip(*columns, strict=True)]
-        sequences = rows.column(config.guides.sequence, "guides.sequence").tolist()
-        found |= guide_conditions(sequences, sites, rows.file)
+        written = zip(*(rows.column(column, "guides") for column in config.guides.columns), strict=True)
+        found |= config.guides.conditions(list(written), rows.file)
     return found
 
 

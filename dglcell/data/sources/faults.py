@@ -259,9 +259,13 @@ def _faulty_genes(strains: Written, genes: Vocabulary, *, may_be_empty: bool) ->
             yield Fault((row,), "no gene is deleted")
         twice = sorted({gene for gene in found if found.count(gene) > 1})
         if twice:
-            names = [name for name, gene in zip(written, found, strict=True) if gene == twice[0]]
+            same = [place for place, gene in enumerate(found) if gene == twice[0]]
+            names, left = [written[place] for place in same], [strains.left[row][place] for place in same]
             written_as = names[0] if len({*names}) == 1 else f"{twice[0]} (written {' and '.join(names)})"
-            yield Fault((row,), f"{written_as} is deleted twice")
+            how = "deleted twice"
+            if any(left):
+                how = f"changed twice, with strengths {listing([one or '0' for one in left])}"
+            yield Fault((row,), f"{written_as} is {how}")
         for name in dict.fromkeys(written):
             where.setdefault(name, []).append(row)
     for name in strains.unknown:

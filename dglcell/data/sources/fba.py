@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
@@ -57,6 +58,7 @@ class FluxProblem:
         medium: name of the growth medium, for messages; none for the model's own.
         parsimonious: whether a solution has fluxes, those of the least total flux at the optimum.
         priced: whether a solution has shadow prices.
+        ranged: whether a solution has the range of each flux over all optima.
     """
 
     shape: tuple[int, int]
@@ -72,6 +74,7 @@ class FluxProblem:
     medium: str | None = None
     parsimonious: bool = False
     priced: bool = False
+    ranged: bool = False
 
     @property
     def wild_type(self) -> str:
@@ -179,6 +182,8 @@ class Solution:
             there are none.
         prices: [metabolites] shadow prices, by how much the optimum grows per amount of a metabolite that is given to
             the cell; None where they are not asked for, or where there is no optimum.
+        ranges: [2, reactions] the lowest and the highest flux of each reaction over all optima, infinite where nothing
+            limits it; None where they are not asked for, or where the solver did not find all of them.
     """
 
     value: float
@@ -186,6 +191,7 @@ class Solution:
     timed_out: bool = False
     fluxes: NDArray[np.float64] | None = None
     prices: NDArray[np.float64] | None = None
+    ranges: NDArray[np.float64] | None = None
 
 
 class FluxSolver:
@@ -203,7 +209,10 @@ class FluxSolver:
         self._presolving = _parameters(problem, presolve=True)
         self._work = glpk.glp_create_prob()
         self._least = _build(problem.one_way()) if problem.parsimonious else None
-        weakref.finalize(self, _free, self._wild, self._work, *([self._least] if problem.parsimonious else []))
+        self._optima = glpk.glp_create_prob()
+        weakref.finalize(
+            self, _free, self._wild, self._work, self._optima, *([self._least] if problem.parsimonious else [])
+        )
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own.
         glpk.glp_simplex(self._wild, self._presolving)
         glpk.glp_simplex(self._wild, self._parameters)
@@ -239,6 +248,8 @@ class FluxSolver:
         code, status = self._maximise(self._wild, change)
         if status == glpk.GLP_OPT:
             found = self._optimum()
+            if self._problem.ranged:
+                found = self._with_ranges(found)
             return found if self._least is None else self._with_fluxes(found, blocked % reactions, limits)
         if code == glpk.GLP_ENOPFS or status == glpk.GLP_NOFEAS:
             return Solution(0.0, nothing)
@@ -294,6 +305,57 @@ class FluxSolver:
         fluxes = ways[:reactions] - ways[reactions:]
         return replace(found, fluxes=np.where(np.abs(fluxes) > NO_FLUX, fluxes, 0.0))
 
+    def _with_ranges(self, found: Solution) -> Solution:
+        """Return the optimum that was found last with the range of each flux over all optima.
+
+        That is flux variability analysis (Mahadevan & Schilling 2003, Metab Eng 5:264) at the whole growth. Only
+        objectives change from one linear program to the next, so that each starts from the solution of the one before.
+        A bound that an earlier solution has reached needs no program.
+        """
+        reactions = range(self._problem.shape[1])
+        self._take_optima(self._optima, self._work)
+        bounds = np.array(
+            [[get(self._optima, j + 1) for j in reactions] for get in (glpk.glp_get_col_lb, glpk.glp_get_col_ub)]
+        )
+        fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in reactions])
+        ranges = np.stack([fluxes, fluxes])
+        for j in np.flatnonzero(self._problem.objective).tolist():
+            glpk.glp_set_obj_coef(self._optima, j + 1, 0.0)
+        for j, (way, sign) in itertools.product(reactions, enumerate((-1, 1))):
+            if sign * (bounds[way, j] - ranges[way, j]) <= self._problem.tolerance:
+                continue
+            code, status = self._farthest(j, sign)
+            if status == glpk.GLP_OPT:
+                fluxes = np.array([glpk.glp_get_col_prim(self._optima, k + 1) for k in reactions])
+                ranges = np.stack([np.minimum(ranges[0], fluxes), np.maximum(ranges[1], fluxes)])
+            elif code == glpk.GLP_ENODFS or status == glpk.GLP_UNBND:
+                ranges[way, j] = sign * np.inf
+            else:
+                return replace(found, timed_out=code == glpk.GLP_ETMLIM)
+        return replace(found, ranges=np.where(np.abs(ranges) > NO_FLUX, ranges, 0.0))
+
+    def _farthest(self, reaction: int, sign: int) -> tuple[int, int | None]:
+        """Let a reaction have its largest flux in one direction among the optima; return GLPK's code and status."""
+        glpk.glp_set_obj_coef(self._optima, reaction + 1, sign)
+        for parameters in (self._parameters, self._presolving):
+            code = glpk.glp_simplex(self._optima, parameters)
+            status = glpk.glp_get_status(self._optima) if code == 0 else None
+            if status == glpk.GLP_OPT:
+                break
+        glpk.glp_set_obj_coef(self._optima, reaction + 1, 0.0)
+        return code, status
+
+    def _take_optima(self, optima: object, solved: object) -> None:
+        """Copy a solved problem, and let it have only its optimal flux vectors.
+
+        These keep every variable with a reduced cost at its bound.
+        """
+        glpk.glp_copy_prob(optima, solved, glpk.GLP_OFF)
+        for j in range(self._problem.shape[1]):
+            if abs(glpk.glp_get_col_dual(solved, j + 1)) > self._problem.tolerance:
+                flux = glpk.glp_get_col_prim(solved, j + 1)
+                _set_bounds(optima, j, flux, flux)
+
     def _at_least(self, lp: object, growth: float) -> None:
         """Let the last row of a problem of one-way fluxes be at least ``growth``, up to the solver's tolerance."""
         row = glpk.glp_get_num_rows(lp)
@@ -312,20 +374,13 @@ class FluxSolver:
         Returns:
             [2, all reactions] backward and forward fluxes from 0; infinite for other reactions, NaN without an answer.
         """
-        # Optimal flux vectors are those that keep every variable with a reduced cost at its bound.
-        optimal = glpk.glp_create_prob()
-        glpk.glp_copy_prob(optimal, self._wild, glpk.GLP_OFF)
-        for j in range(self._problem.shape[1]):
-            if abs(glpk.glp_get_col_dual(self._wild, j + 1)) > self._problem.tolerance:
-                flux = glpk.glp_get_col_prim(self._wild, j + 1)
-                _set_bounds(optimal, j, flux, flux)
+        self._take_optima(self._optima, self._wild)
         capacities = np.full((2, self._problem.shape[1]), np.inf)
         for j in reactions.tolist():
             for way, sign in enumerate((-1, 1)):
-                flux = self._largest(optimal, j, sign)
+                flux = self._largest(self._optima, j, sign)
                 capacities[way, j] = self._largest(self._wild, j, sign) if flux <= NO_FLUX else flux
             advance()
-        _free(optimal)
         return capacities
 
     def _largest(self, start: object, reaction: int, sign: int) -> float:

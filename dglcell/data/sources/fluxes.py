@@ -1,4 +1,4 @@
-"""Compute fluxes and shadow prices of the strains of an in-silico screen, which are kept beside its store."""
+"""Compute fluxes, their ranges and shadow prices of the strains of an in-silico screen, kept beside its store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dglcell.data.node_values import NOT_MEASURED, NodeValues
 from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
 from dglcell.data.sources.growth import CHUNK, KnockoutRules
-from dglcell.errors import DataError, count
+from dglcell.errors import DataError, count, listing
 from dglcell.graph.schema import METABOLITE, REACTION
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FLUX, PRICE = "flux", "price"
-"""Fluxes and shadow prices have these names among the values of nodes."""
+FLUX, PRICE, LOWEST, HIGHEST = "flux", "price", "lowest_flux", "highest_flux"
+"""Fluxes, shadow prices and the ends of the range of each flux have these names among the values of nodes."""
 
-UNITS = {FLUX: "mmol/gDW/h", PRICE: "gDW/mmol"}
+UNITS = {FLUX: "mmol/gDW/h", PRICE: "gDW/mmol", LOWEST: "mmol/gDW/h", HIGHEST: "mmol/gDW/h"}
 """Name of the values → their unit; a price is growth per flux, (1/h) / (mmol/gDW/h)."""
 
 
@@ -59,31 +59,39 @@ class Vectors:
 
 
 class FluxTable:
-    """Collect fluxes and shadow prices at the fastest growth.
+    """Collect fluxes and shadow prices, or ranges of fluxes, at the fastest growth.
 
     The fluxes are those of the least total flux (parsimonious flux balance analysis). The shadow price of a metabolite
-    is by how much growth increases per flux of it that is given to the cell, the dual value of its mass balance.
+    is by how much growth increases per flux of it that is given to the cell, the dual value of its mass balance. The
+    range of a flux goes from its lowest to its highest value over all flux vectors with the fastest growth (flux
+    variability analysis).
 
-    Both depend on nothing but the medium and the reactions that a strain blocks or weakens, so that strains which share
+    All depend on nothing but the medium and the reactions that a strain blocks or weakens, so that strains which share
     these share a vector. A strain that blocks only what the fluxes of the wild type in its medium do not use has the
     vectors of that wild type: its fluxes still give the fastest growth, and by complementary slackness the prices prove
-    that. A strain without a steady state has neither, and counts as not measured.
+    that. It has the ranges of the wild type if no range leaves what the strain allows: all flux vectors with the
+    fastest growth are then still there. A strain without a steady state has none of them, and counts as not measured.
 
     Args:
         model: the metabolic model.
         wild_type: its problem in its own medium.
-        kinds: `FLUX`, `PRICE` or both.
+        kinds: some of `FLUX` and `PRICE`, or `LOWEST` and `HIGHEST`; of these strains share others.
+
+    Raises:
+        DataError: the solver does not find the values of the wild type.
     """
 
     def __init__(self, model: Model, wild_type: FluxProblem, kinds: Sequence[str]) -> None:
-        nodes = {FLUX: model.reactions, PRICE: model.metabolites}
+        nodes = {kind: model.metabolites if kind == PRICE else model.reactions for kind in kinds}
         self._kept = {kind: Vectors(node.id for node in nodes[kind]) for kind in kinds}
         self.failures = 0
         problem = self._asked(wild_type)
-        self._append(_of_wild_type(FluxSolver(problem), problem))
+        self._append(self._of_wild_type(FluxSolver(problem), problem))
 
     def _asked(self, problem: FluxProblem) -> FluxProblem:
-        return replace(problem, parsimonious=FLUX in self._kept, priced=PRICE in self._kept)
+        return replace(
+            problem, parsimonious=FLUX in self._kept, priced=PRICE in self._kept, ranged=LOWEST in self._kept
+        )
 
     def add(
         self,
@@ -105,7 +113,7 @@ class FluxTable:
         """
         problem = self._asked(problem)
         solver = FluxSolver(problem)
-        root = _of_wild_type(solver, problem)
+        root = self._of_wild_type(solver, problem)
         packed_SW = np.concatenate([_blocked(rules, some) for some in sets])
         packed_SW[~(packed_SW & _used(rules, problem, root)).any(axis=1)] = 0
         distinct_DW, which_S = np.unique(packed_SW, axis=0, return_inverse=True)
@@ -124,32 +132,46 @@ class FluxTable:
 
     def _append(self, solution: Solution) -> dict[str, int]:
         """Return the rows of a solution's vectors, as far as it has them."""
-        read = {FLUX: solution.fluxes, PRICE: solution.prices}
+        lowest, highest = (None, None) if solution.ranges is None else solution.ranges
+        read = {FLUX: solution.fluxes, PRICE: solution.prices, LOWEST: lowest, HIGHEST: highest}
         return {kind: of.append(vector) for kind, of in self._kept.items() if (vector := read[kind]) is not None}
+
+    def _of_wild_type(self, solver: FluxSolver, problem: FluxProblem) -> Solution:
+        """Return the solution of the strain without changes."""
+        found = solver.solve(np.zeros(0, np.int64))
+        for key, asked, values in (
+            ("fluxes", problem.parsimonious, found.fluxes),
+            ("ranges", problem.ranged, found.ranges),
+        ):
+            if asked and values is None:
+                raise DataError(
+                    f"in-silico screen: the solver found no {key} of {problem.wild_type}",
+                    got="the time limit" if found.timed_out else "a linear program without an answer",
+                    do=f"raise `data.source.insilico.time_limit`, or set `data.source.insilico.{key}: false`",
+                )
+        if found.ranges is not None and not np.isfinite(found.ranges).all():
+            unlimited = np.flatnonzero(~np.isfinite(found.ranges).all(axis=0))
+            raise DataError(
+                f"in-silico screen: nothing limits fluxes of {problem.wild_type}",
+                got=listing([self._kept[LOWEST].names[j] for j in unlimited]),
+                expected="a lower and an upper bound that ends every range",
+                do="give these reactions bounds in the model, or set `data.source.insilico.ranges: false`",
+            )
+        return found
 
     def finish(self) -> dict[str, tuple[NodeValues, NDArray[np.int64]]]:
         """Return name → the values, and the row of each strain."""
         if self.failures:
             log.warning("the solver did not find all values of %s", count(self.failures, "linear program"))
-        types, found = {FLUX: REACTION, PRICE: METABOLITE}, {}
+        found = {}
         for kind, vectors in self._kept.items():
             rows = np.concatenate(vectors.rows)
             lacking = int((rows == NOT_MEASURED).sum())
             if lacking:
                 log.info("%s have no %s, as a rule because they have no steady state", count(lacking, "strain"), kind)
-            found[kind] = NodeValues(types[kind], vectors.names, vectors.mapped(), UNITS[kind]), rows
+            node_type = METABOLITE if kind == PRICE else REACTION
+            found[kind] = NodeValues(node_type, vectors.names, vectors.mapped(), UNITS[kind]), rows
         return found
-
-
-def _of_wild_type(solver: FluxSolver, problem: FluxProblem) -> Solution:
-    """Return the solution of the strain without changes."""
-    found = solver.solve(np.zeros(0, np.int64))
-    if problem.parsimonious and found.fluxes is None:
-        raise DataError(
-            f"in-silico screen: the solver found no fluxes of {problem.wild_type}",
-            do="raise `data.source.insilico.time_limit`, or set `data.source.insilico.fluxes: false`",
-        )
-    return found
 
 
 def _blocked(rules: KnockoutRules, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -161,8 +183,9 @@ def _blocked(rules: KnockoutRules, sets: NDArray[np.int32]) -> NDArray[np.uint8]
 
 def _used(rules: KnockoutRules, problem: FluxProblem, root: Solution) -> NDArray[np.uint8]:
     """Return which rules, and at which strengths, have a reaction whose flux is beyond its limits, packed."""
-    if root.fluxes is None:
+    lowest, highest = (root.fluxes, root.fluxes) if root.ranges is None else root.ranges
+    if lowest is None or highest is None:
         return rules.pack(root.beyond)
     limits = problem.limits
-    within = (root.fluxes >= limits[:, 0] - problem.tolerance) & (root.fluxes <= limits[:, 1] + problem.tolerance)
+    within = (lowest >= limits[:, 0] - problem.tolerance) & (highest <= limits[:, 1] + problem.tolerance)
     return rules.pack(~within.ravel())

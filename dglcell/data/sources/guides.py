@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dglcell.errors import DataError
 
-SITE, MISMATCH = "site", "mismatch"
-"""Conditions that a guide has: the place that it binds, and whether it differs there at each of its positions."""
+SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"
+"""Conditions of a guide: where it binds, where it mismatches, and how far from the start of the gene that is."""
 
 BASES = "ACGT"
 
@@ -28,10 +28,31 @@ class GuideConfig:
     Attributes:
         sequence: column of sequences without the PAM, from the end that is far from it; empty where there is no guide.
         site: columns that together name the place that a guide binds.
+        distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
+            ``distance``; none if empty. Cells of guides that bind no gene are empty.
     """
 
     sequence: str = ""
     site: list[str] = field(default_factory=list)
+    distance: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """Return all columns: that of sequences, that of distances if there is one, and those of sites."""
+        return [self.sequence, *([self.distance] if self.distance else []), *self.site]
+
+    def conditions(
+        self, rows: Sequence[Sequence[str]], where: str, known: Sequence[str] = ()
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the conditions of strains whose cells stand in the order of `columns`; see `guide_conditions`.
+
+        Raises:
+            DataError: a distance is no number, or as ``guide_conditions`` says.
+        """
+        before = len(self.columns) - len(self.site)
+        sequences, sites = [row[0] for row in rows], [site_name(row[before:]) for row in rows]
+        found = guide_conditions(sequences, sites, where, known)
+        return found | ({DISTANCE: _distances([row[1] for row in rows], where)} if self.distance else {})
 
 
 NO_SITE = "none"
@@ -85,3 +106,27 @@ def guide_conditions(
     shown = [f"{name} {''.join(BASES[i] for i in row)}" for name, row in zip(names, matching.tolist(), strict=True)]
     with_sequence = np.array([NO_SITE if name == NO_SITE else of for name, of in zip(names, shown, strict=True)])
     return {SITE: with_sequence[site], **columns}
+
+
+NO_DISTANCE = ("", "na", "n/a", "nan")
+"""A guide that binds no gene has this distance, in small or capital letters."""
+
+
+def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:
+    """Return how far guides bind from the start of their genes, [S], 0 where they bind none."""
+    found = np.zeros(len(cells), dtype=np.float32)
+    for row, cell in enumerate(cells):
+        if cell.strip().lower() in NO_DISTANCE:
+            continue
+        try:
+            found[row] = float(cell)
+        except ValueError:
+            found[row] = np.nan
+        if not np.isfinite(found[row]):
+            raise DataError(
+                f"'{where}': a guide has no distance",
+                got=f"'{cell}'",
+                expected="a number, or an empty cell for a guide that binds no gene",
+                do="mend the cell, or leave `distance` of `guides` out",
+            )
+    return found

@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dglcell.data.columns import MEDIUM, NODE_ROW, Column, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.fluxes import FLUX, PRICE, FluxTable
+from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST, PRICE, FluxTable
 from dglcell.data.sources.growth import (
     Fitness,
     Growth,
@@ -223,8 +223,9 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     parts: list[dict[str, NDArray[np.float32]]] = []
     with progress_bars() as begin:
         own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
-        kept = [name for name, asked in ((FLUX, config.fluxes), (PRICE, config.prices)) if asked]
-        fluxes = FluxTable(model, problem, kept) if kept else None
+        vectors = [name for name, asked in ((FLUX, config.fluxes), (PRICE, config.prices)) if asked]
+        ranges = [LOWEST, HIGHEST] if config.ranges else []
+        tables = [FluxTable(model, problem, kinds) for kinds in (vectors, ranges) if kinds]
         design = None
         for growth in _in_media(config, model, own, begin):
             screen = Screen(growth, own.wild_type, begin)
@@ -235,9 +236,9 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
                 if _is_plain(config)
                 else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
             )
-            if fluxes is not None:
-                sets = [growth.root.sets] * bool(config.media) + [*design.lists]
-                fluxes.add(growth.rules, growth.problem, sets, processes=config.processes, begin=begin)
+            sets = [growth.root.sets] * bool(config.media) + [*design.lists]
+            for table in tables:
+                table.add(growth.rules, growth.problem, sets, processes=config.processes, begin=begin)
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
@@ -267,9 +268,7 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
         units=dict.fromkeys(columns, ""),
         provenance=provenance,
     )
-    if fluxes is None:
-        return made
-    found = fluxes.finish()
+    found = {kind: of for table in tables for kind, of in table.finish().items()}
     return replace(
         made,
         columns={**made.columns, **{Column(NODE_ROW, kind): rows for kind, (_, rows) in found.items()}},

@@ -329,7 +329,7 @@ def read_genotypes(
     index = {name: i for i, name in enumerate(names)}
     codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
     genes = codes[written].reshape(shape).T
-    _check(rows, columns, genes, mistakes, may_be_empty=may_be_empty)
+    _check(rows, columns, genes, mistakes, strengths, weakened=amounts is not None, may_be_empty=may_be_empty)
     return Strains.from_matrix(names, genes, strengths=None if amounts is None else amounts[genes >= 0])
 
 
@@ -397,7 +397,14 @@ def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _check(
-    rows: Rows, columns: Sequence[str], genes: NDArray[np.int32], mistakes: Mistakes, *, may_be_empty: bool
+    rows: Rows,
+    columns: Sequence[str],
+    genes: NDArray[np.int32],
+    mistakes: Mistakes,
+    strengths: Sequence[str],
+    *,
+    weakened: bool,
+    may_be_empty: bool,
 ) -> None:
     empty: NDArray[np.bool_] = np.all(genes < 0, axis=1) & (not may_be_empty)
     mistakes.add(
@@ -411,8 +418,8 @@ def _check(
     mistakes.add(
         rows,
         deletes_twice(genes),
-        "a gene is deleted twice",
-        columns,
-        expected="distinct genes",
+        f"a gene is {'changed' if weakened else 'deleted'} twice",
+        [*columns, *strengths],
+        expected="distinct genes" + (", each with one strength" if weakened else ""),
         do="remove the row or the repeated gene; two alleles of one gene are one gene here",
     )
