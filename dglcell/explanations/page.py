@@ -12,7 +12,7 @@ from dglcell.errors import count
 from dglcell.explanations.network import network_of
 from dglcell.explanations.reactions import of_whole_reactions
 from dglcell.explanations.tables import OTHERS, Explanations
-from dglcell.explanations.text import called, strain_name
+from dglcell.explanations.text import called, strain_name, with_rest
 from dglcell.report.network import draw
 from dglcell.report.page import Grid, number, write_page
 
@@ -89,7 +89,7 @@ def _shown(found: Explanations, row: Mapping[Any, Any], several: bool) -> Shown:
         f"strain-{strain}-{phenotype}",
         title,
         _line(row, found),
-        Grid(["part", "share"], [[p, number(s, 3)] for p, s in zip(parts["part"], parts["share"], strict=True)]),
+        Grid(["part", "share"], [[part, number(share, 3)] for part, share in with_rest(parts, row["rest"]).items()]),
         _layers(layers),
         Grid(["where", "type", "node", "share"], lines, texts=3),
         _balance(found.of("balance", strain, phenotype)),

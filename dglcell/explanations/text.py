@@ -24,6 +24,9 @@ NEGLIGIBLE = 1e-9
 SMALL = 5e-5
 """Of the flux balance, smaller shares are not shown: they would be zeros."""
 
+REST, ROUNDING = "rest, which no part explains", 1e-4
+"""What parts leave of a change is shown if it is more than so much of the largest part."""
+
 SAME = "The model predicts the same as for the wild type."
 ADDS = "The model predicts what fewer of these changes add up to."
 
@@ -49,6 +52,15 @@ def strain_name(genes: str, found: Explanations) -> str:
     return ", ".join(named) or "the wild type"
 
 
+def with_rest(parts: pd.DataFrame, rest: float) -> dict[str, float]:
+    """Return part → its share, and what the parts leave of the change, where it is more than rounding.
+
+    Functions without a rule that are not smooth leave such a rest.
+    """
+    shares = dict(zip(parts["part"], parts["share"], strict=True))
+    return shares if abs(rest) <= ROUNDING * parts["share"].abs().max() else {**shares, REST: rest}
+
+
 def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
     parts, layers, nodes = (found.of(name, row["strain"], row["phenotype"]) for name in ("parts", "layers", "nodes"))
     nodes = of_whole_reactions(nodes)
@@ -60,7 +72,8 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
         lines += ["  what is predicted for fewer of these changes", *_subsets(found, row)]
     if not parts["share"].abs().max() > 0:
         return "\n".join([*lines, f"  {SAME if found.subsets is None else ADDS}"])
-    lines += ["  what the output depends on directly", *_lines(parts["part"], parts["share"])]
+    direct = with_rest(parts, row["rest"])
+    lines += ["  what the output depends on directly", *_lines(direct, direct.values())]
     lines += _of_balance(found.of("balance", row["strain"], row["phenotype"]), found.subsets is not None)
     for layer, of_layer in layers.groupby("layer", sort=True):
         lines += [f"  part `graph`, by what layer {layer} computes with"]
@@ -130,7 +143,7 @@ def _listed(found: Explanations, rows: Sequence[Mapping[Any, Any]]) -> str:
     import pandas as pd
 
     keys = ["strain", "phenotype"]
-    missing = found.nodes[(found.nodes["layer"] == 0) & (found.nodes["node_type"] != OTHERS)]
+    missing = of_whole_reactions(found.nodes[(found.nodes["layer"] == 0) & (found.nodes["node_type"] != OTHERS)])
     first = {
         name: {(one["strain"], one["phenotype"]): one for one in table.drop_duplicates(keys).to_dict("records")}
         for name, table in (("part", found.parts), ("node", missing))

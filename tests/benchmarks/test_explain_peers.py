@@ -39,7 +39,8 @@ def test_the_guide_has_what_was_measured_beside_pytorch_geometric() -> None:
         ("`dglcell.load(…).predict`", "dglcell, prediction"),
         ("`….explain`", "dglcell, explanation"),
         ("`….explain`, with edges", "dglcell, explanation with edges"),
-        ("PyG, integrated gradients, 16 points", "PyG, integrated gradients"),
+        ("PyG and Captum, gradient × input", "PyG, gradient × input"),
+        ("PyG and Captum, integrated gradients, 16 points", "PyG, integrated gradients"),
         ("PyG, GNNExplainer, 100 steps (from 10 strains)", "PyG, GNNExplainer"),
     ):
         assert float(rows[name][0]) == pytest.approx(times[key]["seconds_per_1000"], abs=0.5 if "GNN" in key else 0.06)

@@ -74,6 +74,8 @@ def test_the_terminal_and_the_page_show_fluxes(tmp_path: Path, capsys: pytest.Ca
     assert "part `flux balance`, by reactions" in said
     assert "reaction R NAD - P-transhydrogenase (THD2), flux 0 → 7.9" in said
     assert "reaction glucose 6-phosphate dehydrogenase (G6PDH2r)\n" in said
+    assert main(["explain", "ecoli-core", "b2029", "b0720", "b0008", "b0116"]) == 0
+    assert "transaldolase (TALA) -" in capsys.readouterr().out
     assert main(["explain", "ecoli-core", "b2029", "-o", str(tmp_path / "out.html")]) == 0
     assert "Reactions of the part “flux balance”" in (tmp_path / "out.html").read_text()
 

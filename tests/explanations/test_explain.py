@@ -18,6 +18,7 @@ from dglcell.errors import ConfigError, GenotypeError
 from dglcell.explanations.network import ENOUGH, MOST_NODES, network_of
 from dglcell.explanations.shares import LATER, OWN_STATE
 from dglcell.explanations.tables import OTHERS, Explanations
+from dglcell.explanations.text import with_rest
 from dglcell.report.network import draw
 from dglcell.runs.directory import RunDirectory
 
@@ -178,3 +179,9 @@ def test_a_network_is_small_and_carries_most_of_the_change(found: Explanations) 
         drawing = ET.fromstring(draw(network, "a title"))
         names = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
         assert len(names) >= len(network.nodes)
+
+
+def test_a_rest_that_is_more_than_rounding_is_shown() -> None:
+    parts = pd.DataFrame({"part": ["graph", "flux balance"], "share": [-0.5, 0.25]})
+    assert with_rest(parts, 1e-6) == {"graph": -0.5, "flux balance": 0.25}
+    assert with_rest(parts, -0.01) == {"graph": -0.5, "flux balance": 0.25, "rest, which no part explains": -0.01}
