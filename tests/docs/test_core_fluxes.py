@@ -71,6 +71,14 @@ def test_growth_from_few_labels(of_share: dict[str, Any]) -> None:
     assert f"| {share} | {scores} |" in GUIDE
 
 
+def test_growth_and_fluxes_together() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "label-shares.json").read_text(encoding="utf-8"))
+    both = "growth and fluxes together"
+    draws = [one["shares"]["0.01"]["scores"] for one in record["draws"] if both in one["shares"]["0.01"]["scores"]]
+    together, alone = (" and ".join(f"{one[name]['pearson']:.3f}" for one in draws) for name in (both, "untaught"))
+    assert f"{together} on draws 0 and 1, where growth alone has {alone}." in GUIDE
+
+
 MEDIA = json.loads((ROOT / "benchmarks" / "results" / "new-media.json").read_text(encoding="utf-8"))
 
 
