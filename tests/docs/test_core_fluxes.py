@@ -64,10 +64,19 @@ PREDICTORS = (
 
 @pytest.mark.parametrize("of_share", SHARES, ids=lambda one: f"{one['split']}-{one['layers']}-{one['share']}")
 def test_growth_from_few_labels(of_share: dict[str, Any]) -> None:
-    found = (of_share["pearson"][name] for name in PREDICTORS)
+    found = [of_share["pearson"][name] for name in PREDICTORS if name in of_share["pearson"]]
+    assert len(found) == (4 if of_share["split"] == "random" else len(PREDICTORS))
     scores = " | ".join(f"{one['mean']:.3f} ± {one['sd']:.3f}" for one in found)
     share = f"{100 * float(of_share['share']):g} %"
     assert f"| {share} | {scores} |" in GUIDE
+
+
+def test_growth_and_fluxes_together() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "label-shares.json").read_text(encoding="utf-8"))
+    both = "growth and fluxes together"
+    draws = [one["shares"]["0.01"]["scores"] for one in record["draws"] if both in one["shares"]["0.01"]["scores"]]
+    together, alone = (" and ".join(f"{one[name]['pearson']:.3f}" for one in draws) for name in (both, "untaught"))
+    assert f"{together} on draws 0 and 1, where growth alone has {alone}." in GUIDE
 
 
 MEDIA = json.loads((ROOT / "benchmarks" / "results" / "new-media.json").read_text(encoding="utf-8"))
