@@ -27,7 +27,8 @@ def committed_usage() -> str:
         longest = max(runs, key=lambda run: float(run["wall_seconds"]))
         found = {key: longest[key] for key in KEYS}
         found |= {key: round(found[key]) for key in ("seconds", "wall_seconds")}
-        found["peak_resident_bytes"] = max(run["peak_resident_bytes"] for run in runs)
+        peaks = [run["peak_resident_bytes"] for run in runs if run["peak_resident_bytes"]]  # not of continued runs
+        found["peak_resident_bytes"] = max(peaks)
         about = ", ".join(f"{key}: {value}" for key, value in found.items())
         lines.append(f"{folder.relative_to(ROOT / 'docs/results').as_posix()}: {{{about}}}\n")
     return HEAD + "".join(lines)

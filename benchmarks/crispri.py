@@ -5,10 +5,12 @@ table of guides that repress a fluorescent protein (Hawkins et al. 2020), from w
 without any growth.
 
 On new genes stand beside the model and the null models of its run one pooled curve over that activity, and this curve
-moved to the mean growth of each test gene, which nobody knows beforehand: it says what knowing the genes is worth. In a
-new medium stand beside it the growth of the same guide in glucose, without training, and two that also know something
-of the gene: its need of flux in either medium by parsimonious flux balance, and its mean growth in glycerol, which
-nobody knows beforehand either. The ceiling of noise is √(1 − the mean squared standard error over the variance).
+moved to the mean growth of each test gene, which nobody knows beforehand: it says what knowing the genes is worth.
+Extremely randomised trees (Geurts et al. 2006, *Mach Learn* 63:3) also see how the genes' deletions grow (the Keio
+collection), and need scikit-learn, in the extra `bench`. In a new medium stand beside the model the growth of the same
+guide in glucose, without training, and three that also know something of the gene: its need of flux in either medium by
+parsimonious flux balance, its mean growth in glycerol, which nobody knows beforehand either, and the growth of a few
+of its guides there. The ceiling of noise is √(1 − the mean squared standard error over the variance).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks.guide_strengths import mismatches
 from benchmarks.new_genes import over_draws
@@ -28,10 +31,10 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import CONDITION, MEDIUM, PHENOTYPE, SD
 from dglcell.data.sources import load_source
-from dglcell.data.sources.guides import MISMATCH
+from dglcell.data.sources.guides import DISTANCE, MISMATCH
 from dglcell.data.strains import Strains
 from dglcell.data.table import REGRESSION
-from dglcell.files.atomic import write_json
+from dglcell.files.atomic import find_raw, write_json
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import read_model
 from dglcell.report.run_files import read_predictions, read_run
@@ -42,16 +45,19 @@ from dglcell.uncertainty.paired import ahead
 Values = NDArray[np.float64]
 
 GROWTH = "growth"
-FOLDER = "110-mathis2020-crispri"
+FOLDER, KEIO = "110-mathis2020-crispri", "ecoli/baba2006_keio.csv.gz"
 RIDGE = 3.0
 """Squared weights of positions count so much beside the error of logarithms of the activity."""
 LEAST_ACTIVITY = 0.03
+FEW, DRAWS = (1, 3, 5), 20
+"""So many guides of each gene are taken to be measured in the new medium, drawn so many times."""
 SAME_GUIDE, NEEDED, OWN_MEAN = (
     "the same guide in glucose",
     "the same, by need of flux",
     "the same, with the gene's mean",
 )
 POOLED, KNOWN_MEAN = "pooled curve over activity", "the same, with the gene's mean"
+TREES = "randomised trees, with growth of deletions"
 
 
 class Activity:
@@ -81,6 +87,22 @@ def gene_of(strains: Strains) -> NDArray[np.int64]:
     return genes
 
 
+def features(strains: Strains, activity: Values, keio: pd.DataFrame) -> Values:
+    """Return numbers of each strain for trees, [S, F]: of its guide, and of its gene's deletion, −1 where unknown.
+
+    Args:
+        strains: the strains.
+        activity: [S] activity of their guides.
+        keio: optical densities of deletions, by b-number.
+    """
+    conditions = strains.of_kind(CONDITION)
+    guides = [values for name, values in conditions.items() if name.startswith(MISMATCH) or name == DISTANCE]
+    names = [genes[0] if genes else "" for genes in strains.genotypes]
+    table = keio.reindex(names).to_numpy(dtype=float)
+    deleted = np.concatenate([np.isnan(table).all(1, keepdims=True), np.nan_to_num(table, nan=-1)], axis=1)
+    return np.column_stack([*guides, sum(guides), activity, deleted])
+
+
 def with_means(predicted: Values, wanted: Values, genes: NDArray[np.int64]) -> Values:
     """Return predictions moved so that each gene has the mean of what is wanted, [S]."""
     moved = predicted.copy()
@@ -88,6 +110,23 @@ def with_means(predicted: Values, wanted: Values, genes: NDArray[np.int64]) -> V
         of_gene = genes == gene
         moved[of_gene] += wanted[of_gene].mean() - predicted[of_gene].mean()
     return moved
+
+
+def with_few(predicted: Values, measured: Values, genes: NDArray[np.int64], few: int) -> float:
+    """Return Pearson's r on the other strains if a few strains of each gene are measured, and move its predictions.
+
+    It is the mean over draws of these few.
+    """
+    found, draw = [], np.random.default_rng(0)
+    for _ in range(DRAWS):
+        moved, chosen = predicted.copy(), np.zeros(len(genes), dtype=bool)
+        for gene in np.unique(genes):
+            of_gene = np.flatnonzero(genes == gene)
+            some = draw.permutation(of_gene)[:few]
+            moved[of_gene] += (measured[some] - predicted[some]).mean()
+            chosen[some] = True
+        found.append(np.corrcoef(moved[~chosen], measured[~chosen])[0, 1])
+    return round(float(np.mean(found)), 4)
 
 
 def noise_ceilings(strains: Strains) -> dict[str, float]:
@@ -150,15 +189,18 @@ def correlation(one: Values, other: Values) -> float:
     return round(float(np.corrcoef(one[known], other[known])[0, 1]), 4)
 
 
-def new_genes(run: Path, activity: Activity) -> dict[str, Any]:
+def new_genes(run: Path, activity: Activity, keio: pd.DataFrame) -> dict[str, Any]:
     """Return the scores of each predictor on the test part of a run."""
     prepared, test, predicted, nulls = of_run(run)
     train = prepared.dataset.numpy().take(prepared.parts["train"].numpy())
     curve = Curve.of(activity(train), train.phenotypes[GROWTH].astype(float))
     measured, pooled = test.phenotypes[GROWTH].astype(float), curve(activity(test))
     known = with_means(pooled, measured, gene_of(test))
+    trees = ExtraTreesRegressor(150, min_samples_leaf=8, max_features=0.4, random_state=0)
+    trees.fit(features(train, activity(train), keio), train.phenotypes[GROWTH])
+    of_trees = trees.predict(features(test, activity(test), keio))
     scores = {name: {"pearson": pearson} for name, pearson in nulls.items()}
-    for name, values in (("model", predicted), (POOLED, pooled), (KNOWN_MEAN, known)):
+    for name, values in (("model", predicted), (POOLED, pooled), (KNOWN_MEAN, known), (TREES, of_trees)):
         scores[name] = {"pearson": correlation(values, measured)}
     genes = len(np.unique(gene_of(test)))
     return {"seed": int(run.name[5:]), "genes": genes, "scores": scores}
@@ -193,6 +235,7 @@ def new_medium(run: Path, of_genes: dict[str, dict[str, float]]) -> dict[str, An
         "seed": int(run.name[5:]),
         "strains": len(test),
         "scores": {name: correlation(of, measured) for name, of in {"model": predicted, **others}.items()},
+        "same_guide_with_few_of_each_gene": {str(few): with_few(same, measured, gene_of(test), few) for few in FEW},
         "of_all_test_strains": nulls,
         "ahead": {name: {key: round(value, 4) for key, value in of.items()} for name, of in leads.items()},
     }
@@ -202,9 +245,10 @@ def main(out: str, guides: str, folder: str) -> None:
     """Write the file."""
     runs = {name: sorted((Path(folder) / FOLDER / name).glob("seed-*")) for name in ("new_genes", "new_medium")}
     activity = Activity(pd.read_csv(guides))
-    draws = [new_genes(run, activity) for run in runs["new_genes"]]
     config = load_config(Path("conf") / FOLDER / "new_medium.yaml")
     of_genes = needs(config)
+    keio = pd.read_csv(find_raw(KEIO, config.paths.raw)).drop_duplicates("b_number").set_index("b_number")
+    draws = [new_genes(run, activity, keio.drop(columns="gene")) for run in runs["new_genes"]]
     scores = [one["scores"] for one in draws]
     write_json(
         Path(out),

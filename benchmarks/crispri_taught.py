@@ -66,8 +66,8 @@ FORM = (
 )
 """What all models have in place of the experiment's settings: the genes of iJO1366, and strains' own graphs."""
 
-STUDENT = ("trainer.epochs=20", "trainer.checkpoint=last", f"model.conditions={{{MISMATCHES}}}")
-"""The growth of test genes is predicted from mismatches, and not from the place that a guide binds."""
+STUDENT = ("trainer.checkpoint=last", f"model.conditions={{{MISMATCHES}}}")
+"""A model sees mismatches, and not the place that a guide binds, which tells the gene."""
 
 TEACHER = (
     "data.source.name=insilico",
@@ -84,6 +84,9 @@ STRENGTHS = (0.0, 0.1, 0.3, 0.5, 0.8)
 
 GRID = np.linspace(0, 1, 101)
 """What so many mismatches leave of a gene is one of these."""
+
+EPOCHS = 4
+"""The models of growth are trained for so long; more epochs raise the validation loss of draw 0."""
 
 UNTAUGHT, TAUGHT = "untaught", "taught by fluxes"
 LINEAR, KERNEL = "flux balance analysis", "kernel ridge over strains"
@@ -103,11 +106,13 @@ def teacher(paths: list[str]) -> Config:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, source=source))
 
 
-def student(paths: list[str], draw: int, start: str = "null") -> Config:
+def student(paths: list[str], draw: int, start: str = "null", epochs: int = EPOCHS) -> Config:
     """Return the configuration of a model of growth, which begins with the weights of a run, or of none."""
-    name = f"experiment.name=crispri-{'untaught' if start == 'null' else 'taught'}"
+    kind = "untaught" if start == "null" else "taught"
+    name = f"experiment.name=crispri-{kind}{'' if epochs == EPOCHS else f'-{epochs}'}"
     split = f"split={{kind: gene_disjoint, seed: {draw}, fractions: [0.7, 0.1, 0.2]}}"
-    return load_config(EXPERIMENT, [*FORM, *STUDENT, *paths, split, name, f"seed={draw}", f"start_from={start}"])
+    keys = [split, name, f"seed={draw}", f"start_from={start}", f"trainer.epochs={epochs}"]
+    return load_config(EXPERIMENT, [*FORM, *STUDENT, *paths, *keys])
 
 
 def growth_of_genes(screen: Strains) -> dict[str, Vector]:
@@ -188,14 +193,31 @@ def predicted(run: Path) -> Vector:
     return found
 
 
-def measure(draw: int, paths: list[str]) -> dict[str, Any]:
-    """Train the models of a draw, as far as they are not trained, and return its scores."""
+def measure(draw: int, paths: list[str], epochs: int, known: dict[str, Any]) -> dict[str, Any]:
+    """Train the models of a draw, as far as they are not trained, and return its scores.
+
+    Args:
+        draw: seed of weights and of the split.
+        paths: keys that say where runs and stores lie.
+        epochs: epochs of the models of growth; others than ``EPOCHS`` are named in the scores.
+        known: scores of the same draw that were measured before; those of null models are taken from there.
+    """
     taught_by = train(teacher(paths)).directory.path
-    growth = growth_of_genes(prepare(teacher(paths), command="benchmark").dataset.numpy())
-    labels, predictions = of_nulls(student(paths, draw), growth)
+    if LINEAR in known:
+        prepared = prepare(student(paths, draw), command="benchmark")
+        (labels,) = strains_by_part(prepared)["test"].phenotypes.values()
+        predictions: dict[str, Vector] = {}
+    else:
+        screen = prepare(teacher(paths), command="benchmark").dataset.numpy()
+        labels, predictions = of_nulls(student(paths, draw), growth_of_genes(screen))
     for kind, start in ((UNTAUGHT, "null"), (TAUGHT, str(taught_by))):
-        predictions[kind] = predicted(train(student(paths, draw, start)).directory.path)
-    return {"split_seed": draw, "strains": len(labels), "scores": scores(labels, predictions)}
+        run = train(student(paths, draw, start, epochs)).directory.path
+        predictions[kind if epochs == EPOCHS else f"{kind}, {epochs} epochs"] = predicted(run)
+    return {
+        "split_seed": draw,
+        "strains": len(labels),
+        "scores": {**known, **scores(labels.astype(float), predictions)},
+    }
 
 
 def summary(draws: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -222,13 +244,15 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="JSON file")
     parser.add_argument("runs", help="folder of runs")
     parser.add_argument("draws", type=int, nargs="+", help="seeds of weights and of the split")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of the models of growth")
     parser.add_argument("--data", default="data", help="folder of stores")
     args = parser.parse_args()
     paths = [f"paths.runs={args.runs}", f"paths.data={args.data}"]
     for number in args.draws:
         draws = json.loads(args.out.read_text(encoding="utf-8"))["draws"] if args.out.exists() else []
+        known: dict[str, Any] = next((one["scores"] for one in draws if one["split_seed"] == number), {})
         draws = [one for one in draws if one["split_seed"] != number]
-        draws = sorted([*draws, measure(number, paths)], key=lambda one: one["split_seed"])
+        draws = sorted([*draws, measure(number, paths, args.epochs, known)], key=lambda one: one["split_seed"])
         about = {"command": COMMAND, "processor": processor_name(), "draws": draws}
         write_json(args.out, {**about, "summary": summary(draws)})
 

@@ -101,7 +101,8 @@ def truth_of(model: Model, genotypes: Sequence[str], triples: Sequence[str]) -> 
             kept.append(np.array([reaction.bounds != (0, 0) for reaction in model.reactions]))
             after.append(fluxes_of(model))
     every = np.stack([one.fluxes for one in (before, *after)])
-    before, changed = with_ranges(model, before, (np.abs(every) > ZERO).any(0)), list[dict[str, NDArray[np.bool_]]]()
+    carries = np.any(np.abs(every) > ZERO, axis=0)
+    before, changed = with_ranges(model, before, carries), list[dict[str, NDArray[np.bool_]]]()
     for number, (strain, one) in enumerate(zip(genotypes, after, strict=True), start=1):
         some = changes(before, one)
         with model:

@@ -2,12 +2,13 @@
 
 In an in-silico screen of the E. coli core model every training strain has its fluxes, and a share of them its growth. A
 model learns the fluxes of all training strains first (``loss.phenotypes: 0``) and begins with these weights
-(``start_from``) to learn the growths. Beside it are the same model without that beginning, its mean with the best two
-null models (what ``model.null_share: 0.5`` predicts), and null models, which are fitted to the same growths. One of
-them knows the fluxes, too: a kernel ridge on lost reactions predicts the fluxes of test strains, and a linear ridge
-reads growth from fluxes. In a last row the model predicts the fluxes that this ridge reads, which needs no training but
-that on fluxes (``--without-students``). Validation growths choose settings of null models and ridges; the model has
-none to choose. With ``--layers 0`` no messages are passed.
+(``start_from``) to learn the growths. Beside it are the same model without that beginning, the same with the fluxes of
+the strains whose growth is known as a second target, its mean with the best two null models (what ``model.null_share:
+0.5`` predicts), and null models, which are fitted to the same growths. One of them knows the fluxes, too: a kernel
+ridge on lost reactions predicts the fluxes of test strains, and a linear ridge reads growth from fluxes. In a last row
+the model predicts the fluxes that this ridge reads, which needs no training but that on fluxes
+(``--without-students``). Validation growths choose settings of null models and ridges; the model has none to choose.
+With ``--layers 0`` no messages are passed.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ COMMON = (
     "trainer.checkpoint=last",
     "plot=false",
 )
+FLUXES = "data.nodes={flux: {type: reaction, zero_if_lost: true}}"
 TEACHER = (
-    "data.nodes={flux: {type: reaction, zero_if_lost: true}}",
+    FLUXES,
     "loss.phenotypes=0",
     "trainer.epochs=8",
     "data.batch_size=32",
@@ -74,6 +76,7 @@ PENALTIES = tuple(10.0**power for power in range(-6, 3))
 
 COMMAND = "python -m benchmarks.label_shares RUNS OUT --split SPLIT --layers LAYERS --draw DRAW"
 TAUGHT, UNTAUGHT, WITH_NULLS = "taught by fluxes", "untaught", "taught, half null models"
+BESIDE = "growth and fluxes together"
 NULL_WITH_FLUXES, MODEL_WITH_FLUXES = "kernel ridge of fluxes, then ridge", "the model's fluxes, then ridge"
 
 
@@ -188,10 +191,11 @@ def measure(args: argparse.Namespace) -> None:
         labels = few.dataset.labels[few.parts["test"], 0].double().numpy()
         test = few.dataset.numpy().take(few.parts["test"].numpy())
         predicted = {name: null.predict(test) for name, null in fit_null_models(null_problems(few)[0]).items()}
-        for taught, start in ((TAUGHT, str(teacher.directory.path)), (UNTAUGHT, "null")) if args.students else ():
-            name = f"{taught.partition(' ')[0]}-{share}"
-            config = configure(args, name, *keys, f"start_from={start}", "null_models=false")
-            predicted[taught] = predicted_growth(train(config).directory.path)
+        begun = f"start_from={teacher.directory.path}"
+        for kind, more in ((TAUGHT, [begun]), (UNTAUGHT, []), (BESIDE, [FLUXES])) if args.students else ():
+            name = f"{kind.partition(' ')[0]}-{share}"
+            config = configure(args, name, *keys, *more, "null_models=false")
+            predicted[kind] = predicted_growth(train(config).directory.path)
         if args.students:
             predicted[WITH_NULLS] = (predicted[TAUGHT] + predicted[MEAN_OF_TWO]) / 2
         scores = {name: regression_metrics(of, labels) for name, of in predicted.items()}

@@ -1,11 +1,12 @@
 """Compare what predicts growth in new media: ``python -m benchmarks.new_media OUT RUNS``.
 
 RUNS is the folder of finished runs of `conf/113-fba-strengths-media/new_media.yaml`, of which each tests another
-medium. Beside the model and the null models of its runs stands a kernel ridge on lost reactions and the medium. It sees
-what the model sees: how much of each reaction a strain has left, after the exchange reactions that its medium closes,
-and after reactions that then carry no flux. The validation medium chooses its settings. Differences in Pearson's r are
-taken medium by medium, with Student's interval at 95 % over media, for all strains and for deletions alone. Of several
-runs that test the same medium the first one counts. A second interval is of a bootstrap over the genes in each medium.
+medium, and of its controls without messages. Beside the model and the null models of its runs stands a kernel ridge on
+lost reactions and the medium. It sees what the model sees: how much of each reaction a strain has left, after the
+exchange reactions that its medium closes, and after reactions that then carry no flux. The validation medium chooses
+its settings. Differences in Pearson's r are taken medium by medium, with Student's interval at 95 % over media, for all
+strains and for deletions alone. Of several runs that test the same medium the first one counts. A second interval is of
+a bootstrap over the genes in each medium.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from dglcell.perturbation.genotype import ReactionStrengths
 from dglcell.perturbation.sent import keep_masks, strengths
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_config
+from dglcell.training.control_rows import CONTROL
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 
@@ -105,8 +107,10 @@ def draw(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     prepared = prepare(read_config(RunDirectory(run)), command="benchmark")
     test = strains_by_part(prepared)["test"]
     labels = test.phenotypes["fitness"].astype(float)
+    control = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
     predictions = {
         "model": predicted(run),
+        **({"without messages": predicted(control)} if control.is_dir() else {}),
         KERNEL_RIDGE: kernel_ridge(prepared),
         **{name: null.predict(test) for name, null in fit_null_models(null_problems(prepared)[0]).items()},
     }
@@ -158,8 +162,11 @@ def main(out: str, runs: str) -> None:
 
 
 def _ahead(of_media: list[dict[str, dict[str, float | None]]]) -> dict[str, dict[str, Any]]:
-    """Return what r each predictor has over media, and how far the model is ahead; constants have no r."""
-    names = [name for name in of_media[0] if all(one[name]["pearson"] is not None for one in of_media)]
+    """Return what r each predictor has over media, and how far the model is ahead.
+
+    Predictors that are constant, or lacking, in a medium are left out.
+    """
+    names = [name for name in of_media[0] if all(one.get(name, {}).get("pearson") is not None for one in of_media)]
     r = {name: [one[name]["pearson"] or 0.0 for one in of_media] for name in names}
     return {
         name: {

@@ -263,7 +263,10 @@ class FluxRounds(nn.Module):
             pools = _no_pools(self.prices) if self.pools is None else self.pools
             stored = self.reactions.float(), self.prices.float(), pools.float()
             each = zip(*stored, strict=True) if self.limited else [stored]
-            self._problems, self._known = [_Problem.of(cell, *wild_type) for wild_type in each], None
+            self._problems = [_Problem.of(cell, *wild_type) for wild_type in each]
+            if self._known is not None:  # what was found before the model moved to this device
+                keys, found = self._known
+                self._known = keys.to(device), found.to(device)
         same = self._problems[0]  # in what does not depend on the medium
         lost_GB = blocked_reactions(cell, genotypes)[same.nodes]
         if genotypes.deletes_only:

@@ -6,11 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
+from dglcell.data.strains import Strains
 from dglcell.errors import GraphError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.media import Media
@@ -21,6 +23,7 @@ from dglcell.graph.wild_type import nodes_of_reactions, wild_type_balance
 from dglcell.models.model import StrainModel
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.training.prepare import Prepared
+from dglcell.training.task import StrainTask
 
 if TYPE_CHECKING:
     from cobra import Model
@@ -75,12 +78,36 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     limits = (torch.stack(capacities), torch.tensor(growth)) if rounds.limited else ()
     rounds.take(wild_types, *limits)
     log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
+    return _solve(model, rounds, prepared.dataset)
+
+
+def _solve(model: StrainModel, rounds: FluxRounds, strains: Strains) -> Tensor:
+    """Return the growth of all strains after each part of the rounds, [S, P]; the rounds remember it."""
+    there = strains.to(rounds.reactions.device)
     return torch.cat(
         [
-            rounds(model.cell, model.in_conditions(prepared.dataset.take(some).perturbations))[0]
-            for some in torch.arange(len(prepared.dataset)).split(SOLVED_TOGETHER)
+            rounds(model.cell, model.in_conditions(there.take(some).perturbations))[0]
+            for some in torch.arange(len(strains), device=rounds.reactions.device).split(SOLVED_TOGETHER)
         ]
     )
+
+
+class SolveAhead(pl.Callback):
+    """Solve the flux balance of all strains of a continued run, once it has its weights.
+
+    Args:
+        strains: the strains that it trains on and is evaluated on.
+    """
+
+    def __init__(self, strains: Strains) -> None:
+        self.strains = strains
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Solve them, if the model has rounds."""
+        assert isinstance(module, StrainTask)
+        rounds = module.model.find(FluxRounds)
+        if rounds is not None:
+            _solve(module.model, rounds, self.strains)
 
 
 def _check_growth(metabolism: Model, medium: str) -> None:

@@ -46,8 +46,9 @@ CHANGED = 1e-3
 Floats = NDArray[np.float64]
 
 
-BALANCED = 1e-3
-"""Values of reactions are fluxes if those of the wild type leave less than this share of all amounts unbalanced."""
+BALANCED, VECTORS = 1e-3, 64
+"""Values of reactions are fluxes if so many vectors leave less than this share of all amounts unbalanced. The vector of
+the wild type alone does not tell, because its ranges of fluxes are often a single value each."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,17 @@ class MassBalance:
         shape = cell.num_nodes[METABOLITE], len(reactions)
         made = sparse.csr_array((signed, (edges.dst[one_of_each], of_nodes[source])), shape=shape, dtype=np.float64)
         balance = cls(made, values.wild_type.astype(np.float64), _scale(head))
-        open_amount, whole = balance.amounts(np.zeros((1, len(reactions))))
+        vectors = np.asarray(values.values.values[:VECTORS])[:, values.columns].astype(np.float64)
+        open_amount, whole = balance.of_fluxes(vectors[np.isfinite(vectors).all(axis=1)])
         return balance if open_amount < BALANCED * whole else None
 
     def amounts(self, predicted_BM: NDArray[np.floating]) -> tuple[float, float]:
         """Return the amounts of metabolites that predicted fluxes leave unbalanced, and all amounts made and used."""
-        fluxes_MB = (self.wild_type + self.scale * predicted_BM).T
+        return self.of_fluxes(self.wild_type + self.scale * predicted_BM)
+
+    def of_fluxes(self, fluxes_BM: Floats) -> tuple[float, float]:
+        """Return the amounts of metabolites that fluxes leave unbalanced, and all amounts made and used."""
+        fluxes_MB = fluxes_BM.T
         unbalanced = np.abs(self.stoichiometry @ fluxes_MB).sum()
         return float(unbalanced), float((abs(self.stoichiometry) @ np.abs(fluxes_MB)).sum())
 

@@ -18,8 +18,8 @@ from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
 
-READ_TOGETHER = 4096
-"""Vectors of so many strains are read at a time."""
+READ_TOGETHER = 2**20
+"""So many values are read at a time, in 4 MB."""
 
 SMALLEST = 1e-6
 """A value changes if its standard deviation is a larger share of its mean, and of the largest one of any node."""
@@ -108,9 +108,10 @@ def spread(
     """Return mean, standard deviation and number of the measured values of some strains, [M] each."""
     wild_type = values.wild_type.astype(np.float64)
     number, total, squares = np.zeros((3, len(values)))
-    for start in range(0, len(strains), READ_TOGETHER):
+    size = max(1, READ_TOGETHER // len(values))
+    for start in range(0, len(strains), size):
         # Differences from the wild type keep their digits where they are small.
-        changes = values.of_strains(strains[start : start + READ_TOGETHER]).astype(np.float64) - wild_type
+        changes = values.of_strains(strains[start : start + size]).astype(np.float64) - wild_type
         measured = ~np.isnan(changes)
         number += measured.sum(axis=0)
         total += np.where(measured, changes, 0).sum(axis=0)

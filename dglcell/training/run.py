@@ -37,6 +37,7 @@ from dglcell.training.checkpoint_form import check_progress
 from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
+from dglcell.training.flux_balance import SolveAhead
 from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -132,7 +133,8 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     config = settle_checkpoint(config, prepared)
     callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
-    trainer = make_trainer(config, directory, [*callbacks, *beside.callbacks])
+    ahead = [] if checkpoint is None else [SolveAhead(prepared.dataset)]
+    trainer = make_trainer(config, directory, [*callbacks, *ahead, *beside.callbacks])
     if checkpoint is not None:
         check_progress(checkpoint, trainer, callbacks)
     if config.data.batch_size == AUTO:

@@ -21,6 +21,7 @@ from site_extension import (
     originals,
     own_tables,
     precision,
+    reliability,
     roofline,
     side_by_side,
     sources,
@@ -39,7 +40,7 @@ def generate(app: Sphinx) -> None:
     pages: dict[str, str] = {}
     makers = (
         ablation, chart, commands, configuration, controls, experiments, intervals, modules, new_genes, next_strains,
-        originals, own_tables, precision, roofline, side_by_side, sources, suites,
+        originals, own_tables, precision, reliability, roofline, side_by_side, sources, suites,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

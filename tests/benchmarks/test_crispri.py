@@ -6,7 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.crispri import Activity, by_need, gene_of, guide_keys, needs, noise_ceilings, with_means
+pytest.importorskip("sklearn")
+
+from benchmarks.crispri import (
+    Activity,
+    by_need,
+    features,
+    gene_of,
+    guide_keys,
+    needs,
+    noise_ceilings,
+    with_few,
+    with_means,
+)
 from dglcell.config.read import load_config
 from dglcell.data.columns import SD, Column
 from dglcell.data.strains import Strains
@@ -27,11 +39,23 @@ def test_activity_is_a_product_over_mismatches() -> None:
     assert activity(strains()) == pytest.approx([1, 0.9, 0, 0.1], abs=0.005)
 
 
+def test_trees_see_guides_and_deletions() -> None:
+    found = features(strains(), np.array([1, 0.9, 0, 0.1]), pd.DataFrame({"lb": [0.7, 0.8]}, index=["a", "c"]))
+    assert found[:, 2:].tolist() == [[0, 1, 0, 0.7], [1, 0.9, 0, 0.7], [0, 0, 1, -1], [1, 0.1, 1, -1]]
+
+
 def test_genes_are_moved_to_their_means() -> None:
     genes = gene_of(strains())
     assert genes.tolist() == [0, 0, -1, 1]
     moved = with_means(np.array([0.0, 1.0, 5.0, 5.0]), np.array([3.0, 4.0, 1.0, 2.0]), genes)
     assert moved.tolist() == [3.0, 4.0, 1.0, 2.0]
+
+
+def test_a_few_measurements_move_a_whole_gene() -> None:
+    genes = np.repeat([0, 1, 2], 4)
+    predicted = np.tile([0.0, 0.1, 0.2, 0.3], 3)
+    assert with_few(predicted, predicted + genes, genes, 1) == pytest.approx(1)
+    assert np.corrcoef(predicted, predicted + genes)[0, 1] < 0.5
 
 
 def test_what_errors_of_measurement_leave() -> None:

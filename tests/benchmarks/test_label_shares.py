@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from benchmarks.label_shares import (
+    BESIDE,
     MODEL_WITH_FLUXES,
     NULL_WITH_FLUXES,
     TAUGHT,
@@ -73,6 +74,6 @@ def test_a_small_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["draw"] for one in found["draws"]] == [0, 1]
     (share,) = found["draws"][0]["shares"].values()
     assert share["strains"] == round(0.05 * found["draws"][0]["strains"]["train"])
-    rows = {TAUGHT, UNTAUGHT, WITH_NULLS, NULL_WITH_FLUXES, MODEL_WITH_FLUXES, "reaction kernel ridge"}
+    rows = {TAUGHT, UNTAUGHT, BESIDE, WITH_NULLS, NULL_WITH_FLUXES, MODEL_WITH_FLUXES, "reaction kernel ridge"}
     assert rows < share["scores"].keys()
     assert found["summary"][0]["draws"] == 2

@@ -14,6 +14,7 @@ from tests.tiny import TINY, Tiny
 CONF = Path(__file__).parents[2] / "conf"
 
 
+@pytest.mark.slow
 def test_seeds_are_summed_up(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir()

@@ -55,7 +55,7 @@ def test_the_kernel_ridge_tells_strains_of_a_new_medium_apart(prepared: Prepared
 
 def test_leads_are_taken_medium_by_medium() -> None:
     of_media: list[dict[str, dict[str, float | None]]] = [
-        {"model": {"pearson": a}, "null": {"pearson": b}, "constant": {"pearson": None}}
+        {"model": {"pearson": a}, "null": {"pearson": b}, "constant": {"pearson": None}, f"seed {a}": {"pearson": a}}
         for a, b in ((1.0, 0.5), (0.9, 0.7))
     ]
     found = _ahead(of_media)

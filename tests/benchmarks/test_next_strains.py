@@ -13,6 +13,7 @@ from dglcell.data.strains import Strains
 from tests.tiny import Tiny
 
 
+@pytest.mark.slow
 def test_each_strategy_chooses_from_the_pool(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"BATCH": 10, "PER_GENE": 2}.items():
         monkeypatch.setattr(next_strains, name, value)

@@ -43,6 +43,7 @@ def test_committed_times_follow_from_committed_counts() -> None:
     assert compiled["launches"] <= 600
 
 
+@pytest.mark.slow
 def test_hours_are_divided_among_gpus() -> None:
     config = Setting("gin", 4, 8, 1, 3).model(metabolism=False)
     found = prediction(small_cell(), config, 4, Device())

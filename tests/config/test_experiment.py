@@ -13,13 +13,7 @@ from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import RESERVED
 from dglcell.optimizers import PLAIN, OptimizerConfig, make_optimizer
-from tests.config_files import refusal, write
-
-
-@pytest.fixture
-def minimal(tmp_path: Path) -> Path:
-    """Return a valid experiment."""
-    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
+from tests.config_files import refusal
 
 
 @pytest.mark.parametrize(

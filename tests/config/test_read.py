@@ -32,12 +32,6 @@ FRAGMENTS = [
 ]
 
 
-@pytest.fixture
-def minimal(tmp_path: Path) -> Path:
-    """Return a valid experiment."""
-    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
-
-
 @pytest.mark.parametrize(
     "path", [p for p in CONFIGURATIONS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF))
 )

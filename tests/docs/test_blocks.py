@@ -85,7 +85,14 @@ def shorten(cell: str) -> str:
     return cell
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PYTHON])
+def is_slow(page: Path) -> bool:
+    """Return whether a page trains for long; `make docs` runs the cells of the gallery in full."""
+    return page.parent.name == "gallery" and page.stem != "quickstart"
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * is_slow(p)) for p in PYTHON]
+)
 def test_python_blocks_run(
     page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch, note: Note
 ) -> None:

@@ -104,3 +104,26 @@ def test_what_fluxes_teach_of_measured_growth(name: str) -> None:
         r = [draw["media"][medium][NAMES[name]]["pearson"] for draw in TAUGHT]
         cells.append(f"{statistics.fmean(r):.3f}" + (f" ± {statistics.stdev(r):.3f}" if len(r) > 1 else ""))
     assert f"| {name} | {' | '.join(cells)} |" in accuracy
+
+
+CRISPRI = json.loads((ROOT / "benchmarks" / "results" / "crispri-taught.json").read_text(encoding="utf-8"))["summary"]
+PREDICTORS_OF_CRISPRI = {
+    "taught by fluxes": "taught by fluxes",
+    "the same model untaught": "untaught",
+    "flux balance analysis (linear programs)": "flux balance analysis",
+    "kernel ridge over strains": "kernel ridge over strains",
+    "the same, and it sees flux balance analysis": "kernel ridge over strains with flux balance",
+    "additive ridge": "additive ridge",
+}
+
+
+@pytest.mark.parametrize("name", PREDICTORS_OF_CRISPRI)
+def test_what_fluxes_teach_of_titrated_crispri(name: str) -> None:
+    accuracy = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    of = CRISPRI[PREDICTORS_OF_CRISPRI[name]]
+    lead = "\N{EN DASH}"
+    if "taught_ahead" in of:
+        mean, low, high = of["taught_ahead"]
+        lead = f"{mean:.3f} ({low:.3f} to {high:.3f})".replace("-", "\N{MINUS SIGN}")
+    shown = f"{of['mean']:.3f}".replace("-", "\N{MINUS SIGN}")
+    assert f"| {name} | {shown} ± {of['sd']:.3f} | {lead} |" in accuracy

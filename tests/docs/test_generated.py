@@ -32,6 +32,7 @@ from site_extension import (
     modules,
     next_strains,
     originals,
+    reliability,
     results,
     side_by_side,
     suites,
@@ -288,12 +289,23 @@ def test_tables_of_parts_left_out_are_those_of_the_committed_results() -> None:
     assert ablation.spread({"mean": 0.5, "sd": None}) == "0.500"
 
 
+def test_probabilities_of_classes_are_drawn_and_listed() -> None:
+    made = reliability.pages(ROOT)
+    for experiment, name in reliability.NAMES.items():
+        measured = json.loads((ROOT / reliability.FILE).read_text())["experiments"][experiment]
+        groups = measured["probabilities"]["groups"]
+        assert sum(one["n"] for one in groups) == measured["n"]
+        shown = made[f"parts/reliability-{name}.md"].splitlines()
+        assert [line for line in shown if line.startswith("| ")][-1].endswith(f"| {groups[-1]['n']:,} |")
+        assert "exact</text>" in made[f"parts/reliability-{name}.svg"]
+
+
 def test_tables_of_suites_call_better_only_what_excludes_zero() -> None:
     made = suites.pages(ROOT)
     assert set(made) == {f"parts/suite-{path.stem}.md" for path in (ROOT / "conf" / "suites").glob("*.yaml")}
     (line,) = [x for x in made["parts/suite-lab.md"].splitlines() if "101-collins2007/set_operator_gene" in x]
     # docs/accuracy.md has this interval too.
-    assert line.endswith("| 0.027 (0.007 to 0.048) | better |")
+    assert line.endswith("| 0.021 (0.008 to 0.034) | better |")
     rows = [row for text in made.values() for row in text.splitlines() if row.endswith("| better |")]
     assert rows
     assert not [row for row in rows if "(\N{MINUS SIGN}" in row or "(0.000 " in row]

@@ -60,7 +60,7 @@ class Command:
     arguments: str
     after: str | None = None
     complete: str | None = None
-    sample: int = 3
+    sample: int = 2
 
     def words(self, files: Path, root: Path) -> list[str]:
         """Return the arguments."""
@@ -75,16 +75,18 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("build", "data build {files}/small.yaml", complete="store' exists already"),
-        Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
-        Command("train", TRAIN, sample=5),
+        Command("rebuild", "data build {files}/small.yaml --overwrite", "build", sample=1),
+        Command("train", TRAIN, sample=4),
         Command("continue", f"{TRAIN} trainer.epochs=3", "train"),
         Command("report", "report {run}", "train", sample=1),
         Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train"),
-        Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
-        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=5),
+        Command(
+            "predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train", sample=1
+        ),
+        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=3),
         Command("predict_design_to_folder", f"{DESIGN} --all-pairs --batch-size 6 -o {{root}}/out", "train"),
         Command(
-            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=5
+            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=3
         ),
     )
 }

@@ -145,15 +145,20 @@ def search_moments(laboratory: Laboratory, number: int) -> list[Kill]:
     return own[::every] + in_training[:: 10 * every]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_search_that_was_ended_goes_on_with_the_same_trials(laboratory: Laboratory, number: int) -> None:
+def test_a_search_that_was_ended_goes_on_with_the_same_trials(laboratory: Laboratory) -> None:
     changes = laboratory.undisturbed(SEARCH).changes
-    # While it has the lock, and in the second training.
-    at = [
+    locked, training = (
         next(i for i, change in enumerate(changes, 1) if change.endswith(end))
         for end in ("trials.csv", "best_loss.ckpt")
+    )
+    training += len(changes) // 3  # the second one
+    moments = [
+        (locked, signal.SIGKILL),
+        (training, signal.SIGKILL),
+        (training, signal.SIGTERM),
+        (locked, signal.SIGINT),
     ]
-    wrong = laboratory.check(SEARCH, [Kill(at[0], number=number), Kill(at[1] + len(changes) // 3, number=number)])
+    wrong = laboratory.check(SEARCH, [Kill(at, number=number) for at, number in moments])
     assert not wrong, "\n".join(wrong)
 
 

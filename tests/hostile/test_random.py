@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dglcell.config.experiment import KINDS, Config
+from tests.examples import examples
 from tests.hostile.inputs import EXPERIMENT, check_message, keys_of, status_of, tree, write
 
-EXAMPLES = 40
+EXAMPLES = 15
 
 
 KEYS = sorted(
@@ -73,7 +74,7 @@ def outcome(*arguments: str, files: dict[str, str | bytes]) -> int:
     return status
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=4), st.booleans())
 @example({"optimizer.lr": 10**400}, True)
 def test_configurations(values: dict[str, Any], valid_otherwise: bool) -> None:
@@ -82,7 +83,7 @@ def test_configurations(values: dict[str, Any], valid_otherwise: bool) -> None:
     outcome("config", "validate", EXPERIMENT, files={EXPERIMENT: text.encode("utf-8", "surrogatepass")})
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(st.one_of(st.sampled_from(KEYS), st.text(max_size=8)), st.one_of(st.text(max_size=30), VALUES.map(str)))
 @example("-\x1f", "")
 def test_overrides(key: str, value: str) -> None:
@@ -101,20 +102,20 @@ ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=5), max_size=6)
 HEADERS = st.one_of(st.just(["a", "b", "f"]), st.permutations(["a", "b", "f", "x"]), st.lists(CELLS, max_size=4))
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(HEADERS, ROWS, st.sampled_from([",", ";", "\t"]), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_tables_of_cells(header: list[str], rows: list[list[str]], separator: str, end: str) -> None:
     text = end.join(separator.join(row) for row in [header, *rows])
     outcome("data", "build", EXPERIMENT, files={EXPERIMENT: SOURCE, "t.csv": text.encode("utf-8", "surrogatepass")})
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda end: b"a,b,f\nx,y,0.5\n" + end)))
 def test_tables_of_bytes(content: bytes) -> None:
     outcome("data", "build", EXPERIMENT, files={EXPERIMENT: SOURCE, "t.csv": content})
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda end: b"a\tb\nx\ty\n" + end)))
 def test_networks_of_bytes(content: bytes) -> None:
     config = "cell: {networks: {near: {path: t.tsv, columns: [a, b]}}}\n"

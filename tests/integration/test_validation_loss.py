@@ -35,7 +35,7 @@ LOSSES = {
     "dango": ["loss={name: dango, transition_epoch: 1}", "model={name: dango, hidden: 8, heads: 2, activation: tanh}"],
 }
 
-QUICK = ("own", "wasserstein")
+QUICK = ("wasserstein",)
 
 
 def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, batch: int) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,13 +12,6 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import pair_error as module
 from dglcell.kernels.pair_error import pair_error
-
-
-@pytest.fixture(autouse=True)
-def same_threads_afterwards() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_edges(rng: np.random.Generator, sizes: tuple[int, int], share: float) -> ResidentRelation:

@@ -27,13 +27,6 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(rows, "EDGES_AT_ONCE", 7)
 
 
-@pytest.fixture(autouse=True)
-def same_threads_afterwards() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 class Chosen:
     """The (node, strain) pairs for which a [N, B] mask is true."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,13 +15,6 @@ from hypothesis import strategies as st
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm as tiled
 from dglcell.kernels.spmm import spmm, spmm_tiled
-
-
-@pytest.fixture(autouse=True)
-def same_threads_afterwards() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def skewed_relation(num_src: int, num_dst: int, edges: int, weighted: bool) -> ResidentRelation:

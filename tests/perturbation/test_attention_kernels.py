@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.perturbation import edge_blocks
 from dglcell.perturbation.attention import Score, attend, attend_differences, attend_pairs
 from dglcell.perturbation.edge_blocks import cut
+from tests.examples import examples
 from tests.perturbation.states_of import LargestResult
 
 HEADS, DEPTH = 2, 3
@@ -157,7 +158,7 @@ def blocks_of(budget: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(seed=SEEDS, bipartite=st.booleans(), weighted=st.booleans(), kind=st.sampled_from(list(SCORES)), budget=BUDGETS)
 def test_whole_states_attend_as_node_by_node(
     seed: int, bipartite: bool, weighted: bool, kind: str, budget: int
@@ -170,7 +171,7 @@ def test_whole_states_attend_as_node_by_node(
         agree(y, reference(case.edges, keys, queries, case.keep, score), [keys, queries, *case.parameters])
 
 
-@settings(max_examples=150)
+@examples(50)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),
@@ -194,7 +195,7 @@ def test_differences_equal_those_of_whole_states(
         agree(y, case.expected(keys, queries, score), leaves)
 
 
-@settings(max_examples=100)
+@examples(35)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),

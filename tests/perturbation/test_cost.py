@@ -7,17 +7,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.kernels.spmm import KERNELS
 from dglcell.perturbation.choose.autotuned import Rates, measure_rates, predict_product, survey
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.graph.test_resident import small_cell
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(data=st.data(), cell=random_cells(), layers=st.integers(1, 3))
 def test_shares_are_those_of_a_walk_over_the_edges(data, cell: RandomCell, layers: int) -> None:
     strains = data.draw(genotypes_of(cell))

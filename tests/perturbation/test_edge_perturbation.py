@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.states import Execution
+from tests.examples import examples
 from tests.perturbation.states_of import DENSE_SHARES, agree, gradients, states_of, values_of
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 
@@ -45,7 +46,7 @@ def with_changes(
     return replace(GenotypeBatch.from_lists(strains), edges=edges), leaf
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES), dense_share=DENSE_SHARES)
 def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str, dense_share: float) -> None:
     strains = data.draw(genotypes_of(cell))
@@ -68,7 +69,7 @@ def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduc
             agree(found[0], one)
 
 
-@settings(max_examples=15)
+@examples(10)
 @given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
 def test_the_model_agrees_forward_and_in_every_gradient(data: Any, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -21,6 +21,7 @@ from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, check_strategy_device, perturb
 from dglcell.perturbation.states import Execution
+from tests.examples import examples
 from tests.perturbation.states_of import (
     DENSE_SHARES,
     ENGINES,
@@ -48,7 +49,7 @@ def dense_aggregate(cell: RandomCell, relation: Relation, strains: list, x_NBH: 
     return torch.as_tensor(np.stack(columns, axis=1))
 
 
-@settings(max_examples=100)
+@examples(35)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -101,7 +102,7 @@ def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool
 
 
 @pytest.mark.parametrize("how", CROSS_RELATION)
-@settings(max_examples=15)
+@examples(10)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -144,7 +145,7 @@ def test_several_layers_agree_forward_and_in_every_gradient(
             agree(results(strategy), expected, strategy)
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(data=st.data(), cell=random_cells())
 def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
     strains, batch = data.draw(batches_of(cell))
@@ -157,7 +158,7 @@ def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
             np.testing.assert_array_equal(kept[node_type].strains_NB[:, b].numpy(), expected, err_msg=node_type)
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(data=st.data(), cell=random_cells())
 def test_pooling_leaves_out_lost_nodes(data: Any, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

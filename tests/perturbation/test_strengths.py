@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.sent import strengths
 from dglcell.perturbation.states import Execution
+from tests.examples import examples
 from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree, gradients, states_of, values_of
 from tests.random_cells import RandomCell, random_cells
 
@@ -75,13 +76,17 @@ def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, lis
     return left
 
 
-Combine = Callable[[list[tuple[Tensor, float, Tensor]]], Tensor]
+Edge = tuple[Tensor, float, Tensor]
+"""Strength of the sender, weight of the edge, and the sender's row."""
+
+Combine = Callable[[list[Edge], int, int], Tensor]
+"""It returns what a node receives in a strain, by the edges, the node and the strain."""
 
 
 def expected_of(
     cell: RandomCell, relation: Relation, strains: list[dict[str, list[Tensor]]], x_NBH: Tensor, combine: Combine
 ) -> Tensor:
-    """[M, B, H] of what is received over (strength, weight, row) of the in-edges, node by node."""
+    """[M, B, H] of what is received over the in-edges, node by node."""
     source, target = relation[0], relation[2]
     weights = cell.weights.get(relation, [1.0] * len(cell.edges[relation][0]))
     columns = []
@@ -93,24 +98,24 @@ def expected_of(
                 for u, v, w in zip(*cell.edges[relation], weights, strict=True)
                 if v == node and left[source][int(u)] > 0 and left[target][node] > 0
             ]
-            rows.append(combine(edges) if edges else x_NBH.new_zeros(x_NBH.shape[2]))
+            rows.append(combine(edges, node, b) if edges else x_NBH.new_zeros(x_NBH.shape[2]))
         columns.append(torch.stack(rows))
     return torch.stack(columns, 1)
 
 
-def summed(edges: list[tuple[Tensor, float, Tensor]]) -> Tensor:
+def summed(edges: list[Edge], node: int, b: int) -> Tensor:
     return torch.stack([s * w * x for s, w, x in edges]).sum(0)
 
 
-def averaged(edges: list[tuple[Tensor, float, Tensor]]) -> Tensor:
-    return summed(edges) / torch.stack([s for s, _, _ in edges]).sum()
+def averaged(edges: list[Edge], node: int, b: int) -> Tensor:
+    return summed(edges, node, b) / torch.stack([s for s, _, _ in edges]).sum()
 
 
 def leaves_of(genes: list[Strain], reactions: list[Strain]) -> list[Tensor]:
     return [value for strain in (*genes, *reactions) for value in strain.values()]
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -140,7 +145,7 @@ def test_messages_are_multiplied_by_strengths(
                 agree(gradients(y, leaves), oracle, strategy)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(data=st.data(), cell=random_cells(), engine=ENGINES, special=st.booleans())
 def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine: Engine, special: bool) -> None:
     genes, reactions = data.draw(strains_of(cell, special))
@@ -151,23 +156,14 @@ def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine
         keys, queries = (data.draw(values_of(cell.sizes[t], number, WIDTH)) for t in (relation[0], relation[2]))
         lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
         query_MBH = queries.whole(number)
-        columns = []
-        for b, left in enumerate(lefts):
-            rows = []
-            for node in range(cell.sizes[relation[2]]):
 
-                def combine(edges: list[tuple[Tensor, float, Tensor]], query: Tensor = query_MBH[node, b]) -> Tensor:
-                    keys_EH = torch.stack([x for _, _, x in edges])
-                    logits_EA = score(keys_EH, query.expand_as(keys_EH), None)
-                    weight_EA = torch.stack([s for s, _, _ in edges]).unsqueeze(1) * logits_EA.exp()
-                    return (
-                        ((weight_EA / weight_EA.sum(0)).unsqueeze(2) * keys_EH.unflatten(1, (2, -1))).sum(0).flatten()
-                    )
+        def attend(edges: list[Edge], node: int, b: int, query_MBH: Tensor = query_MBH) -> Tensor:
+            keys_EH = torch.stack([x for _, _, x in edges])
+            logits_EA = score(keys_EH, query_MBH[node, b].expand_as(keys_EH), None)
+            weight_EA = torch.stack([s for s, _, _ in edges]).unsqueeze(1) * logits_EA.exp()
+            return ((weight_EA / weight_EA.sum(0)).unsqueeze(2) * keys_EH.unflatten(1, (2, -1))).sum(0).flatten()
 
-                one = expected_of(cell, relation, [left], keys.whole(number)[:, b : b + 1], combine)
-                rows.append(one[node, 0])
-            columns.append(torch.stack(rows))
-        expected = torch.stack(columns, 1)
+        expected = expected_of(cell, relation, lefts, keys.whole(number), attend)
         leaves = [*keys.leaves, *queries.leaves, score.vector, *([] if special else leaves_of(genes, reactions))]
         oracle = gradients(expected, leaves)
         for strategy in STRATEGIES:
@@ -178,7 +174,7 @@ def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine
                 agree(gradients(y, leaves), oracle, strategy)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(data=st.data(), cell=random_cells(), special=st.booleans())
 def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special: bool) -> None:
     genes, reactions = data.draw(strains_of(cell, special))
@@ -201,7 +197,7 @@ def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special:
         agree(gradients(y, leaves), oracle, strategy)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(data=st.data(), cell=random_cells())
 def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
     genes, reactions = data.draw(strains_of(cell, True))
@@ -212,7 +208,7 @@ def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any
                 torch.testing.assert_close(found[node_type][:, b], torch.stack(left))
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(data=st.data(), cell=random_cells())
 def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> None:
     """Rows of the weakened genes themselves still receive; nobody sees them."""

@@ -28,12 +28,6 @@ STRAINS = [("b0008", "b2464"), ("b0118", "b0351"), ("b0114", "b0116"), ("b0008",
 DESIGN = Design.of(range(9), 2)
 
 
-@pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny model."""
-    return load_trained(tiny_run)
-
-
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten strains a part, so that the design of 36 pairs has four."""

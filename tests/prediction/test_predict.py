@@ -34,12 +34,6 @@ from tests.tiny import Tiny, seeing_conditions
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny heterograph model."""
-    return load_trained(tiny_run)
-
-
-@pytest.fixture(scope="module")
 def set_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Return a set operator trained on the tiny experiment."""
     more = ("model={name: set_operator, hidden: 8, layers: 1}", "trainer.epochs=1")

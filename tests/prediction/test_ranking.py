@@ -30,12 +30,6 @@ from tests.tiny import Tiny
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny heterograph model."""
-    return load_trained(tiny_run)
-
-
-@pytest.fixture(scope="module")
 def seeds(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an experiment with two runs, of which the second predicts on a wider scale."""
     runs = tmp_path_factory.mktemp("seeds")

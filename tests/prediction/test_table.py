@@ -20,14 +20,8 @@ from dglcell.graph.vocabulary import AliasTable
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.table import GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.checkpoint import Trained
 from tests.data.sources.sga_tables import write_xlsx
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny model."""
-    return load_trained(tiny_run)
 
 
 def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Runs that differ as their configurations and results say."""
+"""Copies of the tiny run, and runs that differ as their configurations and results say."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
         return run
 
     return make
+
+
+@pytest.fixture
+def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """A copy of the tiny run, to be changed."""
+    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))

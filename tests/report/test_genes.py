@@ -22,12 +22,6 @@ from tests.report.pages import Page
 GENES = [f"g{i:03}" for i in range(100)]
 
 
-@pytest.fixture
-def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of the tiny run, to be changed."""
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
-
-
 def tables(run: RunDirectory) -> dict[str, GeneTable]:
     """Title → table, of fitness."""
     return {table.title: table for table in genes_tables(read_run(run.path))["fitness"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,6 @@ from dglcell.report.run_files import read_doses, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_config
 from dglcell.training.checkpoint_file import ReadCheckpoint
-
-
-@pytest.fixture
-def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of the tiny run, to be damaged."""
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
 
 
 def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:

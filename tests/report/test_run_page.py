@@ -25,12 +25,6 @@ from tests.report.pages import Page
 PNG = "data:image/png;base64,"
 
 
-@pytest.fixture
-def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
-    """A copy of the tiny run, to be changed."""
-    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
-
-
 @pytest.fixture(scope="module")
 def page(tiny_run: RunDirectory) -> Page:
     """Return what training wrote."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from dglcell.config.experiment import Config
@@ -19,7 +20,7 @@ from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import make_task
-from dglcell.training.flux_balance import start_flux_rounds
+from dglcell.training.flux_balance import SolveAhead, start_flux_rounds
 from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
 
 EXPERIMENT = """\
@@ -103,6 +104,21 @@ def test_null_models_of_strains_with_strengths_see_the_growth(
     again = make_task(replace(config, model=replace(keys, flux_rounds=0)), prepared, RunDirectory(tmp_path / "without"))
     assert not again.model.find(NullShare).sees_growth  # type: ignore[union-attr]
     assert not HeteroCellConfig(flux_rounds=8, null_share=0.5).nulls_see_growth(), "deletions alone"
+
+
+def test_a_continued_run_solves_all_strains_before_its_first_step(
+    run: tuple[Config, Prepared, StrainModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, prepared, _ = run
+    task = make_task(replace(config, model=replace(config.model, flux_rounds=16)), prepared, RunDirectory(tmp_path))
+    rounds = task.model.find(FluxRounds)
+    assert rounds is not None
+    some = task.model.in_conditions(prepared.dataset.perturbations)
+    expected, _ = rounds(task.model.cell, some)
+    rounds._known = None  # as after a restart
+    SolveAhead(prepared.dataset).on_train_start(pl.Trainer(logger=False), task)
+    monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
+    torch.testing.assert_close(rounds(task.model.cell, some)[0], expected)
 
 
 def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:

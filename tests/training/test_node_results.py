@@ -19,6 +19,7 @@ from dglcell.cli import main
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.columns import NODE_ROW, Column
+from dglcell.data.node_values import CellValues, NodeValues
 from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
@@ -27,7 +28,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
-from dglcell.training.node_targets import bare_node_heads
+from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, spread
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
@@ -119,6 +120,20 @@ def test_fluxes_are_told_from_other_values_and_weighed_by_the_stoichiometry(fold
     assert MassBalance.of(head, other, cell) is None
 
 
+def test_the_spread_is_that_of_all_strains_however_few_are_read_at_a_time() -> None:
+    rng = np.random.default_rng(0)
+    size = READ_TOGETHER // 2  # two strains at a time
+    values = 1e3 + rng.normal(size=(6, size)).astype(np.float32)
+    values[2, : size // 2] = np.nan
+    names = tuple(map(str, range(size)))
+    of_cell = CellValues(NodeValues("gene", names, values, ""), np.arange(size), np.array([1, -1, 2, 3, 4, 5]))
+    mean, sd, number = spread(of_cell, np.arange(6))
+    measured = values[1:].astype(np.float64)
+    np.testing.assert_allclose(mean, np.nanmean(measured, axis=0))
+    np.testing.assert_allclose(sd, np.nanstd(measured, axis=0), rtol=1e-6)
+    assert number[[0, -1]].tolist() == [4, 5]
+
+
 def test_null_models_of_values_are_fitted_without_a_model(
     run: RunDirectory, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +204,7 @@ def test_ranges_of_fluxes_are_learned_and_predicted_like_other_values(folder: Pa
     result = train(config)
     test = {(row.phenotype, row.model): row.metrics for row in result.rows if row.kind == NODES and row.part == "test"}
     assert {phenotype for phenotype, _ in test} == {*names}
-    assert all(metrics["n"] > 5 for metrics in test.values())
+    assert all(metrics["n"] > 5 and "unbalanced" not in metrics for metrics in test.values())
     found = dglcell.load(result.directory.path).predict_nodes([["b0008"], ["b0727"]])
     assert [f"{name}:PFK" in found for name in names] == [True, True]
     asked = replace(config.data, nodes={FLUX: config.data.nodes[LOWEST]})
