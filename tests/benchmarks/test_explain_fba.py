@@ -58,7 +58,9 @@ SECTIONS = {
     "Messages": "explain-fba",
     "Flux rounds": "explain-fba-rounds",
     "Messages on iMM904": "explain-fba-imm904",
+    "Messages on yeast-GEM": "explain-fba-yeast-gem",
     "Flux rounds on iJO1366": "explain-fba-ijo1366",
+    "Flux rounds on iJO1366, by ranges": "explain-fba-ijo1366-ranges",
 }
 """Sections of the guide, and the file that each has its table from."""
 
@@ -100,7 +102,8 @@ def test_the_guide_has_the_scores_of_metabolites() -> None:
 
 
 def test_the_guide_has_the_shares_of_triples() -> None:
-    found = [json.loads((RESULTS / f"{name}.json").read_text())["triples"] for name in SECTIONS.values()]
+    names = [name for name in SECTIONS.values() if name != "explain-fba-ijo1366-ranges"]  # the triples are the same
+    found = [json.loads((RESULTS / f"{name}.json").read_text())["triples"] for name in names]
     rows = rows_of("Which deletions are responsible")
     for name, key in {
         "the model's predictions for subsets": "predictions, trained",
