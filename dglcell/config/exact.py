@@ -13,7 +13,7 @@ class InexactError(Exception):
 
 
 def exact(kind: Any, value: Any) -> Any:
-    """Return a value as its type says, in a tenth of the time that OmegaConf takes.
+    """Return a value as its type says, without the nodes of OmegaConf, whose making takes longer than all else.
 
     Args:
         kind: a dataclass, a list or mapping of such, or the type of a single value.

@@ -295,7 +295,7 @@ def without_secrets(config: Config) -> dict[str, Any]:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes YAML that OmegaConf, which takes more words for numbers than PyYAML, reads as it was."""
+    """This writes YAML that OmegaConf, which takes more words for numbers than PyYAML, reads as it was."""
 
 
 def _quoted(dumper: Any, text: str) -> yaml.ScalarNode:
