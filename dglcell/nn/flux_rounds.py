@@ -50,6 +50,9 @@ STEPS = 2**20
 MEDIUM_BITS = 0x2545F4914F6CDD1D
 """Strains that are alike but for their medium are told apart by multiples of this number."""
 
+TRAIN_ON_STRENGTHS = "delete these genes, or train a model on strains that weaken genes; its rounds take strengths"
+"""A model with rounds for deletions alone cannot say more."""
+
 STRAINS = 256
 """So many strains are solved at a time."""
 
@@ -198,7 +201,7 @@ class FluxRounds(nn.Module):
         The columns are those of `_solve`. What was computed before is looked up.
         """
         if not self.limited:
-            genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
+            genotypes.refuse_strengths("the rounds of this model (`model.flux_rounds`)", TRAIN_ON_STRENGTHS)
         lost_GB, left_GB, limits_GB, medium_B = self._limits(cell, genotypes)
         same = self._problems[0]  # in what does not depend on the medium
         keys_B = (lost_GB * same.bits[:, None]).sum(0)
@@ -233,7 +236,7 @@ class FluxRounds(nn.Module):
             ValueError: the cell graph has several media.
         """
         if not self.limited:
-            genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
+            genotypes.refuse_strengths("the rounds of this model (`model.flux_rounds`)", TRAIN_ON_STRENGTHS)
         lost_GB, _, limits_GB, _ = self._limits(cell, genotypes)
         [problem] = self._problems
         limits = None if limits_GB is None else limits_GB / problem.scale[:, None]

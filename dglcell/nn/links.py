@@ -173,7 +173,9 @@ class Link(nn.Module):
         if beyond and not len(self.measured.genes):
             unbounded_BT = torch.full_like(like_BT, torch.inf)
             return unbounded_BT, -unbounded_BT
-        genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
+        genotypes.refuse_strengths(
+            f"`model.link: {self.name}`, which compares lost parts", "set `model.link: saturation`"
+        )
         if self.training and self.name == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)

@@ -155,7 +155,7 @@ class GenotypeBatch:
 
         Args:
             what: what cannot express such strains, for the message.
-            do: the setting that avoids it, for the message.
+            do: what a user can do, for the message.
 
         Raises:
             GenotypeError: there are such strains.
@@ -166,7 +166,7 @@ class GenotypeBatch:
                 f"{'strengths' if self.strengths is not None else 'conditions'} cannot be expressed by {what}",
                 got=f"strains with {varied if self.reactions is None else 'weakened reactions of a medium'}",
                 expected="strains that only delete genes",
-                do=f"set {do}",
+                do=do,
             )
 
     def padded(self) -> tuple[Tensor, Tensor]:
