@@ -19,6 +19,9 @@ APART, DIFFERENT, ZERO = 1e-6, 1e-3, 1e-9
 """Ranges of fluxes are apart by more than the first, and fluxes differ by more than the second, relative to their size
 or to 1. A smaller flux than the third is none."""
 
+SECONDS = 5
+"""So long may the solver look for an end of a range, because it can turn in circles."""
+
 MOST_OF = 0.99
 """A subset of deletions is responsible if it takes so much of the growth that all of them take."""
 
@@ -81,6 +84,7 @@ def with_ranges(model: Model, found: Fluxes, wanted: NDArray[np.bool_]) -> Fluxe
     low, high = found.low.copy(), found.high.copy()
     with model:
         fix_objective_as_constraint(model)
+        model.solver.configuration.timeout = SECONDS
         for i in np.flatnonzero(wanted).tolist():
             for ends, direction, unknown in ((low, "min", -np.inf), (high, "max", np.inf)):
                 model.objective = model.problem.Objective(model.reactions[i].flux_expression, direction=direction)
