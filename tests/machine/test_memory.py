@@ -15,17 +15,17 @@ import resource, sys, torch
 from dglcell.machine.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
-for _ in range(4):
+for _ in range(20):
     torch.ones(2**24)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(4):
+for _ in range(20):
     torch.ones(2**24)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 def faults(how: str) -> int:
-    """Page faults of making and freeing 64 MB four times, in a process of its own."""
+    """Page faults of making and freeing 64 MB twenty times, in a process of its own."""
     done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
