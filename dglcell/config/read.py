@@ -21,7 +21,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, shown
-from dglcell.config.exact import InexactError, exact
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import REMOVED, explain
 from dglcell.errors import ConfigError, did_you_mean, listing
@@ -196,14 +195,9 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         assert isinstance(plain, dict)
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
-        hints = get_type_hints(Config) | kinds
-        _refuse_unknown_keys(plain, hints, "", where)
-        try:
-            given: dict[Any, Any] = {section: {} for section in kinds} | plain
-            return Config(**{str(name): exact(hints[name], value) for name, value in given.items()})
-        except InexactError:
-            # Resolved values are plain text. They may contain `${`, which must not be resolved again.
-            config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
+        _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
+        # Resolved values are plain text. They may contain `${`, which must not be resolved again.
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -287,32 +281,16 @@ def as_plain_text(value: Any) -> Any:
     return [as_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def without_secrets(config: Config) -> dict[str, Any]:
+def without_secrets(config: Config) -> DictConfig:
     """Return the whole configuration to be written down, with ``HIDDEN`` for values of `slurm.environment`."""
-    content = dataclasses.asdict(config)
-    content["slurm"]["environment"] = dict.fromkeys(config.slurm.environment, HIDDEN)
+    content: DictConfig = OmegaConf.create(as_plain_text(dataclasses.asdict(config)))
+    content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
     return content
-
-
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """This writes YAML that OmegaConf, which takes more words for numbers than PyYAML, reads as it was."""
-
-
-def _quoted(dumper: Any, text: str) -> yaml.ScalarNode:
-    try:
-        float(text)
-    except ValueError:
-        return yaml.representer.SafeRepresenter.represent_str(dumper, text)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'")
-
-
-_Dumper.add_representer(str, _quoted)
 
 
 def to_yaml(config: Config) -> str:
     """Return the whole configuration as YAML, with every default and without secrets."""
-    content = as_plain_text(without_secrets(config))
-    return str(yaml.dump(content, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False))
+    return OmegaConf.to_yaml(without_secrets(config))
 
 
 def read_yaml(path: Path) -> DictConfig:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -235,7 +236,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     run = _start_run(wandb, config, directory, own_id)
     exit_code = 1
     try:
-        run.config.update(without_secrets(config), allow_val_change=True)
+        run.config.update(OmegaConf.to_container(without_secrets(config), resolve=True), allow_val_change=True)
         logger = StepLogger(experiment=run)
         logger.known = known
         logger.catch_up(directory)
