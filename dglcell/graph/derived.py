@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.schema import METABOLITE
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -52,7 +53,9 @@ class Currency:
             mask[[vocabulary.index(name) for name in self.metabolites]] = True
             return mask
         degree = _stoichiometric(metabolism).sum(axis=0)
-        columns = (vocabulary.names, metabolism.metabolite_names, metabolism.compartments)
+        titles = metabolism.titles[METABOLITE]
+        called = [titles.get(name, name) for name in vocabulary.names]
+        columns = (vocabulary.names, called, metabolism.compartments)
         known = [
             identifier.removesuffix(f"_{compartment}").lower() in CURRENCY_SPECIES or name.lower() in CURRENCY_SPECIES
             for identifier, name, compartment in zip(*columns, strict=True)

@@ -123,7 +123,6 @@ class Metabolism:
             direction of the node.
         model_reactions: reactions as the model has them.
         model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
-        metabolite_names: readable name of each metabolite, e.g. ``ATP``.
         compartments: compartment of each metabolite.
         aliases: the names that the model has for its genes.
         subsystems: part of metabolism, as the model divides it → genes of its reactions; empty where it does not.
@@ -140,7 +139,6 @@ class Metabolism:
     stoichiometry: NDArray[np.float32]
     model_reactions: Vocabulary
     model_reaction_of: NDArray[np.int64]
-    metabolite_names: tuple[str, ...]
     compartments: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     aliases: AliasTable = field(default_factory=AliasTable.empty)
@@ -305,7 +303,6 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
         stoichiometry=np.array([edge[2] for edge in converts], dtype=np.float32),
         model_reactions=model_reactions,
         model_reaction_of=model_reactions.indices([node.reaction.id for node in nodes]),
-        metabolite_names=tuple(metabolite.name or metabolite.id for metabolite in by_id),
         compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
         provenance={
             "name": where,

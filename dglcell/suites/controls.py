@@ -32,7 +32,7 @@ NOTE = (
     "Each row is of one run. Its best null model is the one with the highest score on the test part. The difference is",
     "that of model and null model on the same strains, with its intervals at 95 % if strains or genes are drawn again.",
     "The number in brackets is that of trainings on permuted labels: 95 % of them score no more than this, and of",
-    "fewer than 20 none scores more. Without messages, `is it` says that the model itself passes none in rounds. The",
+    "fewer than 20 none scores more. `passes none` stands where the model itself passes no messages in rounds. The",
     "ceiling is the score of a model without error. A dash says that something was not measured.",
 )
 
@@ -153,7 +153,7 @@ def _cells(one: Controls) -> tuple[str, ...]:
         signed(one.score - one.null_score),
         *(EN_DASH if math.isnan(low) else f"{signed(low)} to {signed(high)}" for low, high in _intervals(one)),
         permuted,
-        number(one.without_messages) if one.passes_messages else "is it",
+        number(one.without_messages) if one.passes_messages else "passes none",
         number(one.ceiling),
     )
 

@@ -44,4 +44,4 @@ def test_a_dash_says_what_was_not_measured() -> None:
     (alone,) = controls_of("mine", 0, ROWS[:2])
     assert as_table([alone]).splitlines()[-1].endswith(f"| 0.620 |{f' {dash} |' * 6} 0.750 |")
     (quiet,) = controls_of("mine", 0, ROWS[:2], passes_messages=False)
-    assert as_table([quiet]).splitlines()[-1].endswith("| is it | 0.750 |")
+    assert as_table([quiet]).splitlines()[-1].endswith("| passes none | 0.750 |")
