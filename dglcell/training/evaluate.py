@@ -475,7 +475,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
-    of_nodes += null_node_rows(heads, prepared) if config.null_models else []
+    of_nodes += null_node_rows(heads, prepared, scores) if config.null_models else []
     return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes, scores)
 
 
