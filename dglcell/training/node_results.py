@@ -28,7 +28,7 @@ from dglcell.metrics import NODES, ResultRow
 from dglcell.models.model import Prediction
 from dglcell.nn.node_head import NodeHead
 from dglcell.plots.style import sample
-from dglcell.report.run_files import NODE_CHANGES
+from dglcell.report.run_tables import NODE_CHANGES
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired_nodes import DrawnNodes, correlations, node_draws, terms
@@ -193,7 +193,9 @@ class PartScores:
             name: NodeScores(
                 _scale(head),
                 balance=MassBalance.of(head, prepared.nodes[name], prepared.cell),
-                draws=node_draws(prepared.dataset.take(prepared.parts[part]).numpy(), len(head.scale)) if part == "test" else {},
+                draws=node_draws(prepared.dataset.take(prepared.parts[part]).numpy(), len(head.scale))
+                if part == "test"
+                else {},
             )
             for name, head in heads.items()
         }

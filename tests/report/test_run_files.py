@@ -15,7 +15,8 @@ from dglcell.cli import main
 from dglcell.config.original import REMOVED
 from dglcell.config.read import without_removed
 from dglcell.errors import CheckpointError
-from dglcell.report.run_files import read_doses, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_doses
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_config
 from dglcell.training.checkpoint_file import ReadCheckpoint

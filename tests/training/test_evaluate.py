@@ -21,25 +21,17 @@ from dglcell.config.read import load_config
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.metrics import ResultRow, regression_metrics
-from dglcell.report.run_files import read_doses, read_predictions, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_doses, read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.evaluate import (
-    evaluate_null_models,
-    null_results,
-    null_rows_on,
-    predict_and_embed,
-    report,
-    rows_as_json,
-    same_conditions,
-    with_ceilings,
-    write_embedding,
-    write_predictions,
-)
+from dglcell.training.evaluate import evaluate_null_models, report, rows_as_json, with_ceilings, write_embedding
 from dglcell.training.next_steps import example
 from dglcell.training.null_problems import strains_by_part
+from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.prepare import Prepared, prepare, prepare_run
+from dglcell.training.result_rows import null_results, null_rows_on, same_conditions
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
 
