@@ -3,8 +3,8 @@
 Each RUN is the directory of a finished run, for example of ``dglcell train FILE --permuted-labels 20``. Controls that
 lie beside it count, whichever process trained them. OUT has its results on the test part, from which the site makes the
 table of controls. A run of an earlier version has no intervals: its null models are fitted again, and compared with its
-predictions. A run takes the place of an earlier one of the same experiment. Where a run is no longer there, but controls
-on its split are, they are added to what OUT has of the run, or else to its committed record.
+predictions. A run takes the place of an earlier one of the same experiment. Where a run is gone, and controls on its
+split are there, they are added to what OUT has of the run, or else to its committed record.
 """
 
 from __future__ import annotations
