@@ -113,7 +113,7 @@ class NodeScores:
     strains: int = 0
     balance: MassBalance | None = None
     amounts: Floats = field(init=False)
-    draws: Mapping[str, Floats] = field(default_factory=dict)
+    draws: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
     drawn: DrawnNodes = field(init=False)
 
     def __post_init__(self) -> None:
