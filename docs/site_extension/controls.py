@@ -29,19 +29,33 @@ def pages(root: Path) -> dict[str, str]:
         found = _of_experiment(root, config, runs.get(config.experiment.name))
         measured += found
         others += [] if found else [config.experiment.name]
-    known = sum(one.is_compared for one in measured)
     text = "\n".join(
         [
             *NOTE,
             "",
             as_table(measured),
             "",
-            f"Intervals are known for {known} of {len(measured)} rows. Experiments without any results here: "
-            f"{', '.join(map(code, others))}.",
+            *_counted(measured),
+            f"Experiments without any results here: {', '.join(map(code, others))}.",
             "",
         ]
     )
     return {"parts/controls.md": text}
+
+
+def _counted(measured: list[Controls]) -> list[str]:
+    """Sentences on how many rows have intervals and scores on permuted labels, and how many models are ahead."""
+    number, compared = len(measured), [one for one in measured if one.is_compared]
+    permuted = sum(one.permutations > 0 for one in measured)
+    ahead, behind = ([one for one in compared if sign * one.over_strains[end] > 0] for sign, end in ((1, 0), (-1, 1)))
+    also = [
+        sum(sign * one.over_genes[end] > 0 for one in found) for sign, end, found in ((1, 0, ahead), (-1, 1, behind))
+    ]
+    return [
+        f"Intervals are known for {len(compared)} of {number} rows, and scores on permuted labels for {permuted}.",
+        f"The interval over strains is above zero in {len(ahead)} rows, and in {also[0]} of them that over genes is too.",
+        f"It is below zero in {len(behind)} rows, and in {also[1]} of them that over genes is too.",
+    ]
 
 
 def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> list[Controls]:
