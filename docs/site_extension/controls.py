@@ -45,16 +45,14 @@ def pages(root: Path) -> dict[str, str]:
 
 def _counted(measured: list[Controls]) -> list[str]:
     """Sentences on how many rows have intervals and scores on permuted labels, and how many models are ahead."""
-    number, compared = len(measured), [one for one in measured if one.is_compared]
+    compared = [one for one in measured if one.is_compared]
     permuted = sum(one.permutations > 0 for one in measured)
-    ahead, behind = ([one for one in compared if sign * one.over_strains[end] > 0] for sign, end in ((1, 0), (-1, 1)))
-    also = [
-        sum(sign * one.over_genes[end] > 0 for one in found) for sign, end, found in ((1, 0, ahead), (-1, 1, behind))
-    ]
+    above = [one.over_genes[0] > 0 for one in compared if one.over_strains[0] > 0]
+    below = [one.over_genes[1] < 0 for one in compared if one.over_strains[1] < 0]
     return [
-        f"Intervals are known for {len(compared)} of {number} rows, and scores on permuted labels for {permuted}.",
-        f"The interval over strains is above zero in {len(ahead)} rows, and in {also[0]} of them that over genes is too.",
-        f"It is below zero in {len(behind)} rows, and in {also[1]} of them that over genes is too.",
+        f"Intervals are known for {len(compared)} of {len(measured)} rows, scores on permuted labels for {permuted}.",
+        f"The interval over strains is above zero in {len(above)} rows, and that over genes in {sum(above)} of them.",
+        f"The one over strains is below zero in {len(below)} rows, and that over genes in {sum(below)} of them.",
     ]
 
 

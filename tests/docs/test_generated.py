@@ -336,7 +336,7 @@ def test_the_table_of_controls_has_every_committed_experiment() -> None:
     ]
     also = [over_genes for over_genes in above if over_genes.strip()[0] not in "\N{MINUS SIGN}\N{EN DASH}"]
     assert f"Intervals are known for {len(known)} of {len(rows)} rows, " in page
-    assert f"above zero in {len(above)} rows, and in {len(also)} of them" in page
+    assert f"above zero in {len(above)} rows, and that over genes in {len(also)} of them" in page
 
 
 def test_coverage_is_that_of_records_and_of_the_benchmark() -> None:
