@@ -46,9 +46,7 @@ def test_two_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
     options += ["split.subset.size=301", "optimizer={name: SGD, lr: 0.003}"]
     one = history(tiny.train(tmp_path / "one", *options, "data.batch_size=120").directory)
     # How the validation part is cut into batches does not count either.
-    arguments = tiny.overrides(
-        tmp_path / "two", *BARE, *DDP, *options, "data.batch_size=60", "data.eval_batch_size=7"
-    )
+    arguments = tiny.overrides(tmp_path / "two", *BARE, *DDP, *options, "data.batch_size=60", "data.eval_batch_size=7")
     done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     two = history(RunDirectory(tmp_path / "two" / "tiny" / "seed-0"))

@@ -27,6 +27,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 
 WIDTH = 4
 
+
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     if not compiler_works("cpu"):
