@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,12 +33,13 @@ from dglcell.graph.schema import gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
 from tests.baselines.test_packed import growth
+from tests.examples import examples
 
 Fit = Callable[[Strains, NDArray[np.float64]], NullModel]
 Table = tuple[Strains, NDArray[np.float64]]
 
 KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
-FEWER = settings(max_examples=20)
+FEWER = examples(10)
 
 
 def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.baselines.invented import strains_of
+from tests.examples import examples
 
 genotypes_of_nine = st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=25)
 
@@ -42,7 +43,7 @@ def test_training_mean_ignores_missing_labels() -> None:
 
 
 @given(genotypes_of_nine, st.floats(0.1, 100), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
+@examples(25)
 def test_additive_ridge_solves_the_penalised_least_squares(genotypes: list[list[int]], alpha: float, seed: int) -> None:
     strains = strains_of(genotypes, 9)
     y = np.random.default_rng(seed).normal(3, 1, len(strains))
