@@ -159,7 +159,8 @@ class PackedNulls:
         """Choose and fit a null model for each phenotype with ``fit_best_two``, among ``names`` if they are given."""
         models = [fit_best_two(problem, names) for problem in problems]
         for phenotype, model in zip(phenotypes, models, strict=True):
-            log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
+            what = names[0] if len(names) == 1 else "null models"
+            log.info("part of the prediction of %s: %s", phenotype, in_words(what, model))
         return cls(models, problems[0].train.names)
 
     def __call__(
