@@ -334,6 +334,7 @@ def without_removed(recorded: DictConfig) -> DictConfig:
     plain: Any = OmegaConf.to_container(recorded)
     model = plain.get("model")
     is_dango = isinstance(model, dict) and model.get("name") == "dango"
+    found = False
     for key in REMOVED:
         *above, name = key.split(".")
         if above == ["model"] and not is_dango:  # a model of the user's own may have such a key
@@ -341,9 +342,10 @@ def without_removed(recorded: DictConfig) -> DictConfig:
         section: Any = plain
         for part in above:
             section = section.get(part) if isinstance(section, dict) else None
-        if isinstance(section, dict):
-            section.pop(name, None)
-    content: DictConfig = OmegaConf.create(plain)
+        if isinstance(section, dict) and name in section:
+            del section[name]
+            found = True
+    content: DictConfig = OmegaConf.create(plain) if found else recorded
     return content
 
 
@@ -420,9 +422,11 @@ def _extended(path: Path, name: str) -> Path:
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Merge later layers over earlier ones, without the keys that a section's new kind lacks."""
-    merged = OmegaConf.create({})
-    for layer in layers:
+    """Merge later layers over the first, which is changed, without the keys that a section's new kind lacks."""
+    merged, *others = layers
+    for section in KINDS:
+        _spell_out(merged, section)
+    for layer in others:
         for section in KINDS:
             _spell_out(layer, section)
             if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
