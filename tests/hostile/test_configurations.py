@@ -226,7 +226,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ),
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {f: f}, separator: ab}}", "separator`"),
     ("data.source={name: union, union: {parts: []}}", "`data.source.union.parts`"),
-    ("data.source={name: kuzmin2018, laboratory: {p_below: .nan}}", "`data.source.laboratory.p_below`"),
+    ("data.source={name: kuzmin2018, laboratory: {conflicts: {p: .nan}}}", "`data.source.laboratory.conflicts.p`"),
     ("data.source={name: kuzmin2018, laboratory: {temperature: true}}", "`data.source.laboratory.temperature`"),
     ("data.source.name=../x", "data source"),
     ("experiment.name=../../outside", "`experiment.name`"),
