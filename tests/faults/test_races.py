@@ -24,12 +24,12 @@ from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 OPEN_STORE = """
 import logging, signal, sys
 from dglcell.config.read import load_config
-from dglcell.data.store_build import StoreWriter
+from dglcell.data.store_build import GrowingFile
 from dglcell.training.prepare import open_store
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 if {stays}:
-    StoreWriter.append = lambda self, chunk: signal.pause()
+    GrowingFile.append = lambda self, key, value: signal.pause()
 open_store(load_config({file!r}, [{store!r}]), "tests").verify()
 sys.exit()
 """
