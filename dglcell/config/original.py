@@ -61,6 +61,7 @@ REMOVED = {
     "data.source.laboratory.p_below": Removed("all rows are used; a table of your own may have fewer", None),
     "data.source.laboratory.genes_required": Removed("`genes` keeps rows of which all genes are listed", "all"),
     "data.source.laboratory.keep_marker_locus": Removed("the marker locus of controls is no deleted gene", False),
+    "cell.absorb": Removed("all enzyme complexes of a rule are nodes", False),
     "model.operator_heads": Removed("the cross attention of `set_operator` has four heads", 4),
     "model.kernel_ridge_rank": Removed("the kernel ridge of `set_operator` has pair effects of rank 256", 256),
     "model.kernel_ridge_low_rank": Removed("`model.kernel_ridge` takes its whole share from the kernel ridge", 0.0),
