@@ -1,14 +1,16 @@
-"""Build a store: every strain is checked once, and columns are written some strains at a time."""
+"""Build a store: every strain is checked once, and columns grow as strains come in."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 import lmdb
 import numpy as np
@@ -35,13 +37,13 @@ from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 VALUE_STRAINS = 2**18
-"""One value of a column has so many strains, and as many are checked at a time."""
+"""One value of a column has so many strains; as many are checked, and are in memory, at a time."""
 
 MOST_TARGETS = 255
 """A strain has at most so many targets, because their number is stored in a byte."""
 
 TRANSACTION_BYTES = 2**25
-"""A write transaction is committed after so many bytes, so that it needs little memory."""
+"""A write transaction is committed after so many bytes, so that a build needs little memory."""
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.
 
@@ -57,7 +59,7 @@ def _check_genotypes(
         raise GenotypeError(
             f"strain {rows_before + int(np.argmax(counts == 0)) + 1:,} deletes no gene",
             expected="at least one gene in every strain",
-            do="drop the row: the wild type is a strain only where strains have conditions",
+            do="drop the row, or allow the wild type as a strain with `allow_empty`",
         )
     if (counts > MOST_TARGETS).any():
         strain = int(np.argmax(counts > MOST_TARGETS))
@@ -81,12 +83,22 @@ def _check_genotypes(
 
 def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, NDArray[np.float32]]:
     """Return the columns as they are stored, in their order; conditions have been checked with their source."""
+    if {column for column in strains.columns if column.kind != NODE_ROW} != set(columns):
+        raise DataError(
+            "the label columns differ from those of the store",
+            got=_named(sorted(strains.columns)) or "none",
+            expected=_named(columns),
+        )
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite and is refused as such
         found = {column: np.array(strains.columns[column], "<f4") for column in columns}
     for values in found.values():
         # One bit pattern for missing values, so that equal content has an equal hash.
         values[np.isnan(values)] = np.nan
     return found
+
+
+def _named(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{column.kind} of {column.name}" for column in columns)
 
 
 def _check_labels(columns: Mapping[Column, NDArray[np.float32]], rows_before: int) -> None:
@@ -121,91 +133,196 @@ def _check_labels(columns: Mapping[Column, NDArray[np.float32]], rows_before: in
         )
 
 
-def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: bool = False) -> Store:
-    """Write strains as a store at ``path``, and open it; the order of strains and of each one's genes is kept.
+class StoreWriter:
+    """Write a store from strains that come in pieces, in bounded memory.
 
-    The store appears when it is complete; until then, and if the process is killed, what was there before stays.
+    Used as a context manager. The store appears at ``path`` when the ``with`` block ends without an
+    exception; until then, and if the process is killed, what was there before stays.
 
     Args:
-        strains: all of them; with conditions, one without deletions is the wild type in some condition.
         path: directory of the store to be.
+        head: names, columns, units and provenance of all pieces, and whether they have strengths; its own strains are
+            not written.
         command: the command that builds the store, for the record.
         overwrite: replace the store at ``path``.
+        allow_empty: accept strains without a deletion (the wild type), as is always done where strains have conditions.
 
     Raises:
-        DataError: there is no strain or no phenotype, a strain or column is unusable, or ``path`` exists; the message
-            has the number of the strain, from 1.
-        GenotypeError: a strain deletes no gene, too many, or one gene twice.
+        DataError: ``path`` exists, or no phenotype is named, or (at the end) no strain was written.
     """
-    path, columns = Path(path), _stored_columns(strains)
-    if not len(strains):
-        raise DataError("no strains: a store needs at least one", do="check the source and its filters")
-    json.dumps(asdict(strains.provenance))
-    if overwrite:
-        _refuse_to_replace(path)
-    with atomic_directory(path, overwrite=overwrite) as directory:
-        with GrowingFile(directory, path) as file:
-            _write(file, strains, columns, command)
+
+    def __init__(
+        self, path: str | Path, head: Strains, *, command: str, overwrite: bool = False, allow_empty: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._head, self._command = head, command
+        self._overwrite, self._allow_empty = overwrite, allow_empty
+        self._vocabulary = Vocabulary.of(head.names)
+        self._columns = _stored_columns(head)
+        self._units = {name: head.units.get(name, "") for name in head.phenotypes}
+        self._has_strengths = head.strengths is not None
+        self._hash = ContentHash(self._vocabulary, self._columns, self._units, with_strengths=self._has_strengths)
+        self._pending: list[Strains] = []
+        self._node_rows: dict[str, list[NDArray[np.integer]]] = {name: [] for name in head.nodes}
+        self._values: list[int] = []
+        self._strains = self._deletions = 0
+        json.dumps(asdict(head.provenance))
+
+    def __enter__(self) -> StoreWriter:
+        if self._overwrite:
+            _refuse_to_replace(self.path)
+        with ExitStack() as stack:
+            directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
+            stack.push(partial(self._write_nodes, directory))
+            stack.push(partial(_record_hash, directory))
+            self._file = stack.enter_context(GrowingFile(directory, self.path))
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    def append(self, strains: Strains) -> None:
+        """Check and write strains, which follow those of earlier pieces.
+
+        Raises:
+            DataError: columns differ from the head's, or a strain is unusable; the message has the number of the
+                strain, from 1 over all pieces, and the gene.
+            GenotypeError: a strain deletes no gene, too many, an unknown gene, or one gene twice.
+        """
+        for start in range(0, len(strains), VALUE_STRAINS):
+            piece = self._checked(strains.slice(start, min(start + VALUE_STRAINS, len(strains))))
+            for name, rows in self._node_rows.items():
+                rows.append(strains.columns[Column(NODE_ROW, name)][start : start + len(piece)])
+            self._hash.update(piece.num_deletions, piece.targets, piece.strengths, piece.columns)
+            self._strains += len(piece)
+            self._pending.append(piece)
+            if sum(map(len, self._pending)) >= VALUE_STRAINS:
+                self._write()
+
+    def _checked(self, strains: Strains) -> Strains:
+        """Return the strains as they are stored."""
+        targets = translated(strains.targets, self._vocabulary.indices(strains.names))
+        if (targets < 0).any():
+            missing = strains.names[strains.targets[int(np.argmax(targets < 0))]]
+            raise GenotypeError(
+                f"gene '{missing}' is not among the names of the store", do="give the writer the names of all pieces"
+            )
+        counts = strains.num_deletions
+        # With conditions, a strain without deletions is the wild type in some condition.
+        may_be_empty = self._allow_empty or bool(self._head.conditions)
+        _check_genotypes(counts, targets.astype(np.int64), self._vocabulary, self._strains, may_be_empty)
+        columns = _label_columns(strains, self._columns)
+        _check_labels(columns, self._strains)
+        if strains.strengths is not None and not self._has_strengths:
+            raise DataError("strains with strengths follow strains without them", do="give all pieces strengths")
+        return strains.with_(
+            names=self._vocabulary.names,
+            targets=targets.astype(target_dtype(len(self._vocabulary))),
+            columns=columns,
+            strengths=strains.left() if self._has_strengths else None,
+        )
+
+    def _write(self) -> None:
+        """Write the pending strains as one value of each column."""
+        strains = Strains.concat(self._pending)
+        self._pending.clear()
+        counts = strains.num_deletions.astype(np.uint8)
+        if (counts == counts[0]).all():
+            counts = counts[:1]
+        strengths = () if strains.strengths is None else (strains.strengths.astype("<f4", copy=False),)
+        for number, values in enumerate((counts, strains.targets, *strengths, *strains.columns.values())):
+            self._file.append(value_key(len(self._values), number), values.tobytes())
+        self._values.append(len(strains))
+        self._deletions += len(strains.targets)
+
+    def _write_nodes(self, directory: Path, kind: type[BaseException] | None, *_: object) -> None:
+        """Write values of nodes beside the store, unless an exception ended the build."""
+        if kind is None:
+            for name, rows in self._node_rows.items():
+                self._head.nodes[name].write(directory, name, np.concatenate(rows))
+
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is pending and the description, unless an exception ended the build."""
+        if kind is not None:
+            return
+        if self._pending:
+            self._write()
+        if not self._values:
+            raise _no_strains()
+        meta = StoreMeta(
+            columns=tuple(self._hash.columns()),
+            values=tuple(self._values),
+            deletions=self._deletions,
+            names=self._vocabulary.names,
+            vocabulary_sha256=self._vocabulary.sha256,
+            units=self._units,
+            provenance=self._head.provenance,
+            command=self._command,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=dglcell.__version__,
+        )
+        self._file.append(META_KEY, meta.to_bytes())
+
+
+def _record_hash(directory: Path, kind: type[BaseException] | None, *_: object) -> None:
+    """Record the hash of the file once it is complete and closed."""
+    if kind is None:
         (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
-        for name, values in strains.nodes.items():
-            values.write(directory, name, strains.columns[Column(NODE_ROW, name)])
+
+
+def build_store(
+    strains: Strains | Iterable[Strains],
+    path: str | Path,
+    *,
+    command: str,
+    overwrite: bool = False,
+    allow_empty: bool = False,
+) -> Store:
+    """Write strains as a store at ``path``, and open it; the order of strains and of each one's genes is kept.
+
+    Args:
+        strains: all of them, or pieces with the same names and columns, of which there is one at a time in memory.
+        path, command, overwrite, allow_empty: see ``StoreWriter``.
+
+    Raises:
+        DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
+    """
+    pieces = iter([strains] if isinstance(strains, Strains) else strains)
+    first = next(pieces, None)
+    if first is None:
+        raise _no_strains()
+    with StoreWriter(path, first, command=command, overwrite=overwrite, allow_empty=allow_empty) as writer:
+        writer.append(first)
+        for piece in pieces:
+            writer.append(piece)
     return Store(path)
 
 
-def _write(file: GrowingFile, strains: Strains, columns: Sequence[Column], command: str) -> None:
-    """Check strains and write their columns, then the description of the store."""
-    vocabulary = Vocabulary.of(strains.names)
-    indices = vocabulary.indices(strains.names)
-    units = {name: strains.units.get(name, "") for name in strains.phenotypes}
-    content = ContentHash(vocabulary, columns, units, with_strengths=strains.strengths is not None)
-    sizes: list[int] = []
-    for start in range(0, len(strains), VALUE_STRAINS):
-        piece = strains.slice(start, min(start + VALUE_STRAINS, len(strains)))
-        targets, counts = translated(piece.targets, indices), piece.num_deletions
-        _check_genotypes(counts, targets.astype(np.int64), vocabulary, start, bool(strains.conditions))
-        labels = _label_columns(piece, columns)
-        _check_labels(labels, start)
-        targets, left = targets.astype(target_dtype(len(vocabulary))), piece.strengths
-        strengths = () if left is None else (left.astype("<f4", copy=False),)
-        content.update(counts, targets, left, labels)
-        stored = counts.astype(np.uint8)
-        if (stored == stored[0]).all():
-            stored = stored[:1]
-        for number, values in enumerate((stored, targets, *strengths, *labels.values())):
-            file.append(value_key(len(sizes), number), values.tobytes())
-        sizes.append(len(piece))
-    meta = StoreMeta(
-        columns=tuple(content.columns()),
-        values=tuple(sizes),
-        deletions=len(strains.targets),
-        names=vocabulary.names,
-        vocabulary_sha256=vocabulary.sha256,
-        units=units,
-        provenance=strains.provenance,
-        command=command,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=dglcell.__version__,
-    )
-    file.append(META_KEY, meta.to_bytes())
+def _no_strains() -> DataError:
+    return DataError("no strains: a store needs at least one", do="check the source and its filters")
 
 
-def _stored_columns(strains: Strains) -> list[Column]:
+def _stored_columns(head: Strains) -> list[Column]:
     """Return the columns of a store, in order.
 
     Raises:
         DataError: there is no phenotype, or a column belongs to none.
     """
-    if not strains.phenotypes:
+    if not head.phenotypes:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
     for kind, said in SAID.items():
-        stray = [name for name in strains.of_kind(kind) if name not in strains.phenotypes]
+        stray = [name for name in head.of_kind(kind) if name not in head.phenotypes]
         if stray:
             raise DataError(
                 f"{said} of a phenotype that is not there",
                 got=", ".join(stray),
-                expected=f"some of {', '.join(strains.phenotypes)}",
+                expected=f"some of {', '.join(head.phenotypes)}",
             )
-    return [column for kind in STORED for column in strains.columns if column.kind == kind]
+    return [column for kind in STORED for column in head.columns if column.kind == kind]
 
 
 SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data import store_build
-from dglcell.data.columns import CONDITION, Column
 from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
+from dglcell.data.store_build import StoreWriter, build_store
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import clear_abandoned
 from tests.data.strain_tables import (
@@ -50,10 +52,9 @@ def test_one_gene_under_two_equal_names(tmp_path: Path) -> None:
 
 def test_a_strain_without_a_deletion(tmp_path: Path) -> None:
     table = table_of([["A"], [], ["B"]])
-    with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*the wild type is a strain only where"):
+    with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"):
         build_store(table, tmp_path / "store", command="test")
-    table = table.with_(columns={**table.columns, Column(CONDITION, "temperature"): np.full(3, 30, np.float32)})
-    store = build_store(table, tmp_path / "store", command="test")
+    store = build_store(table, tmp_path / "store", command="test", allow_empty=True)
     assert store.read().genotypes == [["A"], [], ["B"]]
 
 
@@ -98,7 +99,7 @@ def test_a_strain_without_any_label(tmp_path: Path) -> None:
 @examples(20)
 @given(
     strains=st.integers(1, 60),
-    deletions=st.tuples(st.integers(1, 6), st.integers(1, 6)).map(lambda pair: (min(pair), max(pair))),
+    deletions=st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda pair: (min(pair), max(pair))),
     seed=st.integers(0, 1000),
     value_strains=st.integers(1, 80),
 )
@@ -113,11 +114,9 @@ def test_a_table_comes_back(
     path = tmp_path_factory.mktemp("stores")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_build, "VALUE_STRAINS", value_strains)
-        store = build_store(table, path / "a", command="test")
+        store = build_store(table, path / "a", command="test", allow_empty=True)
     assert_same_strains(store.read(), table)
     assert store.sha256 == table.sha256 == store.read().sha256
-    assert sum(store.meta.values) == strains
-    assert max(store.meta.values) == min(value_strains, strains)
     store.verify()
 
 
@@ -149,12 +148,49 @@ def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
     assert stores[0].sha256 == stores[1].sha256
 
 
-def test_a_strain_of_a_later_value_has_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_build, "VALUE_STRAINS", 500)
-    strains = [["A", "B"]] * 1002 + [["B", "B"]]
+@examples(6)
+@given(data=st.data())
+def test_pieces_make_the_same_store_as_the_whole_table(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    table = random_table(data.draw(st.integers(1, 80)), 8, (1, 4), seed=data.draw(st.integers(0, 99)), columns=True)
+    cuts = sorted({0, len(table), *data.draw(st.lists(st.integers(0, len(table)), max_size=6))})
+    pieces = (table.slice(start, stop) for start, stop in itertools.pairwise(cuts))
+    folder = tmp_path_factory.mktemp("stores")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_build, "VALUE_STRAINS", 9)
+        built = build_store(pieces, folder / "a", command="test")
+    assert_same_strains(built.read(), table)
+    whole = build_store(table, folder / "b", command="test")
+    assert whole.meta.values == (len(table),)
+    assert sum(built.meta.values) == len(table)
+    assert built.sha256 == whole.sha256
+    assert built.meta.units == whole.meta.units == {"fitness": "1/h", "s_score": ""}
+
+
+def test_values_are_written_before_the_next_piece_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_build, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(store_build, "VALUE_STRAINS", 10_000)
+    sizes: list[int] = []
+
+    def pieces() -> Iterator[Strains]:
+        for seed in range(4):
+            yield triples(60_000, seed=seed)
+            sizes.append(max((file.stat().st_size for file in tmp_path.glob(".store.*/data.mdb")), default=0))
+
+    build_store(pieces(), tmp_path / "store", command="test")
+    content = 60_000 * 10
+    assert all(content * seed * 0.7 < size for seed, size in enumerate(sizes, start=1))
+    assert len(Store(tmp_path / "store")) == 240_000
+
+
+def test_pieces_that_fail_leave_nothing(tmp_path: Path) -> None:
+    pieces = [table_of([["A", "B"]] * 1000), table_of([["A", "B"], ["A"], ["B", "B"]])]
     with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
-        build_store(table_of(strains), tmp_path / "store", command="test")
+        build_store(pieces, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
+    with pytest.raises(DataError, match=r"^no strains: a store needs at least one"):
+        build_store([], tmp_path / "store", command="test")
 
 
 def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) -> None:
@@ -175,6 +211,17 @@ def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytes
     often.verify()
     assert often.sha256 == once.sha256
     assert often.file_size < 1.1 * once.file_size
+
+
+def test_a_gene_that_the_first_piece_does_not_name(tmp_path: Path) -> None:
+    with pytest.raises(GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all pieces"):
+        build_store([table_of([["A", "B"]]), table_of([["A", "C"]])], tmp_path / "s", command="t")
+
+
+def test_a_piece_with_other_columns(tmp_path: Path) -> None:
+    tau = changed(table_of([["A"]]), tau=np.ones(1))
+    with pytest.raises(DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"):
+        build_store([tau, table_of([["A"]])], tmp_path / "s", command="t")
 
 
 def test_no_phenotype(tmp_path: Path) -> None:
@@ -230,24 +277,24 @@ def test_a_store_follows_the_umask(tmp_path: Path) -> None:
     assert modes == [0o750, 0o640]
 
 
-def test_an_interrupted_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append = store_build.GrowingFile.append
+def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        table = random_table(30_000, 50)
+        with StoreWriter(tmp_path / "s", table, command="t") as writer:
+            writer.append(table)
+            raise KeyboardInterrupt
 
-    def interrupted(file: store_build.GrowingFile, key: bytes, value: bytes) -> None:
-        append(file, key, value)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store_build.GrowingFile, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build_store(random_table(30_000, 50), tmp_path / "s", command="t")
+        interrupt()
     assert os.listdir(tmp_path) == []
 
 
-def test_the_content_hash_is_the_same_in_every_version() -> None:
+def test_the_content_hash_is_the_same_in_every_version(tmp_path: Path) -> None:
     table = table_of([["YAL001C", "YBR020W"], ["YCL018W"], []], fitness=[0.5, np.nan, 1.0])
     table = with_columns(table, sd={"fitness": np.array([0.1, np.nan, 0.2], np.float32)})
     table = changed(table, **table.phenotypes, s_score=np.array([1, 2, np.nan]))
-    assert table.sha256[:16] == "5adff21bf1c93c16"
+    store = build_store(table, tmp_path / "s", command="test", allow_empty=True)
+    assert store.sha256[:16] == "5adff21bf1c93c16"
 
 
 def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 OPEN_STORE = """
 import logging, signal, sys
 from dglcell.config.read import load_config
-from dglcell.data.store_build import GrowingFile
+from dglcell.data.store_build import StoreWriter
 from dglcell.training.prepare import open_store
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 if {stays}:
-    GrowingFile.append = lambda self, key, value: signal.pause()
+    StoreWriter.append = lambda self, chunk: signal.pause()
 open_store(load_config({file!r}, [{store!r}]), "tests").verify()
 sys.exit()
 """

@@ -18,15 +18,15 @@ from tests.training.test_signals import fake_scontrol
 # Training would be reached at a moment that depends on how busy the machine is.
 STAY_IN_BUILDING = """
 import time
-from dglcell.data.store_build import GrowingFile
+from dglcell.data.store_build import StoreWriter
 
-append = GrowingFile.append
+append = StoreWriter.append
 
-def append_and_stay(self, key, value):
-    append(self, key, value)
+def append_and_stay(self, chunk):
+    append(self, chunk)
     time.sleep(3600)
 
-GrowingFile.append = append_and_stay
+StoreWriter.append = append_and_stay
 """
 STAY_IN_IMPORTING = """
 import sys, time
