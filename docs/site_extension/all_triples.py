@@ -27,6 +27,5 @@ def pages(root: Path) -> dict[str, str]:
         f"Hours for {TRIPLES / 1e6:,.0f} million triples over a cell graph of yeast size on two CPU cores, two layers, "
         f"H = 64, at the measured rates of `{PREDICTIONS}`:"
     )
-    return {
-        "parts/all-triples.md": f"{title}\n\n{table(('model', 'deletions in common', 'strains/s', 'hours'), body, 'llrr')}"
-    }
+    columns = ("model", "deletions in common", "strains/s", "hours")
+    return {"parts/all-triples.md": f"{title}\n\n{table(columns, body, 'llrr')}"}
