@@ -188,6 +188,7 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
         **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
         "product of curves": together,
         "minimum of curves": together,
+        "same strain in other media": "needs strains in several media",
     }
     models = fit_null_models(problem)
     assert models.keys() == {
@@ -268,4 +269,5 @@ def test_deletions_alone_have_no_null_models_of_strengths() -> None:
     assert {family.why_not(problem) for family in STRENGTH_MODELS.values()} == {
         "needs strains with strengths",
         "needs strains with strengths or conditions",
+        "needs strains in several media",
     }
