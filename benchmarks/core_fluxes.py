@@ -62,10 +62,11 @@ def rounds_alone(trained: Trained, prepared: Prepared) -> list[ResultRow]:
     return rows
 
 
-def draw(run: Path) -> dict[str, Any]:
-    """Return the scores of a run, of its control, of null models and of the rounds alone, by part of the split."""
-    trained = load_trained(RunDirectory(run))
-    prepared = prepare(trained.config, command="benchmark")
+def draw(run: Path, trained: Trained, prepared: Prepared) -> dict[str, Any]:
+    """Return the scores of a run, of its control, of null models and of the rounds alone, by part of the split.
+
+    The model forgets its training.
+    """
     rows = [row for row in result_rows(parse_json(RunDirectory(run).results.read_bytes())[NODES]) if not row.is_null]
     rows += null_node_rows(trained.model.node_heads, prepared)
     rows += control_rows(run, prepared.split.sha256, NODES)
@@ -101,7 +102,10 @@ def main(out: str, runs: str) -> None:
     """Write the file."""
     name = load_config(EXPERIMENT).experiment.name
     found = sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name.removeprefix("seed-")))
-    draws = [draw(run) for run in found]
+    draws = []
+    for run in found:
+        trained = load_trained(RunDirectory(run))
+        draws.append(draw(run, trained, prepare(trained.config, command="benchmark")))
     write_json(
         Path(out),
         {
