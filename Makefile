@@ -6,6 +6,8 @@ BIN := .venv/bin
 # A file is tested by one process, so that what its tests share is made once.
 PYTEST_OPTIONS ?= -n 2 --dist loadfile
 INSTALLED := .venv/installed
+# Where Python is told to keep no compiled files, every process would rewrite every assertion and compile every module.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean
 

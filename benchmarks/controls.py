@@ -3,7 +3,8 @@
 Each RUN is the directory of a finished run, for example of ``dglcell train FILE --permuted-labels 20``. Controls that
 lie beside it count, whichever process trained them. OUT has its results on the test part, from which the site makes the
 table of controls. A run of an earlier version has no intervals: its null models are fitted again, and compared with its
-predictions. A run takes the place of an earlier one of the same experiment.
+predictions. A run takes the place of an earlier one of the same experiment. Where a run is gone, and controls on its
+split are there, they are added to what OUT has of the run, or else to its committed record.
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dglcell.errors import DataError
 from dglcell.files.atomic import write_json
 from dglcell.machine.devices import threads
 from dglcell.metrics import ResultRow
-from dglcell.report.run_files import RunFiles, read_predictions, read_run
+from dglcell.report.run_files import NODES, ROWS, RunFiles, read_run, result_rows
+from dglcell.report.run_tables import read_predictions
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_config
 from dglcell.training.control_rows import CONTROLS, control_rows
-from dglcell.training.evaluate import null_results, rows_as_json, with_ceilings
+from dglcell.training.evaluate import rows_as_json, with_ceilings
 from dglcell.training.prepare import prepare_run
+from dglcell.training.result_rows import null_results
 
 DIGITS = 6
+RECORDS = Path("docs/results")
 
 OUTSIDE = re.compile(r"/\S*/(?=conf/)")
 """The folder of a checkout, before the path of an experiment in it."""
@@ -38,20 +44,51 @@ OUTSIDE = re.compile(r"/\S*/(?=conf/)")
 def collected(run: RunFiles) -> dict[str, Any]:
     """Return the results of a run on the test part, and how it was made."""
     rows = run.rows if any("ahead_low" in row.metrics for row in run.rows) else compared(run)
-    about = run.environment
-    # Controls may have been trained beside the run, on other machines.
-    beside = control_rows(run.directory.path, about["hashes"]["split"])
-    rows = [row for row in rows if row.model not in {one.model for one in beside}] + beside
-    test = [replace(row, metrics=_short(row.metrics)) for row in [*rows, *run.node_rows] if row.part == "test"]
+    found = described(run.seed, run.environment, run.results["epochs"], [*rows, *run.node_rows])
+    return with_controls(found, run.directory.path)
+
+
+def described(seed: int, about: Mapping[str, Any], epochs: int, rows: Iterable[ResultRow]) -> dict[str, Any]:
+    """Return rows of the test part, and how the run with this ``environment.json`` was made."""
     return {
-        "seed": run.seed,
+        "seed": seed,
         "command": command_of(about),
         "commit": (about["git"] or {}).get("commit"),
-        "epochs": run.results["epochs"],
+        "epochs": epochs,
         "split_sha256": about["hashes"]["split"],
         "devices": about["devices"],
-        "rows": rows_as_json(test),
+        "rows": _of_test(rows),
     }
+
+
+def with_controls(found: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Return what is known of a run with controls that lie beside its directory, in place of earlier ones."""
+    # They may have been trained on other machines.
+    beside = _of_test(row for kind in (ROWS, NODES) for row in control_rows(run, found["split_sha256"], kind))
+    renewed = {(row["model"], row["phenotype"]) for row in beside}
+    kept = [row for row in found["rows"] if (row["model"], row["phenotype"]) not in renewed]
+    return {**found, "rows": [*kept, *beside]}
+
+
+def known(experiments: Mapping[str, Any], run: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of the experiment of a run that is no longer there, and what is known of the run.
+
+    Raises:
+        DataError: nothing is known of it.
+    """
+    for name in ("/".join(run.parts[-3:-1]), run.parts[-2]):
+        if f"seed-{experiments.get(name, {}).get('seed')}" == run.name:
+            return name, experiments[name]
+        record = RunDirectory(RECORDS / name / run.name)
+        if record.results.exists():
+            about, results = (json.loads(path.read_text()) for path in (record.environment, record.results))
+            rows = result_rows([*results[ROWS], *results.get(NODES, [])])
+            return name, described(int(run.name.removeprefix("seed-")), about, results["epochs"], rows)
+    raise DataError(
+        f"there is no run in '{run}'",
+        expected="a finished run, or a folder beside controls of a run with a record",
+        do="give RUNS/EXPERIMENT/seed-SEED",
+    )
 
 
 def command_of(environment: Mapping[str, Any]) -> str:
@@ -71,6 +108,10 @@ def compared(run: RunFiles) -> list[ResultRow]:
     return [*own, *nulls, *(row for row in run.rows if row.model in CONTROLS)]
 
 
+def _of_test(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
+    return rows_as_json(replace(row, metrics=_short(row.metrics)) for row in rows if row.part == "test")
+
+
 def _short(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value if math.isnan(value) else float(f"{value:.{DIGITS}g}") for name, value in metrics.items()}
 
@@ -80,10 +121,15 @@ def main(out: str, *runs: str) -> None:
     path = Path(out)
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"experiments": {}}
     found["what"] = "Results of single runs on the test part, with null models and controls."
-    for run in (read_run(Path(name), parts=()) for name in runs):
-        # The name of the experiment is that of its file, whatever a draw of it was called.
-        name = run.name.partition("/draw-")[0]
-        found["experiments"] = dict(sorted({**found["experiments"], name: collected(run)}.items()))
+    for given in map(Path, runs):
+        if RunDirectory(given).results.exists():
+            run = read_run(given, parts=())
+            # The name of the experiment is that of its file, whatever a draw of it was called.
+            name, of_run = run.name.partition("/draw-")[0], collected(run)
+        else:
+            name, before = known(found["experiments"], given)
+            of_run = with_controls(before, given)
+        found["experiments"] = dict(sorted({**found["experiments"], name: of_run}.items()))
         write_json(path, found)
 
 

@@ -26,8 +26,8 @@ from dglcell.report.run_files import NODES, result_rows
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.control_rows import control_rows
-from dglcell.training.evaluate import predict_and_embed
 from dglcell.training.node_results import PartScores, null_node_rows
+from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
 
 EXPERIMENT = Path("conf/115-core-fluxes/new_genes.yaml")

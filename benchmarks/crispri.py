@@ -37,7 +37,8 @@ from dglcell.data.table import REGRESSION
 from dglcell.files.atomic import find_raw, write_json
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import read_model
-from dglcell.report.run_files import read_predictions, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.uncertainty.paired import ahead

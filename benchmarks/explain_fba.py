@@ -41,7 +41,7 @@ from dglcell.graph.model_files import read_model
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.machine.processor import processor_name
 from dglcell.nn.blocks import initialise, start_at_the_mean
-from dglcell.report.run_files import read_predictions
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 

@@ -24,7 +24,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
-from dglcell.report.run_files import MEASURED, PREDICTED
+from dglcell.report.run_tables import MEASURED, PREDICTED
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import prepare

@@ -23,7 +23,7 @@ import dglcell
 from dglcell.config.read import load_config
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import processor_name
-from dglcell.report.run_files import read_predictions
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_config
 from dglcell.training.evaluate import calibrate_intervals

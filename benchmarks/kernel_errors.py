@@ -27,7 +27,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 
 RELATION = ("gene", "physical", "gene")
-GENES, EDGES, PIECE = 7, 36, 8
+GENES, EDGES, PIECE = 5, 16, 4
 DTYPES = (torch.float32, torch.float16)
 SHAPES = ((1, 19), (2, 6))
 STRAINS = ([1], list(range(GENES)))
@@ -55,7 +55,7 @@ def cell(weighted: bool) -> ResidentCell:
     """Make a cell of genes with a hub whose edges are cut, and with some genes that have no edges."""
     generator = torch.Generator().manual_seed(0)
     u, v = torch.randint(0, GENES - 2, (2, EDGES), generator=generator)
-    u[:12], v[12:25] = 2, 3
+    u[:6], v[6:12] = 1, 2
     weight = torch.randn(EDGES, generator=generator) if weighted else None
     return ResidentCell({"gene": GENES}, {RELATION: (u, v, weight)})
 

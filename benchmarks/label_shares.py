@@ -34,8 +34,8 @@ from dglcell.machine.processor import processor_name
 from dglcell.metrics import json_safe, regression_metrics
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.evaluate import predict_and_embed
 from dglcell.training.null_problems import null_problems, strains_by_part
+from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
 

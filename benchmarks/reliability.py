@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.controls import command_of
 from dglcell.files.atomic import write_json
-from dglcell.report.run_files import read_predictions, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.uncertainty.calibration import Calibration
 

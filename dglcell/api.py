@@ -553,7 +553,7 @@ def rows_on(
 
 def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
     """Return metrics of null models fitted on the training part of the first member; none if its run had none."""
-    from dglcell.training.evaluate import null_rows_on
+    from dglcell.training.result_rows import null_rows_on
 
     config = replace(predictor.members[0].config, plot=False)
     if not config.null_models:

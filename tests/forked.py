@@ -40,9 +40,11 @@ class Forked:
     def __init__(
         self, arguments: list[str], environment: Mapping[str, str], cwd: Path | None = None, before: str = ""
     ) -> None:
-        self._said = tempfile.TemporaryDirectory()
+        self._folder = tempfile.TemporaryDirectory()
         place = str(cwd or Path.cwd())
-        self._process = FORKS.Process(target=_run, args=(arguments, dict(environment), place, before, self._said.name))
+        self._process = FORKS.Process(
+            target=_run, args=(arguments, dict(environment), place, before, self._folder.name)
+        )
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -65,13 +67,18 @@ class Forked:
         """End the process at once."""
         self.send_signal(signal.SIGKILL)
 
+    def said(self) -> tuple[str, str]:
+        """Return what the process has written to standard output and error until now."""
+        paths = [Path(self._folder.name, name) for name in ("out", "error")]
+        out, error = (path.read_text(errors="replace") if path.exists() else "" for path in paths)
+        return out, error
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and return what the process has written to standard output and error."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("dglcell", timeout or 0.0)
-        out, error = (Path(self._said.name, name).read_text(errors="replace") for name in ("out", "error"))
-        return out, error
+        return self.said()
 
 
 def _run(arguments: list[str], environment: dict[str, str], cwd: str, before: str, said: str) -> None:

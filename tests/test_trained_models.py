@@ -25,7 +25,8 @@ from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import row_of
 from dglcell.prediction.export import About, export
 from dglcell.published.file import PublishedFile
-from dglcell.report.run_files import read_predictions, read_run, result_rows
+from dglcell.report.run_files import read_run, result_rows
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.checkpoint import read_config, refuse_changes

@@ -36,7 +36,14 @@ from dglcell.baselines.reactions import (
     why_no_reactions,
 )
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean, labelled
+from dglcell.baselines.simple import (
+    AdditiveRidge,
+    QueryPairMean,
+    SameStrain,
+    TrainingMean,
+    labelled,
+    why_one_medium,
+)
 from dglcell.baselines.strain_kernel import fit_strain_kernels, why_no_strain_kernel
 from dglcell.data.strains import Strains
 
@@ -44,6 +51,7 @@ log = logging.getLogger("dglcell")
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
+OWN_PSEUDO_COUNTS = (0.0, 0.5, 2.0)
 SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
@@ -251,6 +259,11 @@ STRENGTH_MODELS = {
     ),
     "minimum of curves": Family(
         lambda problem: _gene_curves(problem, MINIMUM), _why_not_together, only_deletions=False
+    ),
+    "same strain in other media": Family(
+        lambda problem: (SameStrain(count).fit(problem.train, problem.y_train) for count in OWN_PSEUDO_COUNTS),
+        lambda problem: why_one_medium(problem.train),
+        only_deletions=False,
     ),
     "kernel ridge over strains": Family(
         _strain_kernels, lambda problem: why_no_strain_kernel(problem.train), only_deletions=False

@@ -17,14 +17,15 @@ from scipy import sparse
 from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative
 from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
-from dglcell.baselines.fit import MeanOfTwo, NullModel, Problem, best_of, families_of, in_words
+from dglcell.baselines.fit import Family, MeanOfTwo, NullModel, Problem, best_of, families_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, SameStrain, Shrunk
 from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 
@@ -53,6 +54,8 @@ CLASSES: dict[str, type] = {
         ReactionKernelRidge,
         ReactionRidge,
         RidgeAndLowRank,
+        SameStrain,
+        Shrunk,
         StrainKernel,
         StrainKernelRidge,
         UntrainedBound,
@@ -67,7 +70,7 @@ LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
 # The choice of the null models that predict best.
 
 
-def fit_best_two(problem: Problem) -> NullModel:
+def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
     """Return the mean of the two null models with the least error, fitted to the training part.
 
     Where only one null model applies, it is returned alone.
@@ -75,30 +78,47 @@ def fit_best_two(problem: Problem) -> NullModel:
     The error is that on the validation part. Where that is small, the training part is predicted as well, fold by fold,
     each time by null models that were fitted to its other folds.
 
+    Args:
+        problem: one phenotype.
+        names: the null models to choose among; none for all that apply.
+
     Raises:
+        ConfigError: one of ``names`` is none, or does not apply to the strains.
         DataError: no training strain has a label.
     """
     problem = problem.labelled()
-    families = {name: family for name, family in families_of(problem).items() if name not in LEFT_OUT}
-    families = {name: family for name, family in families.items() if family.why_not(problem) is None}
+    families = _families(problem, names)
     models = {name: best_of(family, problem)[1] for name, family in families.items()}
+    if len(models) == 1:
+        return next(iter(models.values()))
     measured = int((~np.isnan(problem.y_validation)).sum())
     squares = {name: [problem.error(model) * measured if measured else 0.0] for name, model in models.items()}
     if measured < FEW and len(problem.y_train) > FOLDS:
         for fold in _folds(problem):
+            judged = replace(fold, validation=problem.validation, y_validation=problem.y_validation)
             for name, family in families.items():
-                fitted = AdditiveRidge().fit(fold.train, fold.y_train) if family.why_not(fold) else None
-                model = (
-                    fitted
-                    or best_of(family, replace(fold, validation=problem.validation, y_validation=problem.y_validation))[
-                        1
-                    ]
-                )
+                unfit = family.why_not(fold)
+                model = AdditiveRidge().fit(fold.train, fold.y_train) if unfit else best_of(family, judged)[1]
                 squares[name].append(fold.error(model) * len(fold.y_validation))
-    best = sorted(models, key=lambda name: sum(squares[name]))[:2]
-    if len(best) < 2:
-        return models[best[0]]
-    return MeanOfTwo((best[0], best[1]), (models[best[0]], models[best[1]]))
+    first, second = sorted(models, key=lambda name: sum(squares[name]))[:2]
+    return MeanOfTwo((first, second), (models[first], models[second]))
+
+
+def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:
+    """Return the null models to choose among by their names."""
+    known = families_of(problem)
+    if not names:
+        families = {name: family for name, family in known.items() if name not in LEFT_OUT}
+        return {name: family for name, family in families.items() if family.why_not(problem) is None}
+    for name in names:
+        why_not = known[name].why_not(problem) if name in known else "is not the name of one"
+        if why_not:
+            raise ConfigError(
+                f"`model.null_names`: the null model '{name}' {why_not}",
+                expected=f"among {listing(name for name, family in known.items() if not family.why_not(problem))}",
+                do=did_you_mean(name, known) if name not in known else "leave it out",
+            )
+    return {name: known[name] for name in names}
 
 
 def _folds(problem: Problem) -> list[Problem]:
@@ -135,11 +155,12 @@ class PackedNulls:
     genes: tuple[str, ...]
 
     @classmethod
-    def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str]) -> Self:
-        """Choose and fit a null model for each phenotype with ``fit_best_two``."""
-        models = [fit_best_two(problem) for problem in problems]
+    def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str], names: Sequence[str] = ()) -> Self:
+        """Choose and fit a null model for each phenotype with ``fit_best_two``, among ``names`` if they are given."""
+        models = [fit_best_two(problem, names) for problem in problems]
         for phenotype, model in zip(phenotypes, models, strict=True):
-            log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
+            what = names[0] if len(names) == 1 else "null models"
+            log.info("part of the prediction of %s: %s", phenotype, in_words(what, model))
         return cls(models, problems[0].train.names)
 
     def __call__(

@@ -1,4 +1,4 @@
-"""Fit null models of single genes and of query pairs: training mean, additive ridge, query-pair mean."""
+"""Fit null models of single genes, of query pairs, and of strains that were measured in another medium."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
 from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
+from dglcell.data.columns import CONDITION, MEDIUM, Column
+from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 
@@ -126,6 +128,33 @@ class AdditiveRidge:
         ) - self.conditions.mean @ self.condition_effects
 
 
+@dataclass(frozen=True)
+class Shrunk:
+    """Hold the means of values that share a key, shrunk to 0.
+
+    Attributes:
+        keys: [K] ascending.
+        means: [K] of the values with each key, and of ``pseudo_count`` zeros (`of`).
+    """
+
+    keys: NDArray[np.integer]
+    means: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, keys: NDArray[np.integer], values: NDArray[np.float64], pseudo_count: float) -> Self:
+        """Return the means of ``values``, [n], by their ``keys``, [n]."""
+        found, inverse = np.unique(keys, return_inverse=True)
+        sums, count = np.bincount(inverse, values, len(found)), np.bincount(inverse, minlength=len(found))
+        return cls(found, sums / (count + pseudo_count))
+
+    def __call__(self, keys: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the mean of each key, [S], and 0 for a key that is not known."""
+        if len(self.keys) == 0:
+            return np.zeros(len(keys))
+        place = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, self.means[place], 0.0)
+
+
 # Null model: a strain behaves like the training strains that share its query pair.
 
 
@@ -142,8 +171,7 @@ class QueryPairMean:
 
     pseudo_count: float = 1.0
     mean: float = field(default=0.0, init=False)
-    keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
-    means: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    deviations: Shrunk = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.pseudo_count >= 0:
@@ -156,21 +184,14 @@ class QueryPairMean:
         strains, labels = labelled(strains, y)
         self.mean = float(labels.mean())
         rows, keys = _query_pairs(strains)
-        self.keys, inverse = np.unique(keys, return_inverse=True)
-        count = np.bincount(inverse, minlength=len(self.keys))
-        deviation = np.bincount(inverse, weights=labels[rows] - self.mean, minlength=len(self.keys))
-        self.means = self.mean + deviation / (count + self.pseudo_count)
+        self.deviations = Shrunk.of(keys, labels[rows] - self.mean, self.pseudo_count)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         prediction = np.full(len(strains), self.mean)
-        if len(self.keys) == 0:
-            return prediction
         rows, keys = _query_pairs(strains)
-        position = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        seen = self.keys[position] == keys
-        prediction[rows[seen]] = self.means[position[seen]]
+        prediction[rows] += self.deviations(keys)
         return prediction
 
 
@@ -179,3 +200,54 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
     rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
     low, high = strains.first_two(rows)
     return rows, low * len(strains.names) + high
+
+
+# Null model: a strain behaves in a medium as it did in others.
+
+
+@dataclass
+class SameStrain:
+    """Predict y = what the same strain had in other media, apart from the mean difference between the media.
+
+    Strains are the same if their genes, strengths and all conditions but the medium are equal. The additive ridge knows
+    the effects of media, and predicts strains that no training strain equals.
+
+    Attributes:
+        pseudo_count: number of fictitious measurements of every strain, as the additive ridge predicts them.
+    """
+
+    pseudo_count: float = 0.0
+    ridge: AdditiveRidge = field(init=False, repr=False)
+    others: Conditions = field(init=False, repr=False)
+    deviations: Shrunk = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        self.ridge = AdditiveRidge().fit(strains, labels)
+        self.others = Conditions(tuple(one for one in Conditions.of(strains).known if one.name != MEDIUM))
+        self.deviations = Shrunk.of(self._keys(strains), labels - self.ridge.predict(strains), self.pseudo_count)
+        return self
+
+    def _keys(self, strains: Strains) -> Keys:
+        """Return a key of each strain, [S], which does not depend on its medium, nor on genes of which all is left."""
+        values = {Column(CONDITION, one.name): one.values(strains) for one in self.others.known}
+        changed, left = strains.left() < 1, strains.strengths
+        ends = np.concatenate([[0], np.cumsum(changed)])
+        return strain_keys(
+            strains.with_(
+                targets=strains.targets[changed],
+                strengths=None if left is None else left[changed],
+                offsets=ends[strains.offsets],
+                columns=values,
+            )
+        )
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        return self.ridge.predict(strains) + self.deviations(self._keys(strains))
+
+
+def why_one_medium(strains: Strains) -> str | None:
+    """Say why no strain can have been measured in another medium; None if it can."""
+    return "needs strains in several media" if len(strains.conditions.get(MEDIUM, ())) < 2 else None

@@ -85,8 +85,10 @@ class StrainKernel:
         for here, there in zip(self.conditions.codes(strains).T, self.conditions.codes(self.train).T, strict=True):
             found *= np.where(here[:, None] == there, 1.0, self.alike)
         here, there = self.conditions.numbers(strains), self.conditions.numbers(self.train)
-        for a, b in zip(here.T, there.T, strict=True):
-            found *= np.exp(-np.square((a[:, None] - b) / self.condition_length) / (2 * here.shape[1]))
+        if here.size:
+            # One exponential of a sum takes less time than a product of exponentials.
+            squares = sum(np.square(a[:, None] - b) for a, b in zip(here.T, there.T, strict=True))
+            found *= np.exp(squares / (-2 * here.shape[1] * self.condition_length**2))
         return found
 
 

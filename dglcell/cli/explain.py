@@ -195,7 +195,7 @@ def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_rows
     from dglcell.prediction.table import GenotypeTable, read_genotypes
-    from dglcell.report.run_files import check_predictions
+    from dglcell.report.run_tables import check_predictions
     from dglcell.runs.directory import RunDirectory
 
     path = RunDirectory(run).predictions("test")

@@ -139,7 +139,7 @@ def job_of(file: Path, overrides: list[str], sweep: Sweep, *, measured: bool = F
 
     config = load_config(file, overrides)
     members = sweep.members(config.experiment.name)
-    runs = [load_config(file, [*overrides, *member]).run_directory for member in members]
+    runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]
     folders = {config.run_directory.parent, *(run.parent for run in runs)} if measured else ()
     config, said = with_limits(config, folders)
     return Job(file, config, overrides, sweep, runs, render(config, file, overrides, sweep), said)

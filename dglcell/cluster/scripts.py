@@ -321,6 +321,8 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
         the experiment, and the measurement in words; None where nothing was measured or nothing is `auto`.
     """
     slurm, said = config.slurm, []
+    if AUTO not in (slurm.time, slurm.memory):
+        return config, None
     found = _measured(config, folders) or _recorded(config)
     time, memory = (found.time, found.memory) if found is not None else (None, None)
     if slurm.time == AUTO:

@@ -175,6 +175,7 @@ class EncoderConfig(ModelConfig):
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
     link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
     null_share: Share = 0.0  # share of null models in each prediction: the mean of the two that are best
+    null_names: list[str] = field(default_factory=list)  # their names; none: the validation part chooses among all
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def __post_init__(self) -> None:
@@ -193,6 +194,12 @@ class EncoderConfig(ModelConfig):
                 f"`model.cross_relation_norm` has no effect where relations are combined by their {how}",
                 got=self.cross_relation_norm,
                 do=f"set `model.cross_relation_norm: none`, or `model.cross_relation` to {' or '.join(LEARNED)}",
+            )
+        if self.null_names and not self.null_share:
+            raise ConfigError(
+                "`model.null_names` has no effect without a share of null models",
+                got=listing(self.null_names),
+                do="set `model.null_share`, or remove the key",
             )
 
     def _validate_conv(self) -> None:

@@ -115,7 +115,9 @@ class HeteroCell(PerturbedModel):
         self.of_nodes = nn.ModuleDict({name: self._make_node_head(name) for name in config.nodes or {}})
         self.link = make_link(cell, config, outputs)
         self.null_share = (
-            NullShare(outputs, config.conditions, sees_growth=config.nulls_see_growth()) if config.null_share else None
+            NullShare(outputs, config.conditions, sees_growth=config.nulls_see_growth(), names=config.null_names)
+            if config.null_share
+            else None
         )
         self.see_conditions(
             width=width if config.local_head else 0,

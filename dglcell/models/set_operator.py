@@ -148,7 +148,7 @@ class SetOperator(StrainModel):
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs, config.conditions) if config.null_share else None
+        self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
         self.pair_effects = (
             PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
             if config.kernel_ridge

@@ -27,6 +27,7 @@ class NullShare(nn.Module):
         outputs: number T of phenotypes.
         seen: conditions that strains have → their categories.
         sees_growth: whether the null models see the growth that the strain's flux balance allows (`GROWTH`).
+        names: names of the null models to choose among; none for all that apply.
 
     Attributes:
         packed: the null models.
@@ -40,9 +41,15 @@ class NullShare(nn.Module):
     read: Callable[[bytes], Predictor] | None = None
 
     def __init__(
-        self, outputs: int, seen: Mapping[str, Sequence[str]] | None = None, *, sees_growth: bool = False
+        self,
+        outputs: int,
+        seen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        sees_growth: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.names = tuple(names)
         self.sees_growth = sees_growth
         self.seen = {name: tuple(categories) for name, categories in (seen or {}).items()}
         self.register_buffer("packed", torch.zeros(0, dtype=torch.uint8))

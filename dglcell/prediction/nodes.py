@@ -13,7 +13,7 @@ from dglcell.errors import CheckpointError, listing
 from dglcell.prediction.predict import fitting_batch_of
 from dglcell.prediction.table import GenotypeTable
 from dglcell.training.checkpoint import Trained
-from dglcell.training.evaluate import predict_batches
+from dglcell.training.predicted import predict_batches
 
 
 def node_column(name: str, node: str) -> str:

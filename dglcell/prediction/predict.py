@@ -29,7 +29,7 @@ from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_c
 from dglcell.training.autotune import autotuned_for
 from dglcell.training.batch_trials import measure
 from dglcell.training.checkpoint import Trained
-from dglcell.training.evaluate import batch_that_fits, predict_batches
+from dglcell.training.predicted import batch_that_fits, predict_batches
 
 Rows = GenotypeTable | Design
 """These are strains to predict, which have numbers and can be cut into parts and batches."""

@@ -13,7 +13,8 @@ from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError
 from dglcell.metrics import ResultRow, mean_ranks, pearson, rows_of
 from dglcell.report.page import UNDEFINED, Grid, number
-from dglcell.report.run_files import PARTS, RunFiles, read_predictions
+from dglcell.report.run_files import PARTS, RunFiles
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import MEND
 
 ONE_SD = 0.6827

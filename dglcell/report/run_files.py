@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml, without_removed
-from dglcell.data.columns import MEDIUM
-from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
-from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
+from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.files.untrusted import (
     COUNT,
     FLAG,
@@ -28,7 +23,6 @@ from dglcell.files.untrusted import (
     TEXT,
     Kind,
     UnreadableError,
-    Wrong,
     damaged,
     find_wrong,
     list_of,
@@ -40,9 +34,10 @@ from dglcell.files.untrusted import (
 )
 from dglcell.graph.schema import NODE_TYPES
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Doses, Embedding, History, NodeChanges, Predictions, RelationWeights, ReportData
+from dglcell.plots.data import Embedding, History, NodeChanges, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
-from dglcell.runs.directory import MEND, EpochLog, RunDirectory
+from dglcell.report.run_tables import damaged_file, read_doses, read_node_changes, read_predictions
+from dglcell.runs.directory import EpochLog, RunDirectory
 
 # Fields that the files of a run must have.
 
@@ -149,11 +144,7 @@ EXPLAINED = {
 EXPLANATIONS = {"strains": list_of(record(EXPLAINED))}
 """This is the content of ``explanations_test.json``."""
 
-NODE_CHANGES = ("values", "node", "wild_type", "spread", "measured", "predicted")
-"""These are the columns of ``nodes_test.csv``."""
-
 PARTS = ("test", "validation")
-MEASURED, PREDICTED = "measured_", "predicted_"
 
 
 def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
@@ -287,11 +278,11 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     predictions = {part: read_predictions(directory, part) for part in filled}
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
-            raise _damaged(directory.predictions(part), f"phenotypes {', '.join(found)}")
+            raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(found)}")
     embedding = _read_embedding(directory.embedding)
     strains = {len(found) for found in predictions.get("test", {}).values()}
     if embedding is not None and not all(((embedding.strains >= 0) & (embedding.strains < n)).all() for n in strains):
-        raise _damaged(directory.embedding, "strains that the test part does not have")
+        raise damaged_file(directory.embedding, "strains that the test part does not have")
     return RunFiles(
         directory,
         config,
@@ -303,7 +294,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         _read_relation_weights(directory.relation_weights),
         _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
         _read_explanations(directory.explanations),
-        _read_node_changes(directory.node_changes),
+        read_node_changes(directory.node_changes),
     )
 
 
@@ -340,11 +331,12 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
         if not OF_NODES.fits(results.get(NODES, [])):
-            raise _damaged(directory.results, f"`{NODES}` is wrong")
+            raise damaged_file(directory.results, f"`{NODES}` is wrong")
         rows = results["rows"]
         tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
         if untested := {row["phenotype"] for row in rows} - tested:
-            raise _damaged(directory.results, f"no row of the model for the test part of {listing(sorted(untested))}")
+            missing = f"no row of the model for the test part of {listing(sorted(untested))}"
+            raise damaged_file(directory.results, missing)
         if results["epochs"] == epochs:
             return results
     since = "" if results is None else f"; its results are those after epoch {results['epochs']}"
@@ -356,115 +348,19 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     )
 
 
-def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:
-    """Return phenotype → predictions, from ``predictions_<part>.csv``.
-
-    Raises:
-        CheckpointError: the file is missing or not as a run wrote it.
-    """
-    with _predictions_table(directory, part) as (header, lines):
-        rows = list(lines)
-        counts = np.array([line[0].count(";") + 1 for line in rows], dtype=np.int64)
-        columns = {
-            name: np.array([float(line[i]) if line[i] else math.nan for line in rows])
-            for i, name in enumerate(header)
-            if i and name.startswith((MEASURED, PREDICTED))
-        }
-        names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
-        return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
-
-
-def read_doses(directory: RunDirectory, part: str) -> Doses | None:
-    """Return what is left of the gene of each strain, from ``predictions_<part>.csv``; None where genes are deleted.
-
-    What the model has learned comes before what the table gave.
-
-    Raises:
-        CheckpointError: the file is missing or not as a run wrote it.
-    """
-    with _predictions_table(directory, part) as (header, lines):
-        place = {name: i for i, name in enumerate(header)}
-        given = place.get(LEARNED_STRENGTHS, place.get(STRENGTHS))
-        if given is None:
-            return None
-        called, medium, of_strain = place.get("names", place[GENES]), place.get(MEDIUM), []
-        for line in lines:
-            is_single = bool(line[place[GENES]]) and ";" not in line[place[GENES]]
-            strain = (line[called], float(line[given])) if is_single else ("", math.nan)
-            of_strain.append((*strain, "" if medium is None else line[medium]))
-        genes, strengths, media = zip(*of_strain, strict=True) if of_strain else ((), (), ())
-        names, shown = (np.array(texts, dtype=str) for texts in (genes, media))
-        return Doses(names, np.array(strengths, dtype=float), shown, LEARNED_STRENGTHS in place)
-
-
-def check_predictions(directory: RunDirectory, part: str) -> Path:
-    """Return the file with the predictions of a part.
-
-    Raises:
-        CheckpointError: it is missing.
-    """
-    path = directory.predictions(part)
-    if not path.is_file():
-        raise CheckpointError(
-            f"the run '{directory.path}' has no predictions of the {part} part",
-            expected=path.name,
-            do="run its `dglcell train` command again: a finished run is evaluated anew",
-        )
-    return path
-
-
-@contextmanager
-def _predictions_table(directory: RunDirectory, part: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open the predictions of a part as header and lines; while it is read, faults are those of a damaged file."""
-    with _table(check_predictions(directory, part)) as found:
-        yield found
-
-
-@contextmanager
-def _table(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Open a table as header and lines; while it is read, faults are those of a damaged file."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = csv.reader(file, strict=True)
-            [header] = itertools.islice(lines, 1)
-            yield header, lines
-    except (ValueError, IndexError, KeyError, DataError, UnicodeDecodeError, csv.Error) as error:
-        raise _damaged(path, error if path.stat().st_size else "an empty file") from error
-
-
 def _read_embedding(path: Path) -> Embedding | None:
     if not os.path.lexists(path):
         return None
     try:
         arrays = read_npz(path)
     except UnreadableError as error:
-        raise _damaged(path, error) from error
+        raise damaged_file(path, error) from error
     strains, vectors = (arrays.get(name, np.empty(0)) for name in ("strains", "vectors"))
     fits = strains.dtype.kind in "iu" and vectors.dtype.kind == "f" and strains.shape == vectors.shape[:1]
     if not fits or vectors.ndim != 2:
         shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in arrays.items())
-        raise _damaged(path, shapes or "no arrays")
+        raise damaged_file(path, shapes or "no arrays")
     return Embedding(strains, vectors)
-
-
-def _read_node_changes(path: Path) -> dict[str, NodeChanges]:
-    if not os.path.lexists(path):
-        return {}
-    of_names: dict[str, list[tuple[str, float, float]]] = {}
-    with _table(path) as (header, lines):
-        if tuple(header) != NODE_CHANGES:
-            raise ValueError(f"columns {', '.join(header)}")
-        for name, node, *numbers in lines:
-            wild_type, spread, measured, predicted = map(float, numbers)
-            if not (spread > 0 and math.isfinite(measured) and math.isfinite(predicted)):
-                raise ValueError(f"{name} of {node}: {', '.join(numbers)}")
-            change = (measured - wild_type) / spread, (predicted - wild_type) / spread
-            of_names.setdefault(name, []).append((node, *change))
-    found = {}
-    for name, rows in of_names.items():
-        nodes, measured_n, predicted_n = zip(*rows, strict=True)
-        found[name] = NodeChanges(np.array(nodes), np.array(measured_n), np.array(predicted_n))
-    return found
 
 
 def _read_relation_weights(path: Path) -> RelationWeights:
@@ -473,7 +369,7 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     content = _read_json(path)
     fits = RELATIONS.fits(content)
     if not fits or any(len(row) != len(e["relations"]) for e in content.values() for row in e["weights"]):
-        raise _damaged(path, "other fields")
+        raise damaged_file(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
 
 
@@ -494,7 +390,7 @@ def _read_explanations(path: Path) -> list[dict[str, Any]]:
         known = {node["data"]["id"] for node in strain["elements"]["nodes"]}
         ends = {edge["data"][end] for edge in strain["elements"]["edges"] for end in ("source", "target")}
         if not ends <= known:
-            raise _damaged(path, "edges of nodes that are not there")
+            raise damaged_file(path, "edges of nodes that are not there")
     return found
 
 
@@ -503,7 +399,7 @@ def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
     content = _read_json(path)
     wrong = find_wrong(content, fields)
     if wrong is not None:
-        raise _damaged(path, wrong)
+        raise damaged_file(path, wrong)
     return content
 
 
@@ -513,11 +409,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except UnreadableError as error:
-        raise _damaged(path, error) from error
+        raise damaged_file(path, error) from error
     if not isinstance(content, dict):
-        raise _damaged(path, f"a {type(content).__name__}")
+        raise damaged_file(path, f"a {type(content).__name__}")
     return content
-
-
-def _damaged(path: Path, reason: Wrong | Exception | str) -> DglcellError:
-    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)

@@ -69,7 +69,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "table_note": " ".join(
             [
                 *table_notes(rows),
-                *lines_below(run.rows, config["split"]["kind"]),
+                *lines_below(rows, config["split"]["kind"]),
                 *left_out_lines(run.results.get("left_out", {})),
             ]
         ),

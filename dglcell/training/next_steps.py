@@ -17,7 +17,8 @@ import numpy as np
 from dglcell.data.table import CLASSIFICATION, LEARNED_STRENGTHS
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
-from dglcell.report.run_files import MEASURED, PREDICTED, RunFiles
+from dglcell.report.run_files import RunFiles
+from dglcell.report.run_tables import MEASURED, PREDICTED
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.advice import ENOUGH, more_epochs, still_falling
 from dglcell.training.with_null import Comparison, compare

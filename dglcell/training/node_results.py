@@ -24,13 +24,14 @@ from dglcell.files.atomic import atomic_file, no_formula
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
-from dglcell.metrics import CONSTANT, NODES, ResultRow
+from dglcell.metrics import NODES, ResultRow
 from dglcell.models.model import Prediction
 from dglcell.nn.node_head import NodeHead
 from dglcell.plots.style import sample
-from dglcell.report.run_files import NODE_CHANGES
+from dglcell.report.run_tables import NODE_CHANGES
 from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared
+from dglcell.uncertainty.paired_nodes import DrawnNodes, correlations, node_draws, terms
 
 log = logging.getLogger("dglcell")
 
@@ -103,6 +104,8 @@ class NodeScores:
         strains: number of strains with a measured value.
         balance: tells how far predictions are from a steady state; None where they are no fluxes.
         amounts: amounts of metabolites that are unbalanced, and all of them.
+        draws: how often each strain counts in each draw, as of `node_draws`; empty for scores without intervals.
+        drawn: scores in these draws.
     """
 
     scale: Floats
@@ -110,16 +113,20 @@ class NodeScores:
     strains: int = 0
     balance: MassBalance | None = None
     amounts: Floats = field(init=False)
+    draws: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    drawn: DrawnNodes = field(init=False)
 
     def __post_init__(self) -> None:
         self.sums, self.amounts = np.zeros((8, len(self.scale))), np.zeros(2)
+        self.drawn = DrawnNodes(self.draws, len(self.scale))
 
     def add(self, predicted_BM: NDArray[np.floating], target_BM: NDArray[np.floating]) -> None:
         """Take in some strains; targets are NaN where not measured, and where values never change in training."""
-        measured = ~np.isnan(target_BM)
-        t, p = (np.where(measured, x, 0).astype(np.float64) for x in (target_BM, predicted_BM))
+        found = terms(predicted_BM, target_BM)
+        measured, t, _, p, *_ = found
         error = p - t
-        self.sums += [x.sum(axis=0) for x in (measured, t, t * t, p, p * p, t * p, np.abs(error), error * error)]
+        self.sums += [x.sum(axis=0) for x in (*found, np.abs(error), error * error)]
+        self.drawn.add(found)
         some = measured.any(axis=1)
         self.strains += int(some.sum())
         if self.balance is not None:
@@ -134,18 +141,14 @@ class NodeScores:
         and ``nodes`` that of nodes that vary. What is undefined is NaN. Fluxes have ``unbalanced``, too: of all amounts
         of metabolites that predicted fluxes make or use, the share that is made and not used, or the other way round.
         """
-        n, t, tt, p, pp, tp, absolute, squared = self.sums
-        number, square = np.maximum(n, 1), np.square(self.scale)
-        of_t, of_p, of_both = tt - t * t / number, pp - p * p / number, tp - t * p / number
-        varies = of_t > CONSTANT * np.maximum(tt, np.finfo(float).tiny)
-        varies &= n > 1
-        moves = of_p > CONSTANT * np.maximum(pp, np.finfo(float).tiny)
-        r = np.divide(of_both, np.sqrt(np.maximum(of_t * of_p, 0)), out=np.zeros_like(t), where=varies & moves)
+        n, t, tt, *_, absolute, squared = self.sums
+        r, varies = correlations(self.sums[:6])
+        of_t, square = tt - t * t / np.maximum(n, 1), np.square(self.scale)
         total, some = n.sum(), bool(varies.any())
         open_amount, whole = self.amounts.tolist()
         return {
             "mae": float((absolute * self.scale).sum() / total) if total else math.nan,
-            "pearson": float(np.clip(r[varies], -1, 1).mean()) if some else math.nan,
+            "pearson": float(r[varies].mean()) if some else math.nan,
             "r2": 1 - float((squared * square)[varies].sum() / (of_t * square)[varies].sum()) if some else math.nan,
             "n": self.strains,
             "nodes": int(varies.sum()),
@@ -169,6 +172,9 @@ def scaled_values(head: NodeHead, values: CellValues, strains: NDArray[np.int64]
 class PartScores:
     """Take in predictions of the strains of a part, batch by batch and in their order.
 
+    Attributes:
+        scores: name → scores. Those of the test part have draws of its strains and genes.
+
     Args:
         heads: heads of the model, name → head.
         prepared: data that the model was trained on.
@@ -183,8 +189,14 @@ class PartScores:
             for name, head in heads.items()
         }
         self._changes: dict[str, list[Floats]] = {name: [] for name in heads}
-        self._scores = {
-            name: NodeScores(_scale(head), balance=MassBalance.of(head, prepared.nodes[name], prepared.cell))
+        self.scores = {
+            name: NodeScores(
+                _scale(head),
+                balance=MassBalance.of(head, prepared.nodes[name], prepared.cell),
+                draws=node_draws(prepared.dataset.take(prepared.parts[part]).numpy(), len(head.scale))
+                if part == "test"
+                else {},
+            )
             for name, head in heads.items()
         }
 
@@ -192,7 +204,7 @@ class PartScores:
         """Take in the predictions of the next strains."""
         start, self._done = self._done, self._done + len(prediction.phenotypes)
         strains = self._prepared.parts[self._part][start : self._done].numpy()
-        for name, scores in self._scores.items():
+        for name, scores in self.scores.items():
             target = scaled_values(self._heads[name], self._prepared.nodes[name], strains)
             predicted = prediction.nodes[name].float().cpu().numpy()
             scores.add(predicted, target)
@@ -205,7 +217,7 @@ class PartScores:
     def rows(self, model: str) -> list[ResultRow]:
         """Return a row of metrics for each name of values, with the name of the model."""
         return [
-            ResultRow(model, self._part, name, scores.metrics(), kind=NODES) for name, scores in self._scores.items()
+            ResultRow(model, self._part, name, scores.metrics(), kind=NODES) for name, scores in self.scores.items()
         ]
 
     def write_changes(self, path: Path, points: int) -> None:
@@ -233,12 +245,22 @@ def _scale(head: NodeHead) -> Floats:
     return head.scale.double().cpu().numpy()
 
 
-def null_node_rows(heads: Mapping[str, NodeHead], prepared: Prepared) -> list[ResultRow]:
-    """Return metrics of null models of values of nodes, fitted to the training part."""
-    return [row for name, head in heads.items() for row in _null_rows(name, head, prepared)]
+def null_node_rows(
+    heads: Mapping[str, NodeHead], prepared: Prepared, of_model: PartScores | None = None
+) -> list[ResultRow]:
+    """Return metrics of null models of values of nodes, fitted to the training part.
+
+    Args:
+        heads: heads of the model, name → head.
+        prepared: data that the model was trained on.
+        of_model: what the model predicted for the test part. Rows of this part then have the metrics of
+            `dglcell.uncertainty.paired.ahead`, where the score is the mean correlation over nodes.
+    """
+    scores = {} if of_model is None else of_model.scores
+    return [row for name, head in heads.items() for row in _null_rows(name, head, prepared, scores.get(name))]
 
 
-def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]:
+def _null_rows(name: str, head: NodeHead, prepared: Prepared, of_model: NodeScores | None) -> list[ResultRow]:
     """Return metrics of null models of the values of one name, fitted to the training part."""
     values, parts = prepared.nodes[name], strains_by_part(prepared)
     numbers = {part: strains.numpy() for part, strains in prepared.parts.items()}
@@ -257,14 +279,16 @@ def _null_rows(name: str, head: NodeHead, prepared: Prepared) -> list[ResultRow]
     changes, of_zero, rows = head.changes.cpu().numpy(), head.of_zero.cpu().numpy(), []
     for part in prepared.evaluated:
         for null, model in models.items():
-            scores = NodeScores(_scale(head), balance=balance)
+            compared = of_model if part == "test" else None
+            scores = NodeScores(_scale(head), balance=balance, draws=compared.draws if compared else {})
             for start in range(0, len(numbers[part]), TOGETHER):
                 some = slice(start, start + TOGETHER)
                 chosen = parts[part].take(np.arange(len(parts[part]))[some])
                 target = scaled_values(head, values, numbers[part][some])
                 found = np.where(_lost(head, values, chosen, reactions), of_zero, model.predict(chosen))
                 scores.add(np.where(changes, found, 0), target)
-            rows.append(ResultRow(null, part, name, scores.metrics(), is_null=True, kind=NODES))
+            lead = compared.drawn.ahead_of(scores.drawn) if compared else {}
+            rows.append(ResultRow(null, part, name, scores.metrics() | lead, is_null=True, kind=NODES))
     return rows
 
 

@@ -76,12 +76,15 @@ def fit_null_share(
         prepared: the data that they are fitted on.
         normaliser: gives the units in which the model predicts.
         growth_SP: growth of all strains by flux balance, in the last column; needed if the share sees it.
+
+    Raises:
+        ConfigError: one of the names that the share was given is none, or does not apply to these strains.
     """
     problems = null_problems(prepared)
     if share.sees_growth:
         assert growth_SP is not None
         problems = [_with_growth(problem, prepared, growth_SP[:, -1]) for problem in problems]
-    nulls = PackedNulls.fit(problems, tuple(prepared.dataset.phenotypes))
+    nulls = PackedNulls.fit(problems, tuple(prepared.dataset.phenotypes), share.names)
     shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
     if normaliser.kind == "logistic":
         for t, (problem, model) in enumerate(zip(problems, nulls.models, strict=True)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,12 +33,13 @@ from dglcell.graph.schema import gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
 from tests.baselines.test_packed import growth
+from tests.examples import examples
 
 Fit = Callable[[Strains, NDArray[np.float64]], NullModel]
 Table = tuple[Strains, NDArray[np.float64]]
 
 KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
-FEWER = settings(max_examples=20)
+FEWER = examples(10)
 
 
 def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
@@ -187,6 +188,7 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
         **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
         "product of curves": together,
         "minimum of curves": together,
+        "same strain in other media": "needs strains in several media",
     }
     models = fit_null_models(problem)
     assert models.keys() == {
@@ -267,4 +269,5 @@ def test_deletions_alone_have_no_null_models_of_strengths() -> None:
     assert {family.why_not(problem) for family in STRENGTH_MODELS.values()} == {
         "needs strains with strengths",
         "needs strains with strengths or conditions",
+        "needs strains in several media",
     }

@@ -19,8 +19,10 @@ from dglcell.baselines.fit import (
 )
 from dglcell.baselines.packed import LEFT_OUT, PackedNulls, fit_best_two
 from dglcell.baselines.reactions import Reactions
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, SameStrain
+from dglcell.data.columns import condition_columns
 from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of, unlike
 
 CELL = load_cell("quickstart")
@@ -78,6 +80,47 @@ def test_strains_with_strengths_have_null_models_of_their_own() -> None:
     packed = PackedNulls([best], strains.names)
     found = PackedNulls.unpack(packed.pack(), CELL)(*arrays(problem.validation), problem.validation.strengths)
     np.testing.assert_array_equal(found[:, 0], best.predict(problem.validation))
+
+
+def in_two_media(genes: int = 12) -> tuple[Strains, np.ndarray]:
+    """Return two guides of each gene in two media, and growth, which does not depend on the medium."""
+    conditions = {"medium": np.repeat(["acetate", "glucose"], 2 * genes), "guide": np.tile(np.repeat([0, 1], genes), 2)}
+    own = np.random.default_rng(0).normal(size=2 * genes)
+    targets = np.tile(np.arange(genes), 4)
+    columns = condition_columns(conditions)
+    return Strains(CELL.genes.names, targets, np.arange(len(targets) + 1), columns), np.tile(own, 2)
+
+
+def test_null_models_can_be_chosen_by_name_and_are_packed() -> None:
+    strains, y = in_two_media()
+    train, test = np.arange(24), np.arange(24, 48)
+    problem = Problem(strains.take(train), strains.take(test[:0]), y[train], y[:0], lambda: unlike(len(CELL.genes)), 1)
+    model = fit_best_two(problem, ["same strain in other media"])
+    assert isinstance(model, SameStrain)
+    assert np.corrcoef(model.predict(strains.take(test)), y[test])[0, 1] > 0.999
+    packed, found = PackedNulls([model], strains.names), strains.take(test)
+    conditions = {(c.name, c.categories): values for c, values in found.columns.items()}
+    restored = PackedNulls.unpack(packed.pack(), CELL)(*arrays(found), None, conditions)
+    np.testing.assert_array_equal(restored[:, 0], model.predict(found))
+    both = fit_best_two(problem, ["additive ridge", "same strain in other media"])
+    assert isinstance(both, MeanOfTwo)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "same strains in other media",
+            "is not the name of one\n  expected: among .*\n  do:       did you mean same st",
+        ),
+        ("kernel ridge", "knows deletions only, and the strains have conditions\n.*\n  do:       leave it out"),
+    ],
+)
+def test_names_of_null_models_that_do_not_apply_are_refused(name: str, said: str) -> None:
+    strains, y = in_two_media()
+    problem = Problem(strains, strains, y, y, lambda: unlike(12), 1)
+    with pytest.raises(ConfigError, match=f"`model.null_names`: the null model '{name}' {said}"):
+        fit_best_two(problem, [name])
 
 
 def test_of_few_validation_strains_the_training_part_is_asked_as_well() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
+from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, TrainingMean, why_one_medium
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.baselines.invented import strains_of
+from tests.examples import examples
 
 genotypes_of_nine = st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=25)
 
@@ -42,7 +43,7 @@ def test_training_mean_ignores_missing_labels() -> None:
 
 
 @given(genotypes_of_nine, st.floats(0.1, 100), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
+@examples(25)
 def test_additive_ridge_solves_the_penalised_least_squares(genotypes: list[list[int]], alpha: float, seed: int) -> None:
     strains = strains_of(genotypes, 9)
     y = np.random.default_rng(seed).normal(3, 1, len(strains))
@@ -91,3 +92,43 @@ def test_query_pair_mean_without_any_pair_is_the_training_mean() -> None:
 def test_hyperparameters_out_of_range_are_refused(build: Callable[[], object], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         build()
+
+
+def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> None:
+    draw = np.random.default_rng(0)
+    once = [{"a": 0.1}, {"a": 0.5}, {"b": 0.1}, {"a": 0.1, "b": 0.1, "c": 1.0}] * 3
+    guides = np.repeat([1.0, 2.0, 3.0], 4)
+    own, of_medium = draw.normal(size=12), {"glucose": 2.0, "acetate": -1.0}
+    media = ["glucose"] * 12 + ["acetate"] * 12
+    train = Strains.from_names(once * 2, conditions={"guide": np.tile(guides, 2), "medium": media})
+    y = np.concatenate([own + shift for shift in of_medium.values()])
+    model = SameStrain().fit(train, y)
+    # The categories of a table are numbered otherwise if it has other media.
+    shuffled = draw.permutation(12)
+    conditions = {"guide": guides[shuffled], "medium": ["zymosterol"] * 12}
+    test = Strains.from_names([once[i] for i in shuffled], conditions=conditions)
+    found = model.predict(test)
+    np.testing.assert_allclose(found - found.mean(), own[shuffled] - own.mean(), atol=1e-6)
+    # Additive effects predict what was never measured: another strength, another guide, another gene.
+    conditions = {"guide": np.array([1.0, 1.5, 1.0]), "medium": ["glucose"] * 3}
+    others = Strains.from_names([{"a": 0.3}, {"a": 0.1}, {"b": 0.1, "c": 0.0}], conditions=conditions)
+    np.testing.assert_array_equal(model.predict(others), AdditiveRidge().fit(train, y).predict(others))
+    shrunk = SameStrain(2.0).fit(train, y)
+    expected = (model.predict(test) + shrunk.ridge.predict(test)) / 2  # two measurements, and two fictitious ones
+    np.testing.assert_allclose(shrunk.predict(test), expected, atol=1e-9)
+
+
+def test_sites_of_guides_are_told_apart_by_name() -> None:
+    sites = {"site": ["first", "second"], "medium": ["glucose", "glucose"]}
+    train = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions=sites)
+    model = SameStrain().fit(train, np.array([1.0, 3.0]))
+    test = Strains.from_names([{"a": 0.1}], conditions={"site": ["second"], "medium": ["acetate"]})
+    assert model.predict(test) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("conditions", [{"medium": ["glucose"] * 2}, {"drug": ["none", "rapamycin"]}])
+def test_it_needs_strains_in_several_media(conditions: dict[str, list[str]]) -> None:
+    strains = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions=conditions)
+    assert why_one_medium(strains) == "needs strains in several media"
+    several = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions={"medium": ["glucose", "acetate"]})
+    assert why_one_medium(several) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -14,6 +14,7 @@ from dglcell.baselines.strain_kernel import OWN, SHARED, StrainKernel, fit_strai
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
 from tests.baselines.invented import among, unlike, weakened
+from tests.examples import examples
 
 Table = tuple[Strains, NDArray[np.float64]]
 
@@ -47,7 +48,7 @@ def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarit
 
 
 @given(table=weakened(), seed=st.integers(0, 9), number=st.integers(0, 79))
-@settings(max_examples=30)
+@examples(15)
 def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Table, seed: int, number: int) -> None:
     strains, y = among(table[0]), table[1]
     similarity = alike(seed)

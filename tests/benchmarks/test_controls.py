@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.controls import main
+from dglcell.errors import DataError
 from dglcell.report.run_files import result_rows
 from dglcell.runs.directory import RunDirectory
 from dglcell.suites.controls import controls_of
@@ -48,6 +49,28 @@ def test_controls_beside_a_run_count(tiny_run: RunDirectory, tmp_path: Path) -> 
     rows = json.loads((tmp_path / "controls.json").read_text())["experiments"]["tiny"]["rows"]
     (own,) = controls_of("tiny", 0, result_rows(rows))
     assert (own.permuted, own.permutations) == (own.score, 1)
+
+
+def test_controls_are_added_to_what_is_known_of_a_run_that_is_gone(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, runs = tmp_path / "records/a/tiny/seed-0", tmp_path / "runs/a"
+    records.mkdir(parents=True)
+    for path in (tiny_run.results, tiny_run.environment):
+        shutil.copy(path, records / path.name)
+    shutil.copytree(tiny_run.path, runs / "tiny-permuted-labels/1/seed-0")
+    monkeypatch.setattr("benchmarks.controls.RECORDS", tmp_path / "records")
+    out = tmp_path / "controls.json"
+    main(str(out), str(runs / "tiny/seed-0"))
+    shutil.copytree(tiny_run.path, runs / "tiny-permuted-labels/2/seed-0")
+    shutil.rmtree(tmp_path / "records")
+    main(str(out), str(runs / "tiny/seed-0"))
+    found = json.loads(out.read_text())["experiments"]["a/tiny"]
+    (own,) = controls_of("a/tiny", 0, result_rows(found["rows"]))
+    assert (own.permuted, own.permutations) == (own.score, 2)
+    assert own.is_compared
+    with pytest.raises(DataError, match=r"(?s)no run in .*other/seed-0.*run with a record.*RUNS/EXPERIMENT"):
+        main(str(out), str(runs / "other/seed-0"))
 
 
 def test_a_run_without_intervals_is_compared_by_its_predictions(tiny_run: RunDirectory, tmp_path: Path) -> None:

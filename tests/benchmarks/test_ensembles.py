@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import ensembles
-from dglcell.report.run_files import read_predictions, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_predictions
 from tests.tiny import Tiny
 
 

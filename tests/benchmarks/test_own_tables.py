@@ -50,6 +50,7 @@ def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> 
     def quick(*arguments: object) -> object:
         chosen = choose_settings(*arguments)  # type: ignore[arg-type]
         chosen.keys["trainer"]["epochs"] = 2
+        chosen.keys["plot"] = False
         return chosen
 
     monkeypatch.setattr("dglcell.new_experiment.experiment.choose_settings", quick)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.columns import columns_of
@@ -40,6 +40,7 @@ from tests.data.strain_tables import (
     tables,
     triples,
 )
+from tests.examples import examples
 
 BINS = Bins.of_fractions(FRACTIONS)
 
@@ -95,7 +96,7 @@ def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
     assert max(abs(shares(plain[stratum]) - FRACTIONS).max() for stratum in strata[1:]) > 2e-3
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
 def test_no_query_pair_and_no_gene_set_is_in_two_parts(
     table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
@@ -244,7 +245,7 @@ def shares_of_parts(bins: Bins) -> np.ndarray:
     return np.array([sum(s for s, p in zip(bins.shares, bins.parts, strict=True) if p == part) for part in range(3)])
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(table=stratified_tables, bins=bins, seed=st.integers(0, 100))
 def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, seed: int) -> None:
     parts = stratified_parts(table, bins, seed)
@@ -321,7 +322,7 @@ def genes_by_part(table: Strains, parts: Parts) -> dict[int, set[str]]:
     return genes
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(table=tables, fractions=fractions, seed=seeds)
 def test_no_test_gene_occurs_in_training_under_any(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "any")
@@ -335,7 +336,7 @@ def test_no_test_gene_occurs_in_training_under_any(table: Strains, fractions: tu
             assert not chosen.issuperset(strain)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(table=tables, fractions=fractions, seed=seeds)
 def test_no_gene_is_in_two_parts_under_all(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "all")
@@ -379,7 +380,7 @@ def test_genes_that_no_strain_deletes_do_not_matter() -> None:
         )
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
 def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains, folds: int, seed: int) -> None:
     tested = np.zeros(len(table), np.int64)
@@ -397,7 +398,7 @@ def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains
     np.testing.assert_array_equal(tested, table.num_deletions > 0)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
 def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: Strains, folds: int, seed: int) -> None:
     tested, test_genes = np.zeros(len(table), np.int64), []
@@ -422,7 +423,7 @@ def test_folds_of_genes_are_equal_and_a_third_of_pairs_train() -> None:
         assert len(genes_by_part(table, parts)[TRAIN]) == 240
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(
     table=tables,
     seed=seeds,

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -23,6 +23,7 @@ from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import random_table, table_of, triples
+from tests.examples import examples
 
 # What the section `split` can say: every wrong value is named by its key.
 
@@ -111,7 +112,7 @@ def folds_of(table: Strains, kind: str, folds: int, seed: int) -> list[Parts]:
     return [divide(SplitConfig(kind, seed=seed, folds=folds, fold=fold), table)[0] for fold in range(folds)]
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(table=tables, kind=st.sampled_from(KINDS_OF_GENES), folds=st.integers(3, 7), seed=st.integers(0, 50))
 def test_every_strain_is_in_exactly_one_test_fold(table: Strains, kind: str, folds: int, seed: int) -> None:
     parts = folds_of(table, kind, folds, seed)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data import store_build
@@ -31,6 +31,7 @@ from tests.data.strain_tables import (
     triples,
     with_columns,
 )
+from tests.examples import examples
 from tests.tiny import process_environment
 
 # Strains that a store does not take: each is named by its number.
@@ -95,7 +96,7 @@ def test_a_strain_without_any_label(tmp_path: Path) -> None:
         build_store(table, tmp_path / "store", command="test")
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     strains=st.integers(1, 60),
     deletions=st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda pair: (min(pair), max(pair))),
@@ -147,7 +148,7 @@ def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
     assert stores[0].sha256 == stores[1].sha256
 
 
-@settings(max_examples=12)
+@examples(6)
 @given(data=st.data())
 def test_pieces_make_the_same_store_as_the_whole_table(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.config import UNUSED
@@ -14,12 +14,13 @@ from dglcell.data.partition import Bins, random_parts
 from dglcell.data.split import subset_parts
 from dglcell.errors import DataError
 from tests.data.strain_tables import random_table, table_of
+from tests.examples import examples
 
 SUBSET_TABLE = random_table(3000, 200, (1, 4), seed=3)
 PARTS = random_parts(SUBSET_TABLE, Bins.of_fractions((0.8, 0.1, 0.1)), 101, False)  # a seed that no test draws
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(size=st.integers(3, 3000), seed=st.integers(0, 100))
 def test_a_subset_has_its_size_and_the_proportions_of_the_whole(size: int, seed: int) -> None:
     kept = subset_parts(PARTS, SUBSET_TABLE, size, seed)
@@ -48,7 +49,7 @@ def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
     assert taken(880) == {1: 50, 2: 400, 3: 30, 4: 400}
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(size=st.integers(3, 3000), seed=st.integers(0, 100))
 def test_a_proportional_subset_takes_numbers_of_deletions_as_they_come(size: int, seed: int) -> None:
     # No gene set occurs twice, so that strains are drawn one by one.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.nn.heads import AttentionPooling
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.nn.test_flux_rounds import made_model
 from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
 
@@ -80,7 +81,7 @@ def check_edges(cell: ResidentCell, split: Split, tolerance: float) -> None:
 
 @pytest.mark.parametrize("conv", CONVS)
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@settings(max_examples=3)
+@examples(3)
 @given(
     data=st.data(),
     cell=random_cells(),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,11 +28,12 @@ from dglcell.data.store_build import StoreWriter
 from dglcell.training.prepare import open_store
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-if sys.argv[1] == "stay":
+if {stays}:
     StoreWriter.append = lambda self, chunk: signal.pause()
-open_store(load_config(sys.argv[2], sys.argv[3:]), "tests").verify()
+open_store(load_config({file!r}, [{store!r}]), "tests").verify()
+sys.exit()
 """
-"""What `train` does first; without loading Lightning."""
+"""What `train` does first, and nothing else."""
 
 
 @pytest.fixture
@@ -110,26 +109,21 @@ def test_of_three_starts_at_once_one_trains(tiny: Tiny, tmp_path: Path) -> None:
 def test_members_of_a_job_array_wait_for_the_store_and_one_follows_a_killed_builder(tiny: Tiny, tmp_path: Path) -> None:
     store = tmp_path / "data" / "store"
 
-    def member(how: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", OPEN_STORE, how, str(tiny.file), f"data.store={store}"]
-        return subprocess.Popen(command, env=process_environment(), stderr=subprocess.PIPE, text=True)
+    def member(stays: bool) -> Forked:
+        program = OPEN_STORE.format(stays=stays, file=str(tiny.file), store=f"data.store={store}")
+        return Forked([], process_environment(), before=program)
 
-    builder = member("stay")
+    builder = member(stays=True)
     wait_until(lambda: list(store.parent.glob(".store.partial-*")), builder)
-    others, heard = [member("go on") for _ in range(2)], ["", ""]
-    for number, other in enumerate(others):
-        assert other.stderr is not None
-        while "waiting for" not in heard[number]:
-            line = other.stderr.readline()
-            assert line, heard
-            heard[number] += line
-        assert f"waiting for '{store}', which is written by process {builder.pid} on " in heard[number]
+    others = [member(stays=False) for _ in range(2)]
+    for other in others:
+        wait_until(lambda: "waiting for" in other.said()[1], other)  # noqa: B023
+        assert f"waiting for '{store}', which is written by process {builder.pid} on " in other.said()[1]
     assert not store.exists()
     builder.kill()
     builder.communicate()
-    for number, other in enumerate(others):
-        heard[number] += other.communicate(timeout=PATIENCE)[1]
-        assert other.returncode == 0, heard
+    heard = [other.communicate(timeout=PATIENCE)[1] for other in others]
+    assert [other.returncode for other in others] == [0, 0], heard
     assert sum("building store" in text for text in heard) == 1
     assert [path.name for path in store.parent.iterdir()] == ["store"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError, GraphError
@@ -19,6 +19,7 @@ from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
+from tests.examples import examples
 
 NODES = 8
 Triple = tuple[int, int, float]
@@ -98,7 +99,7 @@ def cells(draw: st.DrawFn) -> CellGraph:
     return CellGraph.assemble(vocabularies, relations, {"made": "by Hypothesis", "é": [1, None]})
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(cell=cells())
 def test_save_and_load(cell: CellGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("cells") / "cell"

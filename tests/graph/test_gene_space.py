@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
@@ -19,6 +19,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder
+from tests.examples import examples
 
 # The relation between genes with similar neighbours, against the definition.
 
@@ -40,7 +41,7 @@ def by_definition(relations: list[Edges], genes: int, config: SimilarityConfig) 
     return weights
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     genes=st.integers(2, 9),
     seed=st.integers(0, 1000),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, DataError, GraphError
@@ -18,11 +18,12 @@ from dglcell.graph.catalogue import NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.networks import network_edges, pairs_within_groups, read_matrix, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from tests.examples import examples
 
 Write = Callable[[str, str], str]
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=20))
 def test_pairs_within_groups_are_all_combinations(rows: list[tuple[int, int]]) -> None:
     members, groups = (np.array([row[i] for row in rows], dtype=np.int64) for i in (0, 1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cobra.io import load_model
 from cobra.util import create_stoichiometric_matrix
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from dglcell.graph.pools import FASTEST, Pools, _slow_pools, conserved_pools
 from dglcell.graph.wild_type import wild_type_fluxes
+from tests.examples import examples
 
 OXIDISED, REDUCED, SUGAR, PRODUCT, IDLE, OTHER = range(6)
 STOICHIOMETRY = np.array(
@@ -80,7 +81,7 @@ def network(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.f
     return np.array(columns).T, np.array(fluxes)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(st.integers(0, 2**32 - 1))
 def test_pools_are_those_of_which_the_least_is_made(seed: int) -> None:
     stoichiometry, fluxes = network(np.random.default_rng(seed))

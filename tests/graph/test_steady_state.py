@@ -12,7 +12,7 @@ import pytest
 import torch
 from cobra.flux_analysis import find_blocked_reactions
 from cobra.io import load_model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
@@ -27,6 +27,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions, keep_masks
+from tests.examples import examples
 
 Column = tuple[tuple[int, int], ...]
 """The metabolites of a reaction node, each with its amount."""
@@ -68,7 +69,7 @@ def steady_state(columns: list[Column]) -> SteadyState:
     return SteadyState(*arrays, len(columns), METABOLITES)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(data=st.data(), columns=networks())
 def test_what_is_blocked_is_found_one_by_one_too(data: Any, columns: list[Column]) -> None:
     strains = data.draw(st.lists(st.sets(st.integers(0, len(columns) - 1)), min_size=1, max_size=4))

@@ -16,7 +16,7 @@ from dglcell.config.experiment import KINDS, Config
 from tests.examples import examples
 from tests.hostile.inputs import EXPERIMENT, check_message, keys_of, status_of, tree, write
 
-EXAMPLES = 15
+EXAMPLES = 8
 
 
 KEYS = sorted(

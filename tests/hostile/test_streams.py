@@ -20,7 +20,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -30,6 +30,7 @@ from dglcell.errors import ConfigError
 from dglcell.files.atomic import no_formula
 from dglcell.files.owner import LEASE_SECONDS, Lease
 from dglcell.runs.directory import RunDirectory
+from tests.examples import examples
 from tests.hostile import (
     test_configurations,
     test_genotypes,
@@ -244,7 +245,7 @@ NAMES = st.one_of(st.sampled_from(["genes", "gene_1", "gene_2", "predicted_fitne
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.tuples(NAMES, st.lists(CELLS, min_size=2, max_size=2)), min_size=1, max_size=3))
 def test_parquet_that_nobody_would_think_of(tiny_run: RunDirectory, columns: list[tuple[str, list[object]]]) -> None:
     try:

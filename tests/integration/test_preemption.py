@@ -15,14 +15,14 @@ from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start, wait_un
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny, history
 
-# 240 training strains in batches of 6: 40 steps an epoch, 14 of the optimiser.
+# 240 training strains in batches of 12: 20 steps an epoch, 7 of the optimiser.
 OPTIONS = (
     "model.dropout=0.2",
-    "data.batch_size=6",
+    "data.batch_size=12",
     "trainer.accumulate_grad_batches={0: 3}",
     "scheduler.name=cosine_restarts",
 )
-OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=20", "trainer.epochs=4")
+OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=10", "trainer.epochs=3")
 
 
 def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *options: str) -> str:
@@ -36,9 +36,9 @@ def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *opt
 @pytest.mark.parametrize(
     ("number", "step"),
     [
-        (signal.SIGTERM, 20),
-        pytest.param(signal.SIGUSR1, 20, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 9, marks=pytest.mark.slow),
+        (signal.SIGTERM, 10),
+        pytest.param(signal.SIGUSR1, 10, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 8, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_ends_like_one_that_never_stopped(
@@ -75,10 +75,10 @@ os.replace = replace_later
 
 
 def test_a_second_interrupt_ends_the_run_at_once(tiny: Tiny, tmp_path: Path) -> None:
-    options = ("data.batch_size=6", "trainer.epochs=2")
+    options = ("data.batch_size=24", "trainer.epochs=2")
     run = RunDirectory(tmp_path / "tiny/seed-0")
     process = start(
-        tiny, tmp_path, *options, before=STAY_IN_SAVING + SIGNAL_AT_STEP.format(step=50, number=int(signal.SIGINT))
+        tiny, tmp_path, *options, before=STAY_IN_SAVING + SIGNAL_AT_STEP.format(step=12, number=int(signal.SIGINT))
     )
     wait_until(lambda: list(run.checkpoints.glob(".interrupted.ckpt*")), process)
     process.send_signal(signal.SIGINT)

@@ -98,7 +98,7 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
     record = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes()
 
     monkeypatch.chdir(tmp_path)
-    assert main(["train", str(tiny.file)]) == 0
+    assert main(["train", str(tiny.file), "plot=false"]) == 0
     assert "continuing from runs/tiny/seed-0/checkpoints/last.ckpt, written after epoch 2" in caplog.text
     assert "training is finished after 2 epochs; evaluating" in caplog.text
     assert table in capsys.readouterr().out
@@ -142,9 +142,9 @@ def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) 
 def test_a_model_learns_32_strains_by_heart(tiny: Tiny, tmp_path: Path) -> None:
     options = [
         "split.subset.size=40",
-        "trainer.epochs=80",
+        "trainer.epochs=40",
         "data.batch_size=32",
-        "optimizer.lr=0.03",
+        "optimizer.lr=0.05",
         "model.hidden=16",
     ]
     rows = history(tiny.train(tmp_path, *options).directory)

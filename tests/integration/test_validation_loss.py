@@ -35,8 +35,6 @@ LOSSES = {
     "dango": ["loss={name: dango, transition_epoch: 1}", "model={name: dango, hidden: 8, heads: 2, activation: tanh}"],
 }
 
-QUICK = ("wasserstein",)
-
 
 def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, batch: int) -> float:
     """Of one epoch with hardly any learning rate, so that all runs have the same weights."""
@@ -52,13 +50,11 @@ def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, 
     return row["validation/loss"]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
 def test_batches_and_processes_do_not_count(tiny: Tiny, tmp_path: Path, name: str) -> None:
     whole = validation_loss(tiny, tmp_path / "whole", LOSSES[name], 1, 1000)
-    cases = [(2, 7)] if name in QUICK else [(1, 7), (1, 64), (2, 7), (3, 1000)]
-    for processes, batch in cases:
+    for processes, batch in [(1, 7), (1, 64), (2, 7), (3, 1000)]:
         found = validation_loss(tiny, tmp_path / f"{processes}-{batch}", LOSSES[name], processes, batch)
         # The noise level of `gaussian` is estimated in training, whose batches differ.
         assert found == pytest.approx(whole, rel=1e-5), (processes, batch)

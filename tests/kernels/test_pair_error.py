@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import pair_error as module
 from dglcell.kernels.pair_error import pair_error
+from tests.examples import examples
 
 
 def make_edges(rng: np.random.Generator, sizes: tuple[int, int], share: float) -> ResidentRelation:
@@ -34,7 +35,7 @@ def dense_error(edges: ResidentRelation, left: Tensor, right: Tensor, bias: Tens
 
 
 @pytest.mark.parametrize("devices", [("cpu",), ()], ids=["compiled", "blocks"])
-@settings(max_examples=25)
+@examples(13)
 @given(
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     width=st.sampled_from([1, 8]),

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import rows
 from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push, sum_strains
+from tests.examples import examples
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 WIDTHS = st.sampled_from([1, 3, 32, 64, 96])
@@ -78,7 +79,7 @@ class Case:
         return zip(ends[0].tolist(), ends[1].tolist(), self.weight.tolist(), strict=True)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans())
 def test_marks_are_at_the_ends_of_edges_and_where_they_were(seed: int, weighted: bool) -> None:
     case = Case(seed, weighted=weighted)
@@ -92,7 +93,7 @@ def test_marks_are_at_the_ends_of_edges_and_where_they_were(seed: int, weighted:
     assert torch.equal(mask_MB, expected)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), reverse=st.booleans(), width=WIDTHS)
 def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse: bool, width: int) -> None:
     case = Case(seed, weighted=weighted)
@@ -110,7 +111,7 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
     torch.testing.assert_close(out, expected, **EXACT)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     weighted=st.booleans(),
@@ -140,7 +141,7 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, reverse: bool,
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), fillers=st.integers(0, 3), more=st.integers(0, 20))
 def test_pairs_that_fill_a_list_are_not_pushed(seed: int, weighted: bool, fillers: int, more: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

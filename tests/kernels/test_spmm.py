@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
 from dglcell.kernels.spmm import check_kernel, choose_kernel, kernels_on, spmm, triton_works
+from tests.examples import examples
 from tests.gpu.devices import ExplicitDevices
 
 ON_CPUS = kernels_on("cpu")
@@ -39,7 +40,7 @@ def random_relation(seed: int, weighted: bool) -> tuple[ResidentRelation, torch.
 
 
 @pytest.mark.parametrize("kernel", ["auto", *ON_CPUS])
-@settings(max_examples=40)
+@examples(20)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), columns=st.integers(1, 5))
 def test_a_kernel_equals_the_dense_product(kernel: str, seed: int, weighted: bool, columns: int) -> None:
     relation, dense = random_relation(seed, weighted)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from dglcell.losses.coupled import RowBuffer, Rows
 from dglcell.losses.distribution import distribution_matching, transport_cost
 from dglcell.losses.loss import Loss
 from dglcell.models.model import Prediction
+from tests.examples import examples
 from tests.losses.coupled_losses import COUPLED, batch, make
 
 # The buffer of earlier strains against a list that forgets.
@@ -35,7 +36,7 @@ LABEL = st.sampled_from([0.5, 1.5, math.nan])
 BATCHES = st.lists(st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=5), min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(batches=BATCHES, size=st.integers(1, 6))
 def test_it_keeps_the_last_labelled_strains_in_order(batches: list[list[tuple[float, float]]], size: int) -> None:
     buffer, kept, number = RowBuffer(size), deque[int](maxlen=size), 0

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import gaussian_kde, wasserstein_distance
 
 from dglcell.losses.distribution import distribution_matching, label_quantiles, transport_cost
+from tests.examples import examples
 
 # Distribution matching against scipy's density, inverted by root finding.
 
@@ -26,7 +27,7 @@ def quantiles_by_scipy(labels: np.ndarray, bandwidth: float) -> np.ndarray:
     return np.array([brentq(lambda x, q=q: density.integrate_box_1d(low, x) / whole - q, low, high) for q in levels])
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     labels=st.lists(st.floats(-5, 5), min_size=2, max_size=12).filter(lambda x: max(x) - min(x) > 0.1),
     bandwidth=st.sampled_from([0.1, 0.5, 1.0]),
@@ -116,14 +117,14 @@ def cost(x: torch.Tensor, y: torch.Tensor, p: int) -> torch.Tensor:
     return transport_cost(x[None], y[None], torch.ones(1, len(x)).bool(), torch.ones(1, len(y)).bool(), p)[0]
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(x=VALUES, y=VALUES)
 def test_of_order_one_it_is_scipys(x: list[float], y: list[float]) -> None:
     got = cost(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64), 1)
     assert float(got) == pytest.approx(wasserstein_distance(x, y), rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(x=VALUES, y=VALUES)
 def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_number(
     x: list[float], y: list[float]

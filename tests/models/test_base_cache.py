@@ -18,6 +18,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.gpu.devices import as_on_a_gpu
 from tests.random_cells import RandomCell, random_cells
 
@@ -47,7 +48,7 @@ def predict(model: HeteroCell, batches: list[GenotypeBatch]) -> list[Tensor]:
 
 @pytest.mark.parametrize("conv", CONVS)
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@settings(max_examples=6)
+@examples(3)
 @given(cell=random_cells(), data=st.data(), residual=st.booleans())
 def test_predictions_are_those_of_a_wild_type_computed_anew(
     conv: str, cross_relation: str, cell: RandomCell, data: st.DataObject, residual: bool
@@ -151,7 +152,7 @@ def test_it_is_kept_in_evaluation_only(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("conv", CONVS)
-@settings(max_examples=8)
+@examples(4)
 @given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 2.0]))
 def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float

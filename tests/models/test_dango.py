@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
@@ -20,6 +20,7 @@ from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.models.plain_dango import Edge, PlainDango, random_networks
 from tests.perturbation.no_sync import no_sync
 from tests.random_cells import resident_cell
@@ -60,7 +61,7 @@ def randomise(model: Dango) -> Dango:
     [{}, {"activation": "silu", "embedding_std": 1.0}],
     ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "default",
 )
-@settings(max_examples=12)
+@examples(6)
 @given(seed=st.integers(0, 2**32 - 1), num_genes=st.integers(6, 9))
 def test_predictions_errors_and_gradients_equal_dense_matrices_and_loops(
     options: dict[str, Any], seed: int, num_genes: int

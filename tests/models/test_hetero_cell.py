@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
@@ -24,6 +24,7 @@ from dglcell.perturbation import STRATEGIES, states
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from tests.examples import examples
 from tests.gpu.cells import make_cell
 from tests.models.plain_network import plain_forward
 from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
@@ -111,7 +112,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **
 
 @pytest.mark.parametrize("conv", CONVS)
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@settings(max_examples=4)
+@examples(3)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -140,7 +141,7 @@ def test_strategies_agree_forward_and_in_every_gradient(
 
 @pytest.mark.parametrize("conv", CONVS)
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@settings(max_examples=4)
+@examples(3)
 @given(data=st.data(), cell=random_cells(), dense_share=st.sampled_from([0.0, 1e9]))
 def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_listed_ones(
     conv: str, cross_relation: str, data, cell: RandomCell, dense_share: float
@@ -180,7 +181,7 @@ def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
     assert calls == recomputed
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -208,7 +209,7 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(data=st.data(), cell=random_cells())
 def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -17,6 +17,7 @@ from dglcell.models.model import joined
 from dglcell.nn.node_head import NodeHead
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from tests.examples import examples
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
 TYPES = {"expression": "gene", "flux": "reaction"}
@@ -46,7 +47,7 @@ def model_of(cell: RandomCell, strategy: str = "node_mask", **changes: object) -
     return model
 
 
-@settings(max_examples=4)
+@examples(3)
 @given(st.data())
 def test_strategies_agree_and_give_the_formula(data: st.DataObject) -> None:
     cell = data.draw(random_cells())
@@ -74,7 +75,7 @@ def test_strategies_agree_and_give_the_formula(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
-@settings(max_examples=2)
+@examples(3)
 @given(st.data())
 def test_the_wild_type_has_its_own_values_exactly(strategy: str, data: st.DataObject) -> None:
     model = model_of(data.draw(random_cells()), strategy).eval()
@@ -82,7 +83,7 @@ def test_the_wild_type_has_its_own_values_exactly(strategy: str, data: st.DataOb
     assert all((of[0] == 0).all() for of in found.values())
 
 
-@settings(max_examples=2)
+@examples(3)
 @given(st.data())
 def test_shared_deletions_and_joined_batches_give_the_same(data: st.DataObject) -> None:
     cell = data.draw(random_cells())
@@ -113,7 +114,7 @@ def test_nodes_of_a_reaction_add_up() -> None:
     assert (head(torch.ones(1, 2), torch.ones(1, 4), torch.zeros(1, 2, dtype=torch.bool))[0, 1] == 0).all()
 
 
-@settings(max_examples=1)
+@examples(3)
 @given(random_cells())
 def test_a_node_type_that_the_cell_lacks_is_refused(cell: RandomCell) -> None:
     with pytest.raises(
@@ -122,7 +123,7 @@ def test_a_node_type_that_the_cell_lacks_is_refused(cell: RandomCell) -> None:
         model_of(cell, nodes={"x": "organelle"})
 
 
-@settings(max_examples=2)
+@examples(3)
 @given(st.data())
 def test_what_a_strain_has_lost_is_zero_where_that_is_known(data: st.DataObject) -> None:
     cell = data.draw(random_cells())
@@ -138,7 +139,7 @@ def test_what_a_strain_has_lost_is_zero_where_that_is_known(data: st.DataObject)
     assert (found[1] == 6).all()
 
 
-@settings(max_examples=1)
+@examples(3)
 @given(random_cells())
 def test_without_messages_every_trained_weight_has_a_gradient(cell: RandomCell) -> None:
     model = model_of(cell, layers=0, local_head=False, combination="none", pool=["gene"])

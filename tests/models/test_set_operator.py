@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from dglcell.models.config import OPERATORS, SetOperatorConfig
 from dglcell.models.model import make_model
 from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.models.plain_set_operator import plain_parts
 from tests.models.test_hetero_cell import nine_network_cell, randomise
 from tests.random_cells import RandomCell, genotypes_of, random_cells
@@ -40,7 +41,7 @@ def predict(model: SetOperator, strains: list[list[int]]) -> Tensor:
     return model(GenotypeBatch.from_lists(strains)).phenotypes
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -58,7 +59,7 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
     torch.testing.assert_close(got.phenotypes, got.parts["global"] + got.parts["local"])
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean", "gated"]))
 def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -21,6 +21,7 @@ from dglcell.nn.config import CROSS_RELATION
 from dglcell.nn.heads import HyperSAGNN
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.random_cells import RandomCell, random_cells
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
@@ -85,7 +86,7 @@ def strains_of(draw: Any, cell: RandomCell) -> list[list[int]]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("conv", sorted(CONVS))
-@settings(max_examples=4)
+@examples(3)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -101,7 +102,7 @@ def test_the_ends_of_strength_on_own_graphs(
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@settings(max_examples=6)
+@examples(3)
 @given(data=st.data(), cell=random_cells(), local_kind=KINDS)
 def test_the_ends_of_strength_where_genes_attend(operator: str, data: Any, cell: RandomCell, local_kind: str) -> None:
     check_ends(set_operator(cell, operator=operator, local_kind=local_kind), data.draw(strains_of(cell)), data.draw)
@@ -115,7 +116,7 @@ def test_the_ends_of_strength_in_dango() -> None:
     assert not head(x, removed)[2].any()
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(data=st.data(), cell=random_cells(), conv=st.sampled_from(sorted(CONVS)), strategy=st.sampled_from(STRATEGIES))
 def test_gradients_of_strengths_are_those_of_finite_differences(
     data: Any, cell: RandomCell, conv: str, strategy: str

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import null_space
@@ -17,6 +17,7 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.nn.balanced import nearest_balanced, projection_onto_balance
 from dglcell.nn.exact_growth import balance_matrix
+from tests.examples import examples
 
 CELL = ResidentCell.of(build_cell(CellConfig(model="textbook")))
 
@@ -38,7 +39,7 @@ def nearest(x: NDArray[Any], given: NDArray[Any], value: float, amounts: torch.T
     return np.asarray(basis @ (first + own - right.T @ (right @ own)))
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(st.integers(0, 1000), st.integers(0, 6))
 def test_it_is_the_nearest_balanced_change(seed: int, most: int) -> None:
     amounts, rng = amounts_of(seed), np.random.default_rng(seed)
@@ -54,7 +55,7 @@ def test_it_is_the_nearest_balanced_change(seed: int, most: int) -> None:
     torch.testing.assert_close(nearest_balanced(found, *taken[1:]), found, atol=1e-8, rtol=0)
 
 
-@settings(max_examples=5)
+@examples(3)
 @given(st.integers(0, 1000))
 def test_a_balanced_change_stays_as_it_is(seed: int) -> None:
     amounts, rng = amounts_of(seed), np.random.default_rng(seed)

@@ -27,11 +27,11 @@ from dglcell.perturbation.genotype import GenotypeBatch
 
 WIDTH = 4
 
-pytestmark = pytest.mark.skipif(not compiler_works("cpu"), reason="needs a C++ compiler")
-
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
+    if not compiler_works("cpu"):
+        pytest.skip("needs a C++ compiler")
     torch.manual_seed(0)
     allow_compilation()
     yield

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import NODES_AT_ONCE, RelationMixer, make_mixer
 from dglcell.perturbation.rules import PerturbedTensor
+from tests.examples import examples
 from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
 from tests.perturbation.states_of import agree, gradients
 
@@ -33,7 +34,7 @@ def fresh_mixer(how: str, relations: int, width: int, **changes: object) -> Rela
 
 
 @pytest.mark.parametrize("how", NAIVE)
-@settings(max_examples=40)
+@examples(20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     relations=st.integers(2, 4),

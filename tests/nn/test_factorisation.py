@@ -6,10 +6,11 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.nn.heads import FactorisationMachine
+from tests.examples import examples
 
 WIDTH, FACTORS, GENES = 5, 3, 7
 
@@ -37,7 +38,7 @@ def score_one_set(model: FactorisationMachine, x_KH: torch.Tensor, genes: list[i
     return score
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), seed=st.integers(0, 1000), own=st.booleans())
 def test_scores_equal_a_loop_over_pairs(sizes: list[int], seed: int, own: bool) -> None:
     torch.manual_seed(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
@@ -13,12 +13,13 @@ from dglcell.nn.convolutions import GATv2Conv
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from tests.examples import examples
 from tests.random_cells import RandomCell, random_cells
 
 WIDTH, HEADS = 6, 2
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(cell=random_cells())
 def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
     geometric = pytest.importorskip("torch_geometric.nn")

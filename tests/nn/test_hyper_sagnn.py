@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.nn.heads import HyperSAGNN, SetAttention
+from tests.examples import examples
 
 WIDTH, HEADS = 6, 2
 
@@ -30,7 +31,7 @@ def attend_one_set(layer: SetAttention, x_KH: torch.Tensor) -> torch.Tensor:
     return x_KH + layer.beta * layer.out(mixed)
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), seed=st.integers(0, 1000))
 def test_scores_equal_a_loop_over_sets(sizes: list[int], seed: int) -> None:
     torch.manual_seed(seed)

@@ -114,7 +114,7 @@ def blocks_of(budget: int | None) -> Iterator[None]:
         yield
 
 
-@examples(25)
+@examples(13)
 @given(data=st.data(), cell=random_cells(), engine=ENGINES, dense_share=DENSE_SHARES, budget=BUDGETS)
 def test_attention_equals_the_reduced_graph(
     data: Any, cell: RandomCell, engine: Engine, dense_share: float, budget: int | None
@@ -133,7 +133,7 @@ def test_attention_equals_the_reduced_graph(
         agree(found, oracle, strategy)
 
 
-@examples(12)
+@examples(6)
 @given(data=st.data(), cell=random_cells())
 def test_changed_edges_are_attended_to_as_in_the_reduced_graph(data: Any, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -158,7 +158,7 @@ def blocks_of(budget: int) -> Iterator[None]:
         yield
 
 
-@examples(20)
+@examples(10)
 @given(seed=SEEDS, bipartite=st.booleans(), weighted=st.booleans(), kind=st.sampled_from(list(SCORES)), budget=BUDGETS)
 def test_whole_states_attend_as_node_by_node(
     seed: int, bipartite: bool, weighted: bool, kind: str, budget: int
@@ -171,7 +171,7 @@ def test_whole_states_attend_as_node_by_node(
         agree(y, reference(case.edges, keys, queries, case.keep, score), [keys, queries, *case.parameters])
 
 
-@examples(50)
+@examples(25)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),
@@ -195,7 +195,7 @@ def test_differences_equal_those_of_whole_states(
         agree(y, case.expected(keys, queries, score), leaves)
 
 
-@examples(35)
+@examples(18)
 @given(
     seed=SEEDS,
     bipartite=st.booleans(),

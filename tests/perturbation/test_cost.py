@@ -18,7 +18,7 @@ from tests.graph.test_resident import small_cell
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
 
-@examples(15)
+@examples(8)
 @given(data=st.data(), cell=random_cells(), layers=st.integers(1, 3))
 def test_shares_are_those_of_a_walk_over_the_edges(data, cell: RandomCell, layers: int) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -46,7 +46,7 @@ def with_changes(
     return replace(GenotypeBatch.from_lists(strains), edges=edges), leaf
 
 
-@examples(15)
+@examples(8)
 @given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES), dense_share=DENSE_SHARES)
 def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str, dense_share: float) -> None:
     strains = data.draw(genotypes_of(cell))
@@ -69,7 +69,7 @@ def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduc
             agree(found[0], one)
 
 
-@examples(10)
+@examples(5)
 @given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
 def test_the_model_agrees_forward_and_in_every_gradient(data: Any, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))

@@ -30,7 +30,7 @@ GRADIENT = 1e-4
 SECOND = 0.05
 """Largest median error of second differences in float32."""
 
-SMALL = 0.2
+SMALL = 0.12
 """Of the genes of yeast: enough for whole states to fail both bounds in float32."""
 
 PAIRS = 5

@@ -17,7 +17,7 @@ EXACT = {name: case for name, case in CASES.items() if "without a rule" not in n
 
 
 @pytest.mark.parametrize("name", EXACT)
-@examples(10)
+@examples(5)
 @given(data=st.data())
 def test_parts_sum_to_the_difference_that_the_rule_gives(name: str, data: st.DataObject) -> None:
     case: Case = EXACT[name]

@@ -203,7 +203,7 @@ def test_layers_of_one_structure_are_compiled_once() -> None:
     assert len(graphs) == 1
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what the compiler makes of the forward pass, which moves more bytes."""
     torch.compiler.reset()

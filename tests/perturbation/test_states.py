@@ -68,7 +68,7 @@ def plain(one: Product, other: Product, values: list[Values], strains: int) -> l
     return [t for pair in zip(*found, strict=True) for t in pair]
 
 
-@examples(50)
+@examples(25)
 @given(
     data=st.data(),
     nodes=st.integers(1, 6),
@@ -93,7 +93,7 @@ def test_maps_combinations_and_sums(
         agree(gradients(together[0], leaves), gradients(together[1], leaves))
 
 
-@examples(15)
+@examples(8)
 @given(data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4))
 def test_a_base_that_was_kept_gives_the_same(data: Any, nodes: int, strains: int) -> None:
     functions, tensors = (Product(), Product()), list[Tensor]()
@@ -111,7 +111,7 @@ def test_a_base_that_was_kept_gives_the_same(data: Any, nodes: int, strains: int
     assert number == len(tensors) > 0
 
 
-@examples(20)
+@examples(10)
 @given(
     data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4), kind=st.sampled_from(["difference", "whole"])
 )

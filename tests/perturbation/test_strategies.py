@@ -49,7 +49,7 @@ def dense_aggregate(cell: RandomCell, relation: Relation, strains: list, x_NBH: 
     return torch.as_tensor(np.stack(columns, axis=1))
 
 
-@examples(35)
+@examples(15)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -102,7 +102,7 @@ def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool
 
 
 @pytest.mark.parametrize("how", CROSS_RELATION)
-@examples(10)
+@examples(5)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -145,7 +145,7 @@ def test_several_layers_agree_forward_and_in_every_gradient(
             agree(results(strategy), expected, strategy)
 
 
-@examples(25)
+@examples(12)
 @given(data=st.data(), cell=random_cells())
 def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
     strains, batch = data.draw(batches_of(cell))
@@ -158,7 +158,7 @@ def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
             np.testing.assert_array_equal(kept[node_type].strains_NB[:, b].numpy(), expected, err_msg=node_type)
 
 
-@examples(25)
+@examples(12)
 @given(data=st.data(), cell=random_cells())
 def test_pooling_leaves_out_lost_nodes(data: Any, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))

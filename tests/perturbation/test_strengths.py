@@ -115,7 +115,7 @@ def leaves_of(genes: list[Strain], reactions: list[Strain]) -> list[Tensor]:
     return [value for strain in (*genes, *reactions) for value in strain.values()]
 
 
-@examples(20)
+@examples(8)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -145,7 +145,7 @@ def test_messages_are_multiplied_by_strengths(
                 agree(gradients(y, leaves), oracle, strategy)
 
 
-@examples(15)
+@examples(5)
 @given(data=st.data(), cell=random_cells(), engine=ENGINES, special=st.booleans())
 def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine: Engine, special: bool) -> None:
     genes, reactions = data.draw(strains_of(cell, special))
@@ -174,7 +174,7 @@ def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine
                 agree(gradients(y, leaves), oracle, strategy)
 
 
-@examples(20)
+@examples(8)
 @given(data=st.data(), cell=random_cells(), special=st.booleans())
 def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special: bool) -> None:
     genes, reactions = data.draw(strains_of(cell, special))
@@ -197,7 +197,7 @@ def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special:
         agree(gradients(y, leaves), oracle, strategy)
 
 
-@examples(20)
+@examples(10)
 @given(data=st.data(), cell=random_cells())
 def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
     genes, reactions = data.draw(strains_of(cell, True))
@@ -208,7 +208,7 @@ def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any
                 torch.testing.assert_close(found[node_type][:, b], torch.stack(left))
 
 
-@examples(15)
+@examples(8)
 @given(data=st.data(), cell=random_cells())
 def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> None:
     """Rows of the weakened genes themselves still receive; nobody sees them."""

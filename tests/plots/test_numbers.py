@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -19,6 +19,7 @@ from dglcell.plots.learning import term_keys
 from dglcell.plots.regression import agreement, compact, residuals, score_bins, score_bins_panel
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import HEXAGONS, draw_strip, hexagons, new_figure, sample
+from tests.examples import examples
 from tests.plots.invented import CONSTANT, NOTHING, WEIGHTS, history, predictions, subject
 
 FINITE = st.floats(-1e3, 1e3, allow_subnormal=False)
@@ -29,7 +30,7 @@ def of(measured: np.ndarray, predicted: np.ndarray) -> Predictions:
     return Predictions(measured, predicted, np.full(len(measured), 2))
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(st.integers(0, 10_000), st.integers(1, 300))
 def test_every_point_is_in_the_hexagon_with_the_nearest_centre(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,7 +72,7 @@ def test_at_most_so_many_points_are_drawn_and_tabulated() -> None:
     assert "chosen" not in many.caption
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(arrays(np.float64, st.integers(1, 60), elements=FINITE), st.integers(0, 1000))
 def test_wasserstein_is_the_mean_distance_of_sorted_values(measured: np.ndarray, seed: int) -> None:
     predicted = np.random.default_rng(seed).permutation(measured) * 0.5 + 1
@@ -114,7 +115,7 @@ def test_interaction_scores_are_divided_at_the_usual_edges() -> None:
     assert "usual edges of interaction scores" in panel.caption
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(arrays(np.float64, st.integers(1, 200), elements=FINITE))
 def test_other_scores_are_divided_into_equal_bins(predicted: np.ndarray) -> None:
     found = score_bins(Subject(of(predicted * 3, predicted), "s_score"))
@@ -140,7 +141,7 @@ def test_counts_are_written_short(n: int, text: str) -> None:
     assert compact(n) == text
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 6))
 def test_average_precision_against_its_definition(seed: int, n: int, distinct: int) -> None:
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import GenotypeError
@@ -19,6 +19,7 @@ from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction.conditions import wild_type_in
 from dglcell.prediction.design import Design, read_genes
+from tests.examples import examples
 
 NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
 
@@ -28,7 +29,7 @@ def strains_of(batches: Iterable[GenotypeBatch], size: int) -> list[tuple[int, .
     return [tuple(strain) for batch in batches for strain in batch.genes.reshape(-1, size).tolist()]
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(st.data())
 def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 4))
@@ -48,7 +49,7 @@ def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     assert record.num_deletions.tolist() == [size] * len(wanted)
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(st.data())
 def test_batches_share_their_first_genes(data: st.DataObject) -> None:
     size, count = data.draw(st.integers(1, 4)), data.draw(st.integers(4, 14))
@@ -72,7 +73,7 @@ def test_batches_share_their_first_genes(data: st.DataObject) -> None:
         begun += len(strains)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.data())
 def test_each_gene_of_a_combination_takes_each_strength(data: st.DataObject) -> None:
     size, genes = data.draw(st.integers(1, 3)), data.draw(st.permutations(range(6)))

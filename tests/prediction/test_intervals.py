@@ -13,15 +13,18 @@ import pytest
 
 from dglcell import api
 from dglcell.cli import main
+from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.errors import CheckpointError, ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import About, export
 from dglcell.prediction.intervals import Intervals
-from dglcell.report.run_files import read_predictions, read_run
+from dglcell.report.run_files import read_run
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from dglcell.uncertainty.calibration import Calibration
 from dglcell.uncertainty.conformal import conformal_quantile
+from dglcell.uncertainty.difficulty import FEWEST
 from tests.tiny import Tiny
 
 STRAINS = [["b0008", "b2464"], ["b0727"]]
@@ -94,6 +97,22 @@ def test_several_seeds_are_calibrated_together(seeds: Path) -> None:
     frame = predictor.predict(STRAINS, interval=0.9)
     assert (frame.low_fitness < frame.predicted_fitness).all()
     assert {"sd_fitness", "high_fitness"} <= set(frame.columns)
+
+
+def test_several_seeds_on_new_media_have_intervals_that_are_equally_wide(seeds: Path) -> None:
+    predictor = api.load(seeds)
+    tables = [read_predictions(RunDirectory(path), "validation")["fitness"] for path in predictor.directories]
+    assert len(tables[0].measured) >= FEWEST  # enough to learn a difficulty from, on other splits
+    members = [
+        dataclasses.replace(
+            member, config=dataclasses.replace(member.config, split=dataclasses.replace(member.config.split, kind=kind))
+        )
+        for member, kind in zip(predictor.members, ALIKE_EVERYWHERE * 2, strict=True)
+    ]
+    found = Intervals.of(members, predictor.directories, 0.9).calibration.phenotypes["fitness"]
+    errors = np.abs(tables[0].measured - np.mean([table.predicted for table in tables], axis=0))
+    np.testing.assert_array_equal(found.scores, found.errors)
+    np.testing.assert_allclose(np.sort(found.errors), np.sort(errors), atol=2e-5)
 
 
 def test_rankings_use_intervals_in_place_of_the_spread(tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:

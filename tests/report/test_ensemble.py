@@ -13,7 +13,8 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.report.ensemble import ONE_SD, Joined, find_ensembles, spread_table
-from dglcell.report.run_files import RunFiles, read_predictions, read_run
+from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 
 MakeRun = Callable[..., RunDirectory]

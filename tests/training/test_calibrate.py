@@ -14,8 +14,8 @@ from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
-from dglcell.training.evaluate import predict_and_embed
 from dglcell.training.fit import make_task
+from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
 from tests.tiny import Tiny, history
 

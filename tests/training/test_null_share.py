@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dglcell.baselines.packed import fit_best_two
+from dglcell.baselines.simple import AdditiveRidge
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.null_share import NullShare
 from dglcell.runs.directory import RunDirectory
@@ -98,6 +99,19 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
 def test_what_it_cannot_share_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`model.null_share` is no share\n  got:      1"):
         tiny.config(tmp_path, "model.null_share=1")
+    with pytest.raises(
+        ConfigError, match=r"`model.null_names` has no effect without a share\b.*\n  got:      kernel ridge"
+    ):
+        tiny.config(tmp_path, "model.null_names=[kernel ridge]")
+
+
+def test_a_null_model_can_be_chosen_by_name(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, SHARE, "model.null_names=[additive ridge]")
+    prepared = prepare(config, command="tests")
+    share = make_task(config, prepared, RunDirectory(tmp_path)).model.find(NullShare)
+    assert share is not None
+    (model,) = share.predictor().models  # type: ignore[attr-defined]
+    assert isinstance(model, AdditiveRidge)
 
 
 def test_a_checkpoint_with_other_bytes_is_refused(tiny: Tiny, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,6 +34,7 @@ from dglcell.training.prepare import node_features, prepare, prepare_run
 from dglcell.training.run import set_up_process
 from dglcell.training.task import embedding_metrics, embedding_sums
 from tests.data.strain_tables import changed
+from tests.examples import examples
 from tests.tiny import Tiny, history
 
 # Size and spread of embeddings, from sums over batches, against all pairs of strains.
@@ -53,7 +54,7 @@ def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:
     }
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 5), st.integers(1, 7))
 def test_batches_add_up_to_all_pairs(seed: int, n: int, width: int, batch: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from cobra import Gene, Model, Reaction
 from cobra.io import load_model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, snap, trigenic
 from dglcell.graph.metabolism import enzyme_complexes
+from tests.examples import examples
 
 # Blocked reactions of many strains against cobra's evaluation of one rule at a time.
 
@@ -42,7 +43,7 @@ def model_of(texts: list[str]) -> Model:
     return model
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(
     st.lists(st.one_of(rules, st.just("")), min_size=1, max_size=12),
     st.lists(st.permutations(range(6)), min_size=1, max_size=5),
@@ -60,7 +61,7 @@ def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
         assert sorted(rules.reactions_of(packed).tolist()) == expected
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.lists(rules, min_size=1, max_size=8), st.permutations(range(6)), st.integers(0, 2**18 - 1), st.integers(0, 6))
 def test_a_reaction_is_as_strong_as_its_best_complex(
     texts: list[str], genes: list[int], numbers: int, size: int

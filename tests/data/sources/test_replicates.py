@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
@@ -17,6 +17,7 @@ from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.replicates import concatenate, merge_replicates
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
+from tests.examples import examples
 
 NAMES = tuple("ABCDE")
 SCORES = (-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, math.nan)
@@ -82,7 +83,7 @@ def contradicts(group: Rows, p: float, difference: float) -> bool:
 
 
 @given(st.lists(row(), min_size=1, max_size=40))
-@settings(max_examples=60)
+@examples(30)
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     table = merge_replicates(measured(rows), ConflictConfig())
     groups = expected_groups(rows)
@@ -109,7 +110,7 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
 
 
 @given(st.lists(row(), min_size=1, max_size=40), st.sampled_from((0.05, 0.5)), st.sampled_from((0.16, 0.35)))
-@settings(max_examples=60)
+@examples(30)
 def test_contradictions_are_those_of_each_strain(rows: Rows, p: float, difference: float) -> None:
     groups = expected_groups(rows)
     kept = [group for group in groups.values() if not contradicts(group, p, difference)]
@@ -147,7 +148,7 @@ def test_unused_names_are_left_out() -> None:
 
 
 @given(st.lists(row(), min_size=1, max_size=15), st.lists(row(), min_size=1, max_size=15))
-@settings(max_examples=30)
+@examples(15)
 def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
     turned = [(tuple(4 - g for g in r[0]), *r[1:4], r[4] + 10_000) for r in two]
     together = concatenate([measured(one), measured(turned, NAMES[::-1])], Provenance("both"))

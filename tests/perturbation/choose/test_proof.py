@@ -131,7 +131,7 @@ def test_auto_times_only_what_is_proven_and_the_doctor_says_so(
     monkeypatch.setitem(KERNELS, "tiled", without_an_edge)
     monkeypatch.setitem(KERNELS, "dense", failing)
     monkeypatch.setitem(KERNELS, "dgl", too_large)
-    model = HeteroCell(small_cell(), HeteroCellConfig(hidden=8, layers=2, metabolism=False))
+    model = HeteroCell(small_cell(), HeteroCellConfig(hidden=8, layers=2, metabolism=False, compile="false"))
     with caplog.at_level(logging.WARNING, logger="dglcell"):
         found = autotune.autotuned_for(model, GenotypeBatch.from_lists([[0, 5], [7]]), torch.bfloat16)
     for seconds in found.reasons["product_seconds"].values():

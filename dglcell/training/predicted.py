@@ -1,0 +1,203 @@
+"""Predict strains with a trained model, batch by batch, and write the table of predictions."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dglcell.data.columns import CONDITION
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
+from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
+from dglcell.data.transform import Normaliser
+from dglcell.files.atomic import atomic_file, no_formula, shortest
+from dglcell.kernels.spmm import check_kernel
+from dglcell.machine.devices import ThreadTurns
+from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.conditions import LearnedStrengths
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
+from dglcell.training.prepare import Prepared
+
+WRITTEN_STRAINS = 2**16
+"""So many strains are written together."""
+
+
+@torch.inference_mode()
+def predict_and_embed(
+    model: StrainModel,
+    normaliser: Normaliser,
+    dataset: Strains,
+    strains: Tensor,
+    *,
+    batch_size: int,
+    also: Callable[[Prediction], None] = lambda prediction: None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
+
+    Args:
+        model: the model, whose device decides where this runs.
+        normaliser: statistics of the training labels.
+        dataset: data set with the deleted genes.
+        strains: [n] strain numbers, on the host; predictions are in their order.
+        batch_size: strains per forward pass.
+        also: function that is called with the output of each batch.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    outputs, embeddings = [], []
+    for prediction in _predictions(model, dataset, strains, batch_size):
+        also(prediction)
+        outputs.append(prediction.phenotypes.float())
+        if prediction.embedding is not None:
+            embeddings.append(prediction.embedding.float())
+    predicted_ST = normaliser.to(outputs[0].device).restore(torch.cat(outputs))
+    return predicted_ST.cpu().numpy(), torch.cat(embeddings).cpu().numpy() if embeddings else None
+
+
+@torch.inference_mode()
+def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
+    """Yield the model's output for each batch, on its device, in normalised units.
+
+    The states of the wild type that a model keeps during evaluation are computed once for all batches.
+
+    Args:
+        model: the model, whose device decides where this runs.
+        batches: genotypes, on the device of the model.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    device = next(model.parameters()).device.type
+    check_kernel(model.config.kernel, device)
+    model.eval()
+    turns = ThreadTurns.of_process() if device == "cpu" else ThreadTurns(1)
+    for batch in batches:
+        with turns.work():
+            found = model(batch)
+        yield found
+
+
+def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
+    """Yield the output of the model batch by batch, on its device."""
+    device = next(model.parameters()).device
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    return predict_batches(
+        model,
+        (
+            resident.take(batch.to(device), int(counts[batch].sum())).perturbations
+            for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
+        ),
+    )
+
+
+@torch.inference_mode()
+def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], strains: int, most: int = MOST) -> int:
+    """Return how many strains per forward pass are expected to fit into memory (`fitting_batch`).
+
+    Args:
+        model: the model on its device.
+        first: returns a given number of strains, on the device of the model.
+        strains: number of all strains.
+        most: the largest batch that is wanted.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    device = next(model.parameters()).device
+    check_kernel(model.config.kernel, device.type)
+    model.eval()
+    return fitting_batch(lambda number: model(first(number)), device, strains, most)
+
+
+def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int = MOST) -> int:
+    """Return the same as `batch_that_fits` for strains of a data set, by trying those with the most deletions.
+
+    Args:
+        model: the model on its device.
+        dataset: data set with the deleted genes.
+        strains: [n] strain numbers, on the host.
+        most: the largest batch that is wanted.
+    """
+    device = next(model.parameters()).device
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    tried = strains[counts[strains].topk(min(TRIED, len(strains))).indices]
+
+    def first(number: int) -> GenotypeBatch:
+        batch = tried[:number]
+        return resident.take(batch.to(device), int(counts[batch].sum())).perturbations
+
+    return batch_that_fits(model, first, len(strains), most)
+
+
+def write_predictions(
+    path: Path,
+    prepared: Prepared,
+    strains: Tensor,
+    predicted_ST: NDArray[np.float32],
+    own: Mapping[str, str] | None = None,
+    learned: LearnedStrengths | None = None,
+) -> None:
+    """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
+
+    Strengths of genes, where there are any, are in a column ``strengths``, and each condition in one of its name, so
+    that the table can be predicted again. A column ``learned_strengths`` says what is left of the genes for the model.
+
+    Args:
+        path: path of the file.
+        prepared: data and cell graph.
+        strains: [S] rows of the data set.
+        predicted_ST: predictions in original units.
+        own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
+        learned: the part of the model that learns strengths; there is no column of them where None.
+    """
+    dataset, genes = prepared.dataset, prepared.cell.genes.names
+    called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
+    names = [np.array(column, dtype=object) for column in called.values()]
+    about = [STRENGTHS] * (dataset.strengths is not None) + list(dataset.conditions)
+    about += [LEARNED_STRENGTHS] * (learned is not None)
+    header = [*called, *about] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
+    with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))
+        for block, predicted_BT in zip(*parts, strict=True):
+            batch = dataset.take(block)
+            deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
+            if batch.strengths is not None:
+                deleted.append(_joined_strengths(batch.strengths, batch.num_deletions))
+            deleted += [
+                [no_formula(c.categories[int(v)]) for v in values] if c.categories else shortest(values.numpy())
+                for c, values in batch.columns.items()
+                if c.kind == CONDITION
+            ]
+            if learned is not None:
+                deleted.append(_joined_strengths(_learned_strengths(learned, batch), batch.num_deletions))
+            pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
+            columns = [shortest(column.numpy()) for pair in pairs for column in pair]
+            writer.writerows(zip(*deleted, *columns, strict=True))
+
+
+@torch.inference_mode()
+def _learned_strengths(learned: LearnedStrengths, batch: Strains) -> Tensor:
+    """Return what is left of the genes of all strains, [P], on the host."""
+    found = learned(batch.to(learned.conditions.shift.device).perturbations).strengths
+    return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
+
+
+def _joined_strengths(strengths_P: Tensor, counts: Tensor) -> list[str]:
+    return _joined(np.array(shortest(strengths_P.numpy()), dtype=object), counts)
+
+
+def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
+    """Return the names of deleted genes, joined strain by strain."""
+    rest = iter(names.tolist())
+    return [no_formula(";".join(itertools.islice(rest, count))) for count in counts.tolist()]

@@ -1,0 +1,87 @@
+"""Rows of the model and of null models on the parts of a split."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.strains import Strains
+from dglcell.metrics import regression_metrics
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.null_problems import strains_by_part
+from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.result_rows import null_results, null_rows_on, same_conditions
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """Return the tiny model."""
+    return load_trained(tiny_run)
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
+    """Return what it was trained on."""
+    return prepare_run(trained.config, tiny_run, "tests", continued=True)
+
+
+def test_null_models_see_the_training_part_and_nothing_else(
+    prepared: Prepared, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "dglcell"):
+        rows = {(row.model, row.part): row for row in null_results(prepared).rows}
+    said = "\n".join(caplog.messages)
+    assert re.search(r"null model of fitness: query-pair mean \(pseudo count [\d.]+, mean [\d.]+\)", said)
+    assert re.search(rf"null model of fitness: {MEAN_OF_TWO} \([a-z -]+ and [a-z -]+\)", said)
+    assert all(row.is_null for row in rows.values())
+    dataset, parts = prepared.dataset, prepared.parts
+    mean = float(dataset.labels[parts["train"]].double().mean())
+    test = dataset.labels[parts["test"], 0].double()
+    assert rows["training mean", "test"].metrics["mse"] == pytest.approx(float((test - mean).square().mean()))
+    everything = dataset.numpy()
+    strains = {name: everything.take(numbers.numpy()) for name, numbers in parts.items()}
+    labels = {name: dataset.labels[numbers, 0].numpy() for name, numbers in parts.items()}
+    candidates = []
+    for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
+        ridge = AdditiveRidge(alpha).fit(strains["train"], labels["train"])
+        metrics = {p: regression_metrics(ridge.predict(strains[p]), labels[p]) for p in ("validation", "test")}
+        candidates.append(metrics)
+    chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
+    assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
+    assert {model for model, _ in rows} == {*NULL_MODELS, MEAN_OF_TWO} - {
+        "low-rank profiles",
+        "kernel ridge and low rank",
+    }
+
+
+def test_null_models_of_other_strains_are_those_of_the_split(prepared: Prepared) -> None:
+    strains, labels = strains_by_part(prepared)["test"], prepared.dataset.labels[prepared.parts["test"], 0].numpy()
+    found = {row.model: row for row in null_rows_on(prepared, strains, {"fitness": labels}, "elsewhere")}
+    expected = {row.model: row for row in null_results(prepared).rows if row.part == "test"}
+    assert found.keys() == expected.keys()
+    assert all(row.part == "elsewhere" and row.is_null for row in found.values())
+    for name, row in found.items():
+        assert row.metrics == pytest.approx(expected[name].metrics, nan_ok=True)
+    assert null_rows_on(prepared, strains, {"growth": labels}, "elsewhere") == []
+    everything = dataclasses.replace(prepared, parts=dict.fromkeys(prepared.parts, torch.zeros(0, dtype=torch.int64)))
+    assert null_rows_on(everything, strains, {"fitness": labels}, "elsewhere") == []
+
+
+def test_strains_of_the_same_medium_and_batch_are_a_group(tmp_path: Path) -> None:
+    media, batches = Column(CONDITION, "medium", ("a", "b")), Column(CONDITION, "batch", ("x", "y"))
+    columns = {media: [0, 1, 0, 1, 0], batches: [1, 0, 1, 1, 0], Column(CONDITION, "temperature"): [30, 37, 37, 30, 30]}
+    made = Strains.from_indices(("g",), [[0]] * 5)
+    found = dataclasses.replace(made, columns={name: np.array(values) for name, values in columns.items()})
+    groups = same_conditions(found)
+    assert groups[0] == groups[2]
+    assert len(set(groups.tolist())) == 4
+    assert not same_conditions(made).any()
