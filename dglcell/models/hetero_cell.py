@@ -55,7 +55,7 @@ class HeteroCell(PerturbedModel):
        strain: the wild type once, and by how much every strain differs from it.
     2. Pool the kept nodes: :math:`z_w` of the wild type, :math:`z_i` of strain i; the perturbation is
        :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
-       move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
+       move by about 1/N; :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
@@ -305,9 +305,9 @@ class HeteroCell(PerturbedModel):
         return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
-        """Pool states; they are multiplied by the number of nodes where so configured."""
+        """Pool states, multiplied by the number of nodes."""
         pooled: Pooled = self.pools[node_type](states, kept)
-        scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
+        scale = self.cell.num_nodes[node_type]
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
 
 
