@@ -144,7 +144,7 @@ def test_several_threads_get_what_one_gets(predictor: dglcell.Predictor) -> None
 
 def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:
     strains = [["b0008"], ["b9999", "b0008", "x"], ["b0114", "b0114"], []]
-    with pytest.raises(GenotypeError, match=r"the strains: 3 of 4 rows cannot be predicted\n  row 1: unknown gene 'b9"):
+    with pytest.raises(GenotypeError, match=r"3 of 4 strains cannot be predicted\n  row 1: unknown gene 'b9"):
         predictor.predict(strains)
     with pytest.raises(GenotypeError, match=r"2 of 4 .*\n  row 2: gene 'b0114' is deleted twice\n  row 3: no gene is"):
         predictor.predict(strains, unknown="empty")
@@ -283,7 +283,7 @@ def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> Non
         ),
         (
             {"medium": "LB", "temperature": 1},
-            r"2 of 2 rows .*\n  row 0: condition 'medium' .* got: 'LB'; exp",
+            r"2 of 2 strains .*\n  row 0: condition 'medium' .* got: 'LB'; exp",
         ),
         ({"medium": "glucose", "temperature": [1, math.nan]}, r"row 1: condition 'temperature' .* got: 'nan'"),
         ({"medium": "glucose", "temperature": [1, "hot"]}, r"row 1: condition 'temperature' .* got: 'hot'"),

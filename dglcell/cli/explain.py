@@ -175,9 +175,8 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
         return _farthest(predictor, run, options.top, options.interaction)
     import pandas as pd
 
-    frame = pd.DataFrame(
-        {"genes": [";".join(text.replace(",", " ").replace(";", " ").split()) for text in options.strains]}
-    )
+    genes_of = [";".join(text.replace(",", " ").replace(";", " ").split()) for text in options.strains]
+    frame = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
     return read_strains(frame, conditions, columns, genes)[2].strains
 
 

@@ -105,7 +105,13 @@ def frame_genotypes(
 
     written = cells([header.index(name) for name in amounts]) if amounts else None
     rows = cells(chosen) if chosen else [[]] * len(frame)
-    return [with_strengths(row, written[i] if written else (), f"row {i}") for i, row in enumerate(rows)]
+    names = row_names(frame)
+    return [with_strengths(row, written[i] if written else (), names[i]) for i, row in enumerate(rows)]
+
+
+def row_names(frame: pd.DataFrame) -> list[str]:
+    """Return what messages call the rows of a DataFrame: ``row 0``, or ``strain 'b0008'`` where an index names them."""
+    return [f"strain '{name}'" if isinstance(name, str) else f"row {i}" for i, name in enumerate(frame.index)]
 
 
 def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:

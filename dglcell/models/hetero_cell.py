@@ -320,10 +320,13 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
             got=f"`model.flux_rounds: {config.flux_rounds}`, `cell.lose_blocked: false`",
             do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
         )
-    limited = bool(cell.media or config.strength_curves or config.strength_from)
-    _check_flux_values(config, limited=limited)
+    _check_flux_values(cell, config)
     return FluxRounds(
-        cell, config.flux_rounds, limited=limited, fluxes=bool(config.flux_values), exact=config.flux_exact
+        cell,
+        config.flux_rounds,
+        limited=bool(cell.media or config.strength_curves or config.strength_from),
+        fluxes=bool(config.flux_values),
+        exact=config.flux_exact,
     )
 
 
@@ -351,12 +354,13 @@ def _check_balanced_values(cell: ResidentCell, config: HeteroCellConfig) -> None
         )
 
 
-def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:
+def _check_flux_values(cell: ResidentCell, config: HeteroCellConfig) -> None:
     _check_of_reactions(config, "flux_values", config.flux_values)
-    if config.flux_values and limited:
+    if config.flux_values and cell.media:
         raise ConfigError(
-            "`model.flux_values` is for strains that delete genes only",
-            got="strains with strengths, or a cell graph with media",
+            "`model.flux_values` is for strains in one medium",
+            got=f"a cell graph with the media {listing(cell.media)}",
+            expected="no `cell.media`",
             do="leave `model.flux_values` out",
         )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dglcell.data.strains import Strains
-from dglcell.data.table import frame_genotypes, list_genotypes
-from dglcell.errors import GenotypeError
+from dglcell.data.table import frame_genotypes, list_genotypes, row_names
+from dglcell.errors import GenotypeError, count
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, Row
 from dglcell.prediction.conditions import added_column, check_conditions, find_conditions, guide_columns
@@ -31,7 +31,7 @@ def read_strains(
     """Read strains to predict.
 
     Args:
-        strains: lists, a DataFrame or a record.
+        strains: lists, a DataFrame, in whose index texts are names of strains for messages, or a record.
         conditions: condition → a value for all strains, or one for each.
         how: how strains are read.
         vocabulary: gene vocabulary of the model's cell graph.
@@ -55,12 +55,12 @@ def read_strains(
     found = [columns[i] for i in find_conditions(how.seen, [*header, *guided], how.conditions, "the strains")]
     values = zip(*found, strict=True) if found else [()] * len(changes)
     rows, problems = [], []
-    for number, (changed, seen) in enumerate(zip(changes, values, strict=True)):
+    for name, changed, seen in zip(row_names(frame), changes, values, strict=True):
         try:
             rows.append(how.read(changed, seen, vocabulary))
         except GenotypeError as error:
-            problems.append(f"row {number}: {error}")
-    refuse_rows(problems, len(changes), "the strains")
+            problems.append(f"{name}: {error}")
+    refuse_rows(problems, count(len(changes), "strain"))
     is_known = np.array([not row.lacking for row in rows], bool)
     return frame, rows, GenotypeTable([], [], how.strains(rows, vocabulary), is_known)
 

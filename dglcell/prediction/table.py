@@ -160,7 +160,7 @@ def read_genotypes(
             found.append(strain([*row, *cells, *guide]))
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
-    refuse_rows(problems, len(rows), f"'{path}'")
+    refuse_rows(problems, f"{len(rows):,} rows", f"'{path}': ")
     known = np.array([not row.lacking for row in found])
     table = GenotypeTable(header, [[*row, *cells] for _, row in rows], how.strains(found, vocabulary), known)
     return _with_systematic(table, [row.written for row in found])
@@ -205,13 +205,13 @@ def _with_systematic(table: GenotypeTable, written: Sequence[Sequence[str]]) -> 
     return replace(table, header=[*table.header, SYSTEMATIC], rows=rows)
 
 
-def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
-    """Refuse a table with rows that cannot be predicted, where there are any.
+def refuse_rows(problems: Sequence[str], of: str, where: str = "") -> None:
+    """Refuse strains that cannot be predicted, where there are any.
 
     Args:
-        problems: a text for each such row, beginning with its number.
-        rows: number of rows of the table.
-        where: name of the table for the message.
+        problems: a text for each of them, beginning with its line or its name.
+        of: how many strains there are, e.g. ``8 rows``.
+        where: beginning of the message, such as the name of the table.
 
     Raises:
         GenotypeError: there are problems; the message has the first ``MAX_REPORTED`` of them.
@@ -220,8 +220,8 @@ def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
         more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
         shown = [re.sub(r"\n  (got|expected|do): +", r"; \1: ", problem) for problem in problems[:MAX_REPORTED]]
         raise GenotypeError(
-            f"{where}: {len(problems):,} of {rows:,} rows cannot be predicted\n  " + "\n  ".join(shown) + more,
-            do="mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model",
+            f"{where}{len(problems):,} of {of} cannot be predicted\n  " + "\n  ".join(shown) + more,
+            do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
         )
 
 

@@ -126,7 +126,14 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "strains and --top": (["explain", "run", "b0008", "--top", "3"], "which strains shall be explained?"),
     "two tables to explain": (["explain", "run", "a.csv", "b.csv"], "a table stands alone"),
     "no table to explain": (["explain", "run", "no.csv"], "genotype file 'no.csv' not found"),
-    "explained gene of another cell": (["explain", "run", "YAL001C"], "row 0: unknown gene 'YAL001C'"),
+    "explained gene of another cell": (
+        ["explain", "run", "b0008", "YAL001C b0008:0.3"],
+        "1 of 2 strains cannot be predicted\n  strain 'YAL001C b0008:0.3': unknown gene 'YAL001C'",
+    ),
+    "explained strength": (
+        ["explain", "run", "b0008:0.3 b0008"],
+        "strain 'b0008:0.3 b0008': gene 'b0008' is changed twice",
+    ),
     "explained phenotype": (["explain", "run", "b0008", "--phenotype", "size"], "the model predicts no such phenotype"),
     "explanations in no format": (["explain", "run", "b0008", "-o", "out.svg"], "the suffix does not say"),
     "map of several strains": (

@@ -120,7 +120,7 @@ def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) 
         "  line 5: no gene is deleted\n"
         "  line 8: 1 cells where the header has 2\n"
         "  line 9: 3 cells where the header has 2\n"
-        "  do:       mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model"
+        "  do:       mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model"
     )
 
 

@@ -207,6 +207,7 @@ class FluxSolver:
         self._wild = _build(problem)
         self._parameters = _parameters(problem, presolve=False)
         self._presolving = _parameters(problem, presolve=True)
+        self._dual = _parameters(problem, presolve=False, method=glpk.GLP_DUALP)
         self._work = glpk.glp_create_prob()
         self._least = _build(problem.one_way()) if problem.parsimonious else None
         self._optima = glpk.glp_create_prob()
@@ -258,12 +259,16 @@ class FluxSolver:
     def _maximise(self, start: object, change: Callable[[object], None]) -> tuple[int, int | None]:
         """Solve a changed copy of a problem, and return GLPK's code and, where that is 0, its status.
 
-        An answer other than an optimum is asked for a second time, with the presolver and its own time limit, before
-        it is believed: a wrong "infeasible" would be a wrong lethal.
+        An answer other than an optimum is asked for again before it is believed: with the presolver, with GLPK's
+        scaling and by the dual simplex method, each with its own time limit. A wrong "infeasible" would be a wrong
+        lethal, and where bounds are as large as 999999, as in iMM904, rounding alone can make the first answers wrong.
         """
-        for parameters in (self._parameters, self._presolving):
+        primal, presolving, dual = self._parameters, self._presolving, self._dual
+        for parameters, scaled in ((primal, False), (presolving, False), (primal, True), (dual, False)):
             glpk.glp_copy_prob(self._work, start, glpk.GLP_OFF)
             change(self._work)
+            if scaled:
+                glpk.glp_scale_prob(self._work, glpk.GLP_SF_AUTO)
             code = glpk.glp_simplex(self._work, parameters)
             status = glpk.glp_get_status(self._work) if code == 0 else None
             if status == glpk.GLP_OPT:
@@ -437,9 +442,10 @@ def _set_bounds(lp: object, reaction: int, lower: float, upper: float) -> None:
     glpk.glp_set_col_bnds(lp, reaction + 1, kind, max(lower, -1e300), min(upper, 1e300))
 
 
-def _parameters(problem: FluxProblem, *, presolve: bool) -> object:
+def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_PRIMAL) -> object:
     parameters = glpk.glp_smcp()
     glpk.glp_init_smcp(parameters)
+    parameters.meth = method
     parameters.msg_lev = glpk.GLP_MSG_OFF
     parameters.tol_bnd = parameters.tol_dj = problem.tolerance
     parameters.tm_lim = max(1, round(1000 * problem.time_limit))

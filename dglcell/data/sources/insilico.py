@@ -42,7 +42,7 @@ from dglcell.data.sources.growth import (
     trigenic,
 )
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import locate_model, read_model
@@ -177,7 +177,8 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     Singles come first, then pairs, then triples, medium by medium; with media the wild type comes before them.
     ``fitness`` is given for all. A screen of deletions in the model's own medium has ``digenic_interaction`` for pairs
     and ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of the wild type's in
-    the same medium) are set to it: that is what a solver tolerance of 1e-9 can tell apart.
+    the same medium) are set to it: that is what a solver tolerance of 1e-9 can tell apart. Strains whose fitness the
+    solver does not find are left out, and a warning counts them.
 
     Args:
         config: the design and the solver's limits.
@@ -215,8 +216,10 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    strains = _strains(config, own.rules.genes, design)
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    solved_rows = np.flatnonzero(~np.isnan(whole["fitness"]))
+    columns = {name: values[solved_rows] for name, values in whole.items()}
+    strains = _strains(config, own.rules.genes, design).take(solved_rows)
     kinds = zip(
         ("wild_types", "singles", "pairs", "triples"), np.bincount(strains.num_deletions, minlength=4), strict=True
     )
@@ -228,9 +231,10 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     }
     if solved["time_outs"] or solved["failures"]:
         log.warning(
-            "%d linear programs timed out and %d failed: the fitness of their strains is missing",
+            "%d linear programs timed out and %d failed; left out, because its fitness is not known: %s",
             solved["time_outs"],
             solved["failures"],
+            count(len(whole["fitness"]) - len(solved_rows), "strain"),
         )
     provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
     if config.media:
@@ -244,7 +248,7 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     found = {kind: of for table in tables for kind, of in table.finish().items()}
     return replace(
         made,
-        columns={**made.columns, **{Column(NODE_ROW, kind): rows for kind, (_, rows) in found.items()}},
+        columns={**made.columns, **{Column(NODE_ROW, kind): rows[solved_rows] for kind, (_, rows) in found.items()}},
         nodes={kind: values for kind, (values, _) in found.items()},
     )
 
@@ -283,7 +287,7 @@ def _in_media(
             if unknown.any():
                 names = [model.reactions[j].id for j in np.flatnonzero(unknown)]
                 log.warning(
-                    "the solver found no capacity of %s%s: the fitness of strains that weaken them is missing",
+                    "the solver found no capacity of %s%s: strains that weaken them have no fitness",
                     listing(names),
                     "" if name is None else f" in medium '{name}'",
                 )

@@ -47,6 +47,14 @@ def test_blocked_reactions_equal_cobra(problem: FluxProblem) -> None:
         assert solver.solve(np.array([r])).value == pytest.approx(expected, abs=1e-8), reaction.id
 
 
+def test_what_the_primal_simplex_leaves_unsolved_the_dual_one_solves(problem: FluxProblem) -> None:
+    usual, limited = FluxSolver(problem), FluxSolver(problem)
+    limited._parameters.it_lim = limited._presolving.it_lim = 0  # type: ignore[attr-defined]
+    for r in range(0, problem.shape[1], 5):
+        expected = usual.solve(np.array([r])).value
+        assert limited.solve(np.array([r])).value == pytest.approx(expected, abs=1e-8)
+
+
 def test_a_solve_does_not_depend_on_the_ones_before(problem: FluxProblem) -> None:
     fresh, used = FluxSolver(problem), FluxSolver(problem)
     for r in range(30):
@@ -100,7 +108,7 @@ def test_running_out_of_time_is_not_infeasible() -> None:
     model = load_model("iJO1366")
     solver = FluxSolver(FluxProblem.of(model, tolerance=1e-9, time_limit=60.0))
     # A millisecond is far too short to recover from losing every tenth reaction.
-    solver._parameters.tm_lim = solver._presolving.tm_lim = 1  # type: ignore[attr-defined]
+    solver._parameters.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 1  # type: ignore[attr-defined]
     solution = solver.solve(np.arange(0, len(model.reactions), 10))
     assert solution.timed_out
     assert np.isnan(solution.value)

@@ -201,7 +201,7 @@ def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.M
     assert screen(**options).sha256 == screen(**options, processes=2).sha256
 
 
-def test_what_the_solver_cannot_tell_is_missing_and_said(
+def test_what_the_solver_cannot_tell_is_left_out_and_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = load_model("textbook")
@@ -212,12 +212,16 @@ def test_what_the_solver_cannot_tell_is_missing_and_said(
     )
     with caplog.at_level(logging.WARNING, logger="dglcell"):
         table = screen(pairs="none", strengths=[0.0, 0.5])
-    missing = np.flatnonzero(np.isnan(table.phenotypes["fitness"]))
-    assert [table.genotypes[s] for s in missing] == [["b2779"]]
-    assert table.left()[missing].tolist() == [0.5]
+    assert not np.isnan(table.phenotypes["fitness"]).any()
+    assert len(table) == 2 * 137 - 1 == table.provenance.counts["strains"]
+    of_eno = [gene for gene, left in zip(table.genotypes, table.left().tolist(), strict=True) if left == 0.5]
+    assert ["b2779"] in table.genotypes
+    assert ["b2779"] not in of_eno
     assert table.provenance.counts["failures"] == 1
-    assert "the solver found no capacity of ENO: the fitness of strains that weaken them is missing" in caplog.text
-    assert "0 linear programs timed out and 1 failed" in caplog.text
+    assert "the solver found no capacity of ENO: strains that weaken them have no fitness" in caplog.text
+    assert (
+        "0 linear programs timed out and 1 failed; left out, because its fitness is not known: 1 strain" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
