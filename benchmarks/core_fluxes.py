@@ -1,10 +1,10 @@
-"""Sum up how well fluxes of new genes are predicted: ``python -m benchmarks.core_fluxes OUT RUNS``.
+"""Sum up how well fluxes of new genes are predicted: ``python -m benchmarks.core_fluxes OUT RUNS [EXPERIMENT]``.
 
-RUNS is the folder of finished runs of `conf/115-core-fluxes/new_genes.yaml`, a run for each draw of new genes, and of
-their controls without messages, as far as there are any. Beside the model stand the null models of its values, and the
-fluxes that its rounds of messages find without training. Differences in Pearson's r and R² are taken draw by draw, with
-Student's interval at 95 %. They are summed up over all draws, over the draws before ``FIRST_DRAWS``, which have a
-control, and over those after them.
+RUNS is the folder of finished runs of `conf/115-core-fluxes/new_genes.yaml`, or of another experiment, a run for each
+draw of new genes, and of their controls without messages, as far as there are any. Beside the model stand the null
+models of its values, and the fluxes that its rounds of messages find without training. Differences in Pearson's r and
+R² are taken draw by draw, with Student's interval at 95 %. They are summed up over all draws. Where there are more than
+``FIRST_DRAWS``, they are also summed up over these first ones, which have a control, and over those after them.
 """
 
 from __future__ import annotations
@@ -62,12 +62,14 @@ def rounds_alone(trained: Trained, prepared: Prepared) -> list[ResultRow]:
     return rows
 
 
-def draw(run: Path) -> dict[str, Any]:
-    """Return the scores of a run, of its control, of null models and of the rounds alone, by part of the split."""
-    trained = load_trained(RunDirectory(run))
-    prepared = prepare(trained.config, command="benchmark")
-    rows = [row for row in result_rows(parse_json(RunDirectory(run).results.read_bytes())[NODES]) if not row.is_null]
-    rows += null_node_rows(trained.model.node_heads, prepared)
+def draw(run: Path, trained: Trained, prepared: Prepared) -> dict[str, Any]:
+    """Return the scores of a run, of its control, of null models and of the rounds alone, by part of the split.
+
+    The model forgets its training.
+    """
+    rows = result_rows(parse_json(RunDirectory(run).results.read_bytes())[NODES])
+    if not any(row.is_null for row in rows):
+        rows += null_node_rows(trained.model.node_heads, prepared)
     rows += control_rows(run, prepared.split.sha256, NODES)
     rows += rounds_alone(trained, prepared)
     return {
@@ -97,23 +99,25 @@ def summary(draws: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]
     return {name: {key: ahead(draws, name, key) for key in ("pearson", "r2")} for name in names if name != MODEL}
 
 
-def main(out: str, runs: str) -> None:
+def main(out: str, runs: str, experiment: str = str(EXPERIMENT)) -> None:
     """Write the file."""
-    name = load_config(EXPERIMENT).experiment.name
+    name = load_config(Path(experiment)).experiment.name
     found = sorted((Path(runs) / name).glob("seed-*"), key=lambda run: int(run.name.removeprefix("seed-")))
-    draws = [draw(run) for run in found]
-    write_json(
-        Path(out),
-        {
-            "command": "python -m benchmarks.core_fluxes OUT RUNS",
-            "experiment": name,
-            "processor": processor_name(),
-            "draws": draws,
-            "ahead": summary(draws),
-            "ahead_on_first_draws": summary(draws[:FIRST_DRAWS]),
-            "ahead_on_later_draws": summary(draws[FIRST_DRAWS:]),
-        },
-    )
+    draws = []
+    for run in found:
+        trained = load_trained(RunDirectory(run))
+        draws.append(draw(run, trained, prepare(trained.config, command="benchmark")))
+    record = {
+        "command": "python -m benchmarks.core_fluxes OUT RUNS" + f" {experiment}" * (experiment != str(EXPERIMENT)),
+        "experiment": name,
+        "processor": processor_name(),
+        "draws": draws,
+        "ahead": summary(draws),
+    }
+    if len(draws) > FIRST_DRAWS + 1:
+        record["ahead_on_first_draws"] = summary(draws[:FIRST_DRAWS])
+        record["ahead_on_later_draws"] = summary(draws[FIRST_DRAWS:])
+    write_json(Path(out), record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether explanations find reactions whose fluxes change: ``python -m benchmarks.explain_fba OUT TRUTH N M RUN …``.
+"""Say whether explanations find changed fluxes: ``python -m benchmarks.explain_fba OUT TRUTH N M RUN …``.
 
 The runs have learned growth that flux balance analysis computed, so that the truth is known: the reactions whose range
 of fluxes at the largest growth has no flux in common with that of the wild type (flux variability analysis), also per

@@ -1,4 +1,4 @@
-"""Everything that is to be known of a GPU, in one command: ``python -m benchmarks.gpu_report OUT``.
+"""Measure everything that is to be known of a GPU: ``python -m benchmarks.gpu_report OUT``.
 
 The tests for a GPU, its ceilings, every kernel on every relation (error, time, share of a ceiling), and training steps
 beside PyTorch Geometric's and all-dense ones, in float32 and bfloat16. ``OUT/report.json`` has all of it, with device

@@ -1,4 +1,4 @@
-"""Steps and predictions as the organism grows: ``python -m benchmarks.growth OUT [--cells NAME …]``.
+"""Time steps and predictions as the organism grows: ``python -m benchmarks.growth OUT [--cells NAME …]``.
 
 Cells are the generated graph of yeast size, the same with three times as many genes and edges, and real metabolic
 models. ``hetero_cell`` takes full training steps (float32, not compiled), and predicts.

@@ -1,4 +1,4 @@
-"""How often intervals hold the measured value: ``python -m benchmarks.intervals OUT DRAWS EXPERIMENT … KEY=VALUE …``.
+"""Count intervals that hold the measured value: ``python -m benchmarks.intervals OUT DRAWS EXPERIMENT … KEY=VALUE …``.
 
 Each experiment is trained DRAWS times, with another seed of its split each time; keys such as ``paths.runs`` and
 ``paths.data`` say where, and ``experiment.name`` calls an experiment with other keys by another name. Intervals are

@@ -21,8 +21,7 @@ from dglcell.graph import resident
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.kernels import triton_products
 from dglcell.kernels.triton_products import TILES, Sides, product
-from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation.choose.proof import ATTENTION, attention_error, largest_error
+from dglcell.perturbation.choose.proof import largest_error
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 
@@ -98,27 +97,6 @@ def masked_errors() -> Iterator[Error]:
         yield Error("masked product", str(dtype)[6:], case, worst)
 
 
-def attention_errors() -> Iterator[Error]:
-    """Yield errors of GATv2 through a whole strategy, of the base and of strains, with all gradients."""
-    for dtype, weighted in itertools.product(DTYPES, (False, True)):
-        results = []
-        for kernel, of in (("triton", dtype), ("reference", torch.float64)):
-            generator = torch.Generator().manual_seed(4)
-            wide = torch.promote_types(of, torch.float32)
-            base = torch.randn(GENES, 6, generator=generator).to(wide).requires_grad_()
-            delta = torch.randn(GENES, 2, 6, generator=generator).to(dtype).to(of).requires_grad_()
-            form = [torch.randn(*shape, generator=generator).to(wide).requires_grad_() for shape in ((2, 3), (6,))]
-            where = cell(weighted).to(wide)
-            perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
-            states = perturbed.start(base).with_difference(base, delta)  # type: ignore[attr-defined]
-            y = perturbed.attend(RELATION, states, states, GATv2Score(form[0], form[1] if weighted else None)).whole()
-            upstream = torch.randn(y.shape, generator=generator).to(dtype).to(y.dtype)
-            leaves = [base, delta, *form[: 1 + weighted]]
-            results.append([y.detach(), *torch.autograd.grad(y, leaves, upstream)])
-        worst = max(share(found, right) for found, right in zip(*results, strict=True))
-        yield Error("attention", str(dtype)[6:], "weighted" if weighted else "unweighted", worst)
-
-
 def tile_errors() -> Iterator[Error]:
     """Yield by how much results of other tiles differ; not one bit should differ."""
     edges = cell(True)[RELATION]
@@ -140,13 +118,12 @@ def proof_errors() -> Iterator[Error]:
     edges: ResidentRelation = cell(True)[RELATION]
     cpu = torch.device("cpu")
     yield Error("triton", "float32", "proof", largest_error("triton", edges, (2, 6), torch.float32, cpu))
-    yield Error(ATTENTION, "float32", "proof", attention_error(2)(ATTENTION, edges, (2, 6), torch.float32, cpu))
 
 
 def main() -> None:
     """Print all errors."""
     resident.PIECE_EDGES = PIECE
-    found = [*product_errors(), *masked_errors(), *attention_errors(), *tile_errors(), *proof_errors()]
+    found = [*product_errors(), *masked_errors(), *tile_errors(), *proof_errors()]
     print(json.dumps([asdict(error) for error in found]))
 
 

@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from dglcell.files.atomic import write_json
-from dglcell.kernels import edge_attention_triton, spmm_triton
-from dglcell.kernels.edge_attention import Edges
+from dglcell.kernels import spmm_triton
 from dglcell.kernels.triton_products import TILES, Tile
 
 TARGETS = (80, 90)
@@ -29,8 +27,8 @@ TARGETS = (80, 90)
 NEIGHBOUR = ("LDG.E.U16", "LDG.E.U16.CONSTANT")
 """These instructions read the node at the other end of an edge, and nothing else in these kernels."""
 
-B, H, HEADS = 28, 64, 4
-"""Tiles are chosen for so many strains, columns and heads, as in a training step at yeast size."""
+B, H = 28, 64
+"""Tiles are chosen for so many strains and columns, as in a training step at yeast size."""
 
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
 
@@ -166,10 +164,6 @@ def variants(tiles: tuple[Tile, ...] = TILES) -> Iterator[Variant]:
                     yield sum_pieces(dtype, pointer, tile, masked=masked, weighted=weighted)
             yield add_pieces(dtype, pointer, masked=masked)
         yield sum_lost(dtype, pointer)
-        for name in ("attend_base", "base_to_destinations", "base_to_sources"):
-            yield attention(name, dtype, pointer, {})
-        for name in ("attend_strains", "strains_to_destinations", "strains_to_sources"):
-            yield attention(name, dtype, pointer, {"HAS_KEYS": True, "HAS_QUERIES": True})
 
 
 def sum_pieces(dtype: str, pointer: str, tile: Tile, *, masked: bool, weighted: bool) -> Variant:
@@ -205,31 +199,12 @@ def sum_lost(dtype: str, pointer: str) -> Variant:
     return Variant("sum_lost", dtype, spmm_triton.sum_lost, types, constants, 2, None, 64)
 
 
-ROWS = ("key", "key_delta", "query", "query_delta", "d_key_delta", "d_query_delta")
-INTEGERS = {"starts": "*i64", "neighbours": "*u16", **dict.fromkeys("BHDMN", "i32")}
-MASKS = ("keep_from", "keep_to", "base_from", "base_to")
-
-
-def attention(name: str, dtype: str, pointer: str, flags: dict[str, bool]) -> Variant:
-    """Return the variant of attention for the base, in float32, or for strains, whose differences are in ``dtype``."""
-    function = getattr(edge_attention_triton, name)
-    edges = Edges(None, True, 0.2, H, H // HEADS, torch.float32)  # type: ignore[arg-type] # no edges: only tiles
-    constants = {**flags, **edges.constants(B if flags else None, getattr(torch, dtype) if flags else torch.float32)}
-    warps = constants.pop("num_warps")
-    types = {}
-    for argument in function.arg_names:
-        if argument not in constants:
-            half = argument in ROWS[1::2] + ROWS[4:] or (flags and argument in ("out", "grad"))
-            types[argument] = INTEGERS.get(argument) or ("*u8" if argument in MASKS else pointer if half else "*fp32")
-    return Variant(name, dtype, function, types, constants, warps, constants["BE"], 255)
-
-
 def main(path: Path) -> None:
     """Write the table of all kernels for all targets, with the errors that Triton's interpreter shows."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.kernel_errors"]
     errors = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rows = [asdict(resources(variant, capability)) for capability in TARGETS for variant in variants()]
-    about = {"triton": triton.__version__, "strains": B, "columns": H, "heads": HEADS}
+    about = {"triton": triton.__version__, "strains": B, "columns": H}
     write_json(path, {**about, "rows": rows, "interpreter_errors": errors})
 
 

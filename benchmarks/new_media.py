@@ -47,7 +47,7 @@ EXPERIMENT = Path("conf/113-fba-strengths-media/new_media.yaml")
 KERNEL_RIDGE = "kernel ridge on lost reactions and medium"
 TOGETHER = 512
 
-Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 def ways(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
@@ -65,14 +65,16 @@ def lost_shares(prepared: Prepared) -> sparse.csr_array:
     Of a reaction with several enzyme complexes, that is what its best one has lost.
     """
     cell, dataset = ResidentCell.of(prepared.cell), prepared.dataset
-    medium_S = torch.tensor([cell.media.index(str(name)) for name in dataset.numpy().shown(MEDIUM)])
+    media = dataset.numpy().shown(MEDIUM).tolist() if cell.media else []
+    medium_S = torch.tensor([cell.media.index(str(name)) for name in media])
     _, way_of = ways(prepared.cell.vocabularies[REACTION].names)
     found = []
     for rows in torch.arange(len(dataset)).split(TOGETHER):
-        closed_BK = cell.media_strengths[medium_S[rows]]
-        numbers, offsets = cell.media_nodes.repeat(len(rows)), torch.arange(len(rows) + 1) * closed_BK.shape[1]
-        reactions = ReactionStrengths(numbers, offsets, closed_BK.reshape(-1))
-        strains = replace(dataset.take(rows).perturbations, reactions=reactions)
+        strains = dataset.take(rows).perturbations
+        if cell.media:
+            closed_BK = cell.media_strengths[medium_S[rows]]
+            numbers, offsets = cell.media_nodes.repeat(len(rows)), torch.arange(len(rows) + 1) * closed_BK.shape[1]
+            strains = replace(strains, reactions=ReactionStrengths(numbers, offsets, closed_BK.reshape(-1)))
         left_NB = keep_masks(cell, strains)[REACTION].float()
         weakened = strengths(cell, strains).get(REACTION)
         if weakened is not None:
@@ -83,14 +85,22 @@ def lost_shares(prepared: Prepared) -> sparse.csr_array:
     return sparse.csr_array(sparse.vstack(found))
 
 
-def kernel_ridge(prepared: Prepared) -> Vector:
-    """Return what a kernel ridge on lost reactions and the medium predicts for the test part; validation chooses it."""
+def kernel_ridge(prepared: Prepared, labels: Matrix) -> Matrix:
+    """Return what a kernel ridge on lost reactions and the medium predicts for the test part; validation chooses it.
+
+    Args:
+        prepared: the data of a run.
+        labels: [S, M] what it learns, NaN in strains that were not measured.
+
+    Returns:
+        [n, M].
+    """
     lost, names = lost_shares(prepared), prepared.cell.vocabularies[REACTION].names
     reaction_of_way = dict(zip(ways(names)[1], whole_reactions(names)[1], strict=True))
     near = Reactions(prepared.cell).neighbourhood[[reaction_of_way[way] for way in range(lost.shape[1])]]
-    labels = prepared.dataset.labels[:, 0].double().numpy()
     train, validation, test = (prepared.parts[part].numpy() for part in ("train", "validation", "test"))
-    mean, best = labels[train].mean(), (np.inf, np.zeros(0))
+    train, validation = (rows[np.isfinite(labels[rows]).all(1)] for rows in (train, validation))
+    mean, best = labels[train].mean(0), (np.inf, np.zeros((0, 0)))
     for own in OWN_SHARES:
         vectors = sparse.csr_array(sparse.hstack([np.sqrt(own) * lost, np.sqrt(1 - own) * (lost @ near)]))
         for _, landmarks, coefficients in fit_landmarks(vectors[train], labels[train] - mean, REACTION_PENALTIES):
@@ -111,7 +121,7 @@ def draw(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     predictions = {
         "model": predicted(run),
         **({"without messages": predicted(control)} if control.is_dir() else {}),
-        KERNEL_RIDGE: kernel_ridge(prepared),
+        KERNEL_RIDGE: kernel_ridge(prepared, prepared.dataset.labels[:, :1].double().numpy())[:, 0],
         **{name: null.predict(test) for name, null in fit_null_models(null_problems(prepared)[0]).items()},
     }
     deletions = only_deletions(test)

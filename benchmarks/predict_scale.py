@@ -1,4 +1,4 @@
-"""Predictions of all triples of genes: ``python -m benchmarks.predict_scale OUT``.
+"""Time predictions of all triples of genes: ``python -m benchmarks.predict_scale OUT``.
 
 The E. coli core model (137 genes, 419,220 triples), and the generated cell graph of yeast size (6,607 genes, nine
 networks, 4.8e10 triples): the first triples are predicted for about ``BUDGET`` seconds. With ``--raw FOLDER`` also over

@@ -272,9 +272,7 @@ class PygCell(Method):
         weights = self.weights
         wild_type = self._encode(self.wild_type)
         difference = self._pool(self.wild_type, wild_type) - self._pool(self.strains, self._encode(self.strains))
-        if weights.config.scale_difference:
-            difference = difference * weights.cell.num_nodes[GENE]
-        global_part: Tensor = weights.global_head(difference)
+        global_part: Tensor = weights.global_head(difference * weights.cell.num_nodes[GENE])
         if weights.local_head is None:
             return global_part
         genes_BK, present_BK = genotypes.padded()

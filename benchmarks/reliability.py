@@ -1,4 +1,4 @@
-"""Whether calibrated probabilities of a class are right: ``python -m benchmarks.reliability OUT RUN …``.
+"""Say whether calibrated probabilities of a class are right: ``python -m benchmarks.reliability OUT RUN …``.
 
 Each RUN is the directory of a finished run whose first phenotype is a class. Test strains are put together by the
 probability that was calibrated on the validation part, and OUT has the share of each group that is of the class. The

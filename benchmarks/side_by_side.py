@@ -1,4 +1,4 @@
-"""Strategies side by side: ``python -m benchmarks.side_by_side OUT [--rounds N] SETTING [SETTING …]``.
+"""Time strategies side by side: ``python -m benchmarks.side_by_side OUT [--rounds N] SETTING [SETTING …]``.
 
 A setting reads ``gin:B=28:H=64:L=3:D=3:auto,difference,node_mask`` (convolution, strains, width, rounds, deletions,
 methods of ``benchmarks.bench``). Its methods take full training steps in turn in one process, so that a machine whose

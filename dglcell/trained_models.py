@@ -259,13 +259,9 @@ def find_run(given: str | Path) -> Path:
     return found
 
 
-def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
-    """Return the error for a path where no run is, and which is no model's name.
-
-    Args:
-        path: path as it was given.
-        folder: folder of runs, in which close names are looked for.
-    """
+def unknown_run(path: Path) -> CheckpointError:
+    """Return the error for a path where no run is, and which is no model's name; close names are those in ``runs``."""
+    folder = Path("runs")
     known, name = list_models(), path.as_posix()
     there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
     otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"

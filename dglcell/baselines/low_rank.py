@@ -16,7 +16,6 @@ from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.nn.config import LOW_RANK
 
 OVERSAMPLING = 10
 CHANGE = 3e-3
@@ -42,7 +41,7 @@ class LowRankProfiles:
     """
 
     shrinkage: float = 1.0
-    rank: int = LOW_RANK
+    rank: int = 40
     alpha: float = 10.0
     max_rounds: int = 100
     additive: AdditiveRidge = field(init=False, repr=False)
@@ -162,25 +161,6 @@ class RidgeAndLowRank:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(strains) + self.low_rank.predict(strains)
-
-    @property
-    def mean(self) -> float:
-        """Return the value of a strain without effects."""
-        return self.ridge.mean + self.low_rank.additive.intercept
-
-    def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return effects of genes, and vectors with weights whose products are effects of pairs, as
-        ``KernelRidge.factors`` does.
-
-        Those of the low-rank profiles are all kept, and come last.
-        """
-        effects, vectors, weights = self.ridge.factors(rank)
-        kept = self.low_rank.values != 0
-        return (
-            effects + self.low_rank.additive.effects,
-            np.concatenate([vectors, self.low_rank.vectors[:, kept]], axis=1),
-            np.concatenate([weights, self.low_rank.values[kept]]),
-        )
 
 
 def fit_ridge_and_low_rank(

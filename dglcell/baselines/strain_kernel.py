@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -125,7 +125,7 @@ class StrainKernelRidge:
 
 
 def fit_strain_kernels(
-    strains: Strains, y: NDArray[np.floating], similarity: GeneSimilarity, penalties: Sequence[float] = PENALTIES
+    strains: Strains, y: NDArray[np.floating], similarity: GeneSimilarity
 ) -> Iterator[StrainKernelRidge]:
     """Yield one model for each set of hyperparameters that concern the strains; missing labels (NaN) are ignored.
 
@@ -133,7 +133,6 @@ def fit_strain_kernels(
         strains: strains of the training part.
         y: [S] labels.
         similarity: how alike all genes are to those of the training part.
-        penalties: variances of the noise.
     """
     strains, labels = labelled(strains, y)
     matrix, genes = SHARED + (1 - OWN - SHARED) * similarity.matrix, similarity.genes
@@ -145,7 +144,7 @@ def fit_strain_kernels(
     for scales in itertools.product(lengths, alike, spans):
         kernel = StrainKernel(*scales, genes, matrix, conditions, strains)
         covariance = kernel(strains)
-        for penalty in penalties:
+        for penalty in PENALTIES:
             noisy = covariance.copy(order="F")
             noisy[np.diag_indices(len(labels))] += penalty
             coefficients = linalg.cho_solve(linalg.cho_factor(noisy, overwrite_a=True), labels - mean)

@@ -22,7 +22,7 @@ from dglcell.machine.devices import ThreadTurns, threads
 from dglcell.machine.processor import cores, idle_cores, processor_name
 from dglcell.models.model import make_model
 from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs
+from dglcell.perturbation.choose.proof import MUST_PROVE, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "tune": "optuna"}
@@ -171,7 +171,7 @@ def _proofs(device: str) -> list[Finding]:
     """Report how kernels did on real relations, as ``dglcell.perturbation.choose.proof`` recorded."""
     known = Proofs(device).known
     findings = []
-    for name in [*kernels_on(device), *([ATTENTION] if runs_on("triton", device) else [])]:
+    for name in kernels_on(device):
         proof, what = known.get(name), f"kernel {name} for auto"
         if proof is None:
             findings.append(Finding(what, "not tried on this machine"))

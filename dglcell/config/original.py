@@ -6,6 +6,7 @@ The user of such a file is told what a key is called here, or why there is none,
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import NamedTuple
@@ -31,19 +32,43 @@ def original_keys() -> OriginalKeys:
     return OriginalKeys(**yaml.safe_load(files("dglcell.config").joinpath("original.yaml").read_text(encoding="utf-8")))
 
 
+class Removed(NamedTuple):
+    """Say why there is no such key any more.
+
+    Attributes:
+        why: the reason.
+        left: the value that runs may have recorded, because the package works as with it; ``...`` for any value.
+    """
+
+    why: str
+    left: object = ...
+
+
 REMOVED = {
-    "data.streaming": "all strains are in memory, of which 20 million trigenic ones take 0.64 GB",
-    "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
-    "trainer.cuda_graph": "steps are launched as they are; it was never run on a GPU",
-    "model.meta_layers": "`dango` weighs a gene's states by two Linear layers, as its publication says",
-    "model.reconstruction_layers": "`dango` reconstructs a network by one Linear layer, as its publication says",
-    "model.reconstruction_target": "`dango` reconstructs which pairs are edges, and no weights",
-    "model.reconstruction_mean": "`dango` takes the mean over all pairs, as its publication says",
-    "model.scorer": "`dango` scores deleted genes as its publication says",
-    "model.attention_layers": "`dango` has two rounds of attention",
+    "data.streaming": Removed("all strains are in memory, of which 20 million trigenic ones take 0.64 GB"),
+    "trainer.train_ranking": Removed("the training part is always ranked; predictions take 8 bytes a strain"),
+    "trainer.cuda_graph": Removed("steps are launched as they are; it was never run on a GPU"),
+    "model.meta_layers": Removed("`dango` weighs a gene's states by two Linear layers, as its publication says"),
+    "model.reconstruction_layers": Removed("`dango` reconstructs a network by one Linear layer"),
+    "model.reconstruction_target": Removed("`dango` reconstructs which pairs are edges, and no weights"),
+    "model.reconstruction_mean": Removed("`dango` takes the mean over all pairs, as its publication says"),
+    "model.scorer": Removed("`dango` scores deleted genes as its publication says"),
+    "model.attention_layers": Removed("`dango` has two rounds of attention"),
+    "data.source.insilico.design": Removed("a screen has all or sampled gene sets", "subsets"),
+    "data.source.insilico.query_pairs": Removed("a screen has all or sampled gene sets", None),
+    "data.source.insilico.array_size": Removed("a screen has all or sampled gene sets", None),
+    "data.source.laboratory.array_types": Removed("`temperature` chooses arrays", []),
+    "data.source.laboratory.p_below": Removed("all rows are used; a table of your own may have fewer", None),
+    "data.source.laboratory.genes_required": Removed("`genes` keeps rows of which all genes are listed", "all"),
+    "data.source.laboratory.keep_marker_locus": Removed("the marker locus of controls is no deleted gene", False),
+    "cell.absorb": Removed("all enzyme complexes of a rule are nodes", False),
+    "model.operator_heads": Removed("the cross attention of `set_operator` has four heads", 4),
+    "model.kernel_ridge_rank": Removed("the kernel ridge of `set_operator` has pair effects of rank 256", 256),
+    "model.kernel_ridge_low_rank": Removed("`model.kernel_ridge` takes its whole share from the kernel ridge", 0.0),
+    "model.scale_difference": Removed("pooled differences are multiplied by the number of nodes", True),
 }
-"""This maps keys of earlier versions to why there are none any more. Configurations that runs recorded are read without
-these keys. Those of the section ``model`` were keys of ``dango`` alone."""
+"""This maps keys of earlier versions to why there are none any more. Those of the sections ``model`` and ``loss`` were
+keys of the package's own kinds."""
 
 
 def explain(key: str, value: object = None) -> str | None:
@@ -58,8 +83,9 @@ def explain(key: str, value: object = None) -> str | None:
 
 def _answers(key: str, value: object) -> Iterator[str]:
     renamed, dropped = original_keys()
-    if key in REMOVED:
-        yield f"leave out `{key}`: {REMOVED[key]}"
+    removed = REMOVED.get(re.sub(r"\bunion\.parts\[\d+\]\.", "", key))
+    if removed is not None:
+        yield f"leave out `{key}`: {removed.why}"
     elif key in renamed:
         yield f"`{key}` of the original system is `{renamed[key]}` here"
     elif isinstance(value, dict) and value and any(known.startswith(f"{key}.") for known in (*renamed, *dropped)):

@@ -330,21 +330,42 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 
 
 def without_removed(recorded: DictConfig) -> DictConfig:
-    """Return the configuration that a run, perhaps of an earlier version, recorded, without the keys of ``REMOVED``."""
+    """Return the configuration that a run, perhaps of an earlier version, recorded, without the keys of ``REMOVED``.
+
+    Raises:
+        ConfigError: such a key has a value that has no meaning any more.
+    """
     plain: Any = OmegaConf.to_container(recorded)
-    model = plain.get("model")
-    is_dango = isinstance(model, dict) and model.get("name") == "dango"
-    for key in REMOVED:
+    found = False
+    for key, removed in REMOVED.items():
         *above, name = key.split(".")
-        if above == ["model"] and not is_dango:  # a model of the user's own may have such a key
-            continue
-        section: Any = plain
-        for part in above:
-            section = section.get(part) if isinstance(section, dict) else None
-        if isinstance(section, dict):
-            section.pop(name, None)
-    content: DictConfig = OmegaConf.create(plain)
+        for section in _sections(plain, above):
+            if above[0] in KINDS and section.get("name") not in KINDS[above[0]]:
+                continue  # a class of the user's own may have such a key
+            if name not in section:
+                continue
+            value, found = section.pop(name), True
+            if removed.left is not ... and value != removed.left:
+                raise ConfigError(
+                    f"`{key}` is gone: {removed.why}",
+                    got=value,
+                    expected=shown(key, removed.left),
+                    do="use the version that the run was trained with",
+                )
+    content: DictConfig = OmegaConf.create(plain) if found else recorded
     return content
+
+
+def _sections(plain: Any, path: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the sections at a path; those of a source are in every part of a union, too."""
+    found = [plain]
+    for name in path:
+        found = [section.get(name) for section in found if isinstance(section, dict)]
+        if name == "source":
+            unions = [source.get("union") for source in found if isinstance(source, dict)]
+            parts = [union.get("parts") for union in unions if isinstance(union, dict)]
+            found = [*found, *itertools.chain.from_iterable(part for part in parts if isinstance(part, list))]
+    return [section for section in found if isinstance(section, dict)]
 
 
 def check_yaml(text: str) -> str:
@@ -420,9 +441,11 @@ def _extended(path: Path, name: str) -> Path:
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Merge later layers over earlier ones, without the keys that a section's new kind lacks."""
-    merged = OmegaConf.create({})
-    for layer in layers:
+    """Merge later layers over the first, which is changed, without the keys that a section's new kind lacks."""
+    merged, *others = layers
+    for section in KINDS:
+        _spell_out(merged, section)
+    for layer in others:
         for section in KINDS:
             _spell_out(layer, section)
             if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):

@@ -24,7 +24,7 @@ ENOUGH = 0.8
 """It stops where its nodes carry so much of the absolute shares of each layer, if fewer nodes are enough."""
 
 
-def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOST_NODES) -> Network:
+def network_of(found: Explanations, strain: int, phenotype: str) -> Network:
     """Return what a strain lacks, the nodes with the largest shares in any layer, and edges among them.
 
     First come the genes that the strain changes, also where the model reads no gene, and the reactions that it lacks
@@ -35,7 +35,6 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         found: explanations.
         strain: number of the strain.
         phenotype: its phenotype.
-        most: largest number of nodes.
     """
     table, balance = of_whole_reactions(found.of("nodes", strain, phenotype)), found.of("balance", strain, phenotype)
     if len(balance):
@@ -53,9 +52,9 @@ def network_of(found: Explanations, strain: int, phenotype: str, most: int = MOS
         return float((mine.reindex(totals.index, fill_value=0) / totals).min())
 
     genes = _changed_genes(found, strain)
-    chosen = [*genes, *_lost_with(found, genes, set(keys))][: most // 2]
+    chosen = [*genes, *_lost_with(found, genes, set(keys))][: MOST_NODES // 2]
     for key in dict.fromkeys(keys):
-        if len(chosen) == most or carried_by(chosen) >= ENOUGH:
+        if len(chosen) == MOST_NODES or carried_by(chosen) >= ENOUGH:
             break
         if key not in chosen:
             chosen.append(key)

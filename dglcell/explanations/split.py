@@ -188,7 +188,7 @@ class Explainer:
     def _score(self, genotypes: GenotypeBatch, inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Trace]:
         """Return by how much scores differ from that of the wild type, [C, T], and the tensors they come from."""
         model, config = self.model, self.model.config
-        scales = {t: model.cell.num_nodes[t] if config.scale_difference else 1 for t in config.pool}
+        scales = {t: model.cell.num_nodes[t] for t in config.pool}
         pools: dict[str, tuple[AttentionPooling, float]] = {}
         for t in config.pool:
             part = model.pools[t]

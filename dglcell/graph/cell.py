@@ -176,7 +176,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         GraphError: a file is unusable, names are unknown, or relations are empty or share a name.
     """
     config.validate()
-    metabolism = Metabolism.read(config.model, raw, absorb=config.absorb, media=config.media) if config.model else None
+    metabolism = Metabolism.read(config.model, raw, media=config.media) if config.model else None
     choice = GeneChoice(config, raw)
     aliases = choice.aliases()
     known = choice.self_evident(metabolism, aliases)

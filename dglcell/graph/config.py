@@ -34,7 +34,6 @@ class CellConfig:
 
     model: str | None = None  # metabolic model: a name of the catalogue or of cobra, or a file that cobra reads
     metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
-    absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
     derived: Derived = field(default_factory=list)  # relations that are computed from the model alone

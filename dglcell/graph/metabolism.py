@@ -40,20 +40,14 @@ MAX_COMPLEXES = 10_000
 """Largest number of complexes one rule may expand to; curated models stay below a few hundred."""
 
 
-def enzyme_complexes(
-    rule: GPR, *, absorb: bool = False, limit: int = MAX_COMPLEXES, where: str = "rule"
-) -> list[Complex]:
+def enzyme_complexes(rule: GPR, *, limit: int = MAX_COMPLEXES, where: str = "rule") -> list[Complex]:
     """Return the enzyme complexes of a rule, without duplicates, in a fixed order.
 
-    By default a complex that contains another one is kept: curators write ``A or (A and B)`` when the
-    enzyme works with and without its regulatory subunit B, and dropping the larger form would cut B off
-    from the reaction. ``absorb=True`` drops it (``A or (A and B)`` → ``A``). Both have the rule's truth
-    value for every set of deleted genes. yeast-GEM 9.0.2 has 7,122 reaction nodes (4,881 with genes)
-    with all complexes and 7,097 (4,856) with absorption: the rules of 16 reactions hold larger forms.
+    A complex that contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
+    without its regulatory subunit B, and dropping the larger form would cut B off from the reaction.
 
     Args:
         rule: a rule parsed by cobra.
-        absorb: whether to drop every complex that contains another one.
         limit: largest number of complexes allowed.
         where: reaction name, for the message.
 
@@ -65,10 +59,7 @@ def enzyme_complexes(
     """
     if not rule.body:
         return []
-    terms = _expand(rule.body, limit, where)
-    if absorb:
-        terms = {term for term in terms if not any(other < term for other in terms)}
-    return sorted(terms, key=sorted)
+    return sorted(_expand(rule.body, limit, where), key=sorted)
 
 
 def _expand(node: object, limit: int, where: str) -> set[Complex]:
@@ -157,7 +148,6 @@ class Metabolism:
         name_or_path: str,
         raw: str | None = None,
         *,
-        absorb: bool = False,
         media: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
@@ -166,7 +156,6 @@ class Metabolism:
 
         Args:
             name_or_path, raw: see `read_model`.
-            absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
             media: growth media, as ``cell.media`` has them. The wild type takes up all that any of them offers, and a
                 medium weakens or removes reaction nodes of uptake.
 
@@ -175,16 +164,15 @@ class Metabolism:
             GraphError: for the same reasons as `read_model` and `from_model`.
         """
         origin = model_origin(name_or_path, raw)
-        made = _read(name_or_path, raw, absorb, json.dumps(media or {}), origin["sha256"])
+        made = _read(name_or_path, raw, json.dumps(media or {}), origin["sha256"])
         return replace(made, provenance={"name": name_or_path, **origin, **made.provenance})
 
     @classmethod
-    def from_model(cls, model: Model, *, absorb: bool = False, name: str | None = None) -> Metabolism:
+    def from_model(cls, model: Model, *, name: str | None = None) -> Metabolism:
         """Convert a cobra model.
 
         Args:
             model: any cobra model.
-            absorb: whether to drop complexes that contain another one; see `enzyme_complexes`.
             name: how the user called the model; the model's own id where None.
 
         Raises:
@@ -193,19 +181,19 @@ class Metabolism:
         """
         where = name or model.id or "model"
         _check_not_empty(model, where)
-        nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction, absorb)]
+        nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction)]
         return _assemble(model, nodes, where)
 
 
 @functools.lru_cache(maxsize=4)
-def _read(name_or_path: str, raw: str | None, absorb: bool, media: str, sha256: str) -> Metabolism:
+def _read(name_or_path: str, raw: str | None, media: str, sha256: str) -> Metabolism:
     """Parse a model; ``media`` is JSON, and ``sha256`` stands for the content of the file."""
     model = read_model(name_or_path, raw)
     if media == "{}":
-        return Metabolism.from_model(model, absorb=absorb, name=name_or_path)
+        return Metabolism.from_model(model, name=name_or_path)
     known = Media.of(model, json.loads(media), "cell.media")
     known.open(model)
-    made = Metabolism.from_model(model, absorb=absorb, name=name_or_path)
+    made = Metabolism.from_model(model, name=name_or_path)
     uptake = {model_reaction(node): node for node in made.reactions.names if node.endswith("-")}
     strengths = {
         name: {uptake[exchange]: strength for exchange, strength in of.items()}
@@ -247,8 +235,8 @@ def _check_not_empty(model: Model, where: str) -> None:
             )
 
 
-def _reaction_nodes(reaction: Reaction, absorb: bool) -> list[_Node]:
-    complexes = enzyme_complexes(reaction.gpr, absorb=absorb, where=f"reaction '{reaction.id}'")
+def _reaction_nodes(reaction: Reaction) -> list[_Node]:
+    complexes = enzyme_complexes(reaction.gpr, where=f"reaction '{reaction.id}'")
     labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
     _check_numbers(reaction)
     backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0

@@ -127,7 +127,6 @@ class ResidentRelation(nn.Module):
         num_src: number of source nodes.
         num_dst: number of destination nodes.
         preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
-        attention: how ``kernel: auto`` attends along the edges, in ``blocks`` of torch operations or by ``triton``.
     """
 
     src: Tensor
@@ -148,7 +147,6 @@ class ResidentRelation(nn.Module):
         self.relation = relation
         self.num_src, self.num_dst = num_src, num_dst
         self.preferred: dict[int, str] = {}
-        self.attention = "blocks"
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)

@@ -300,7 +300,6 @@ class HeteroCellConfig(EncoderConfig):
 
     name: str = "hetero_cell"
     pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
-    scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
     nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
@@ -386,6 +385,9 @@ class HeteroCellConfig(EncoderConfig):
 
 
 OPERATORS = ("local", "cross_attention", "both")
+OPERATOR_HEADS = 4
+"""The cross attention of genes to deleted ones has so many heads."""
+
 Operator = Annotated[str, one_of(*OPERATORS)]
 
 
@@ -400,24 +402,19 @@ class SetOperatorConfig(EncoderConfig):
 
     name: str = "set_operator"
     operator: Operator = "local"  # how deleted genes act: local (on each other) | cross_attention (on all genes) | both
-    operator_heads: int = 4  # cross_attention: number of heads; must divide H
     combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean | gated
     kernel_ridge: Share = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
-    kernel_ridge_rank: Count = 256  # largest rank of its matrix of pair effects
-    kernel_ridge_low_rank: float = 0.0  # part of that share that is the null model `kernel ridge and low rank`
 
     def validate(self) -> None:
         super().validate()
-        if not 0 <= self.kernel_ridge_low_rank <= 1 or (self.kernel_ridge_low_rank and not self.kernel_ridge):
-            raise ConfigError(
-                "`model.kernel_ridge_low_rank` is no part of `model.kernel_ridge`",
-                got=f"{self.kernel_ridge_low_rank} of {self.kernel_ridge}",
-                expected="0 to 1, and 0 where `model.kernel_ridge` is 0",
-            )
         if self.operator != "cross_attention":
             self.check_local_head()
-        if self.operator != "local":
-            check_heads(self.hidden, self.operator_heads, key="model.operator_heads")
+        if self.operator != "local" and self.hidden % OPERATOR_HEADS:
+            raise ConfigError(
+                "`model.hidden` is not shared evenly by the heads of the cross attention",
+                got=self.hidden,
+                expected=f"a multiple of {OPERATOR_HEADS}",
+            )
         if self.combination == "gated" and self.operator != "both":
             raise ConfigError(
                 "`model.combination: gated` needs two predictions",

@@ -55,7 +55,7 @@ class HeteroCell(PerturbedModel):
        strain: the wild type once, and by how much every strain differs from it.
     2. Pool the kept nodes: :math:`z_w` of the wild type, :math:`z_i` of strain i; the perturbation is
        :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
-       move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
+       move by about 1/N; :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
@@ -305,9 +305,9 @@ class HeteroCell(PerturbedModel):
         return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
-        """Pool states; they are multiplied by the number of nodes where so configured."""
+        """Pool states, multiplied by the number of nodes."""
         pooled: Pooled = self.pools[node_type](states, kept)
-        scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
+        scale = self.cell.num_nodes[node_type]
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
 
 
@@ -320,10 +320,13 @@ def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRound
             got=f"`model.flux_rounds: {config.flux_rounds}`, `cell.lose_blocked: false`",
             do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
         )
-    limited = bool(cell.media or config.strength_curves or config.strength_from)
-    _check_flux_values(config, limited=limited)
+    _check_flux_values(cell, config)
     return FluxRounds(
-        cell, config.flux_rounds, limited=limited, fluxes=bool(config.flux_values), exact=config.flux_exact
+        cell,
+        config.flux_rounds,
+        limited=bool(cell.media or config.strength_curves or config.strength_from),
+        fluxes=bool(config.flux_values),
+        exact=config.flux_exact,
     )
 
 
@@ -351,12 +354,13 @@ def _check_balanced_values(cell: ResidentCell, config: HeteroCellConfig) -> None
         )
 
 
-def _check_flux_values(config: HeteroCellConfig, *, limited: bool) -> None:
+def _check_flux_values(cell: ResidentCell, config: HeteroCellConfig) -> None:
     _check_of_reactions(config, "flux_values", config.flux_values)
-    if config.flux_values and limited:
+    if config.flux_values and cell.media:
         raise ConfigError(
-            "`model.flux_values` is for strains that delete genes only",
-            got="strains with strengths, or a cell graph with media",
+            "`model.flux_values` is for strains in one medium",
+            got=f"a cell graph with the media {listing(cell.media)}",
+            expected="no `cell.media`",
             do="leave `model.flux_values` out",
         )
 

@@ -10,7 +10,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.kernels.pooled_shares import distinct, every, pooled_shares
 from dglcell.machine.parts import Part
-from dglcell.models.config import SetOperatorConfig
+from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
@@ -105,9 +105,8 @@ class SetOperator(StrainModel):
     reactions it loses, as far as the cell graph has any.
 
     With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
-    of that name; ``kernel_ridge_low_rank`` is the part of this share that comes from the null model with low rank.
-    Training does not see it: its errors on strains that it was fitted to would say nothing. ``null_share`` does the
-    same with other null models.
+    of that name. Training does not see it: its errors on strains that it was fitted to would say nothing.
+    ``null_share`` does the same with other null models.
 
     Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``), which may be
     learned (``LearnedStrengths``).
@@ -141,7 +140,7 @@ class SetOperator(StrainModel):
         if config.operator != "cross_attention":
             self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE])
         if config.operator != "local":
-            self.operator = DeletionAttention(width, config.operator_heads)
+            self.operator = DeletionAttention(width, OPERATOR_HEADS)
             self.pool = AttentionPooling(width, activation, dropout)
             self.global_head = mlp([width, width, outputs], activation, dropout)
         self.combination = Combination(
@@ -149,11 +148,7 @@ class SetOperator(StrainModel):
         )
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
-        self.pair_effects = (
-            PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
-            if config.kernel_ridge
-            else None
-        )
+        self.pair_effects = PairEffects(outputs, cell.num_nodes[GENE]) if config.kernel_ridge else None
         self.see_conditions(
             width=0 if self.local_head is None else width,
             strain_width=0 if self.global_head is None else width,

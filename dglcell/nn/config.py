@@ -51,9 +51,6 @@ COMBINATIONS = ("sum", "mean", "gated")
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
 """Links turn scores into phenotypes; see ``dglcell.nn.links.Link``."""
 
-LOW_RANK = 40
-"""The low-rank profiles of pairs have at most this rank."""
-
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
 """These links may compare a strain with all training strains."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
 from dglcell.nn.config import ConvOptions, GATv2Options, GINOptions, check_heads
-from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -150,6 +151,29 @@ class SAGEConv(Convolution):
 
 
 # Graph attention (GATv2) over the surviving edges of one relation.
+
+
+@dataclass(frozen=True)
+class GATv2Score:
+    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately.
+
+    Attributes:
+        vector: [A, H / A] the vector a of each of A heads.
+        edge_vector: [H], multiplied by the weight of the edge; optional.
+        slope: slope of LeakyReLU for negative numbers, 0 or more.
+    """
+
+    vector: Tensor
+    edge_vector: Tensor | None = None
+    slope: float = 0.2
+
+    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
+        """Return the logits of pairs, [rows, A]."""
+        both = keys + queries
+        if self.edge_vector is not None and weights is not None:
+            both = both + weights.unsqueeze(-1) * self.edge_vector
+        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
+        return (hidden * self.vector).sum(-1)
 
 
 class GATv2Conv(Convolution):

@@ -114,7 +114,7 @@ class FluxRounds(nn.Module):
         cell: a cell graph whose strains lose blocked reactions.
         rounds: number K of rounds.
         limited: whether strains weaken genes, or the cell graph has media.
-        fluxes: whether fluxes are asked for; not where ``limited``.
+        fluxes: whether fluxes are asked for; not where the cell graph has media.
         exact: whether linear programs solve what the rounds leave unsolved.
 
     Attributes:
@@ -303,7 +303,7 @@ class FluxRounds(nn.Module):
                     given_up_K1 = growth_K1.isnan()  # the rounds' growth stays, and stays uncertain
                     growth_KP[unsolved] = growth_KP[unsolved].where(given_up_K1, growth_K1)
                     certain_K2[unsolved] = certain_K2[unsolved].where(given_up_K1, growth_K1)
-                changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M)] if self.fluxes else []
+                changes = [problem.changes(lost_GK[:, some], self.rounds, cell, M, limits)] if self.fluxes else []
                 found_KC[some] = torch.cat([certain_K2, growth_KP, *changes], 1)
         return found_KC
 
@@ -438,15 +438,18 @@ class _Problem:
         """Return the kernel that computes the messages."""
         return "csr" if self.flux.device.type == "cpu" else "auto"
 
-    def changes(self, lost_GB: Tensor, rounds: int, cell: ResidentCell, reactions: int) -> Tensor:
+    def changes(
+        self, lost_GB: Tensor, rounds: int, cell: ResidentCell, reactions: int, limits_GB: Tensor | None
+    ) -> Tensor:
         """Return by how much fluxes of reactions differ from those of the wild type, [B, M], where flux has a cost.
 
-        It is exactly zero for strains that lose nothing.
+        It is exactly zero for strains that lose nothing and weaken nothing.
         """
         cost = self.scale[:, None] / (self.flux * self.scale[:, None]).sum()
-        flux, _ = self.run(lost_GB, rounds, gain=self.gain - PARSIMONY * cost)[-1]
+        flux, _ = self.run(lost_GB, rounds, limits_GB, self.gain - PARSIMONY * cost)[-1]
         nodes_G1 = torch.bincount(self.belongs, minlength=len(self.nodes) + 1)[:-1, None]
-        change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1 * lost_GB.any(0)
+        differs_GB = lost_GB if limits_GB is None else lost_GB | limits_GB.isfinite()
+        change_GB = (flux - self.flux) * self.scale[:, None] / nodes_G1 * differs_GB.any(0)
         change_NB = torch.cat([change_GB, torch.zeros_like(change_GB[:1])])[self.belongs]
         signed_NB = change_NB * cell.reaction_signs[:, None]
         return signed_NB.new_zeros(reactions, signed_NB.shape[1]).index_add_(0, cell.reaction_of, signed_NB).T

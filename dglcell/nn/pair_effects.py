@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.nn.config import LOW_RANK
+RANK = 256
 
 
 class PairEffects(nn.Module):
@@ -20,8 +20,7 @@ class PairEffects(nn.Module):
     Args:
         outputs: number T of phenotypes.
         genes: N.
-        rank: largest rank of one null model's matrix of pair effects.
-        low_rank: part of the whole that comes from the null model with low rank; R is larger with it.
+        rank: R, the largest rank of the matrix of pair effects.
 
     Attributes:
         mean: [T] constant m.
@@ -38,14 +37,13 @@ class PairEffects(nn.Module):
     vectors: Tensor
     weights: Tensor
 
-    def __init__(self, outputs: int, genes: int, rank: int, low_rank: float = 0.0) -> None:
+    def __init__(self, outputs: int, genes: int, rank: int = RANK) -> None:
         super().__init__()
-        self.rank, self.low_rank = rank, low_rank
-        R = rank + (rank + LOW_RANK if low_rank else 0)  # two kernel ridges and the low-rank profiles have a rank each
+        self.rank = rank
         self.register_buffer("mean", torch.zeros(outputs))
         self.register_buffer("effects", torch.zeros(outputs, genes))
-        self.register_buffer("vectors", torch.zeros(outputs, genes, R))
-        self.register_buffer("weights", torch.zeros(outputs, R))
+        self.register_buffer("vectors", torch.zeros(outputs, genes, rank))
+        self.register_buffer("weights", torch.zeros(outputs, rank))
 
     def forward(self, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """Return the predictions for strains, [B, T]."""

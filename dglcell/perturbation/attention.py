@@ -13,17 +13,13 @@ Edges are taken in blocks (``edge_blocks``). Gradients reach keys, queries and a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation, rectangles
-from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
-from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation import secants
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.edge_blocks import Table, block_rows, cut, in_blocks, in_edges
@@ -36,62 +32,12 @@ Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
 
 
-@dataclass(frozen=True)
-class GATv2Score:
-    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately.
-
-    Attributes:
-        vector: [A, H / A] the vector a of each of A heads.
-        edge_vector: [H], multiplied by the weight of the edge; optional.
-        slope: slope of LeakyReLU for negative numbers, 0 or more.
-    """
-
-    vector: Tensor
-    edge_vector: Tensor | None = None
-    slope: float = 0.2
-
-    @property
-    def uses_weights(self) -> bool:
-        """Return whether fixed edge weights take part in the score."""
-        return self.edge_vector is not None
-
-    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
-        """Return the logits of pairs, [rows, A]."""
-        both = keys + queries
-        if self.edge_vector is not None and weights is not None:
-            both = both + weights.unsqueeze(-1) * self.edge_vector
-        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
-        return (hidden * self.vector).sum(-1)
-
-
-def compiled_edges(
-    edges: ResidentRelation, score: Score, kernel: str, width: int, dtype: torch.dtype
-) -> tuple[Edges, Tensor, Tensor | None] | None:
-    """Return the edges and the score for Triton's loops, which compute GATv2 alone; None where these are not used.
-
-    Args:
-        edges: the edges of a relation.
-        score: see the module's docstring.
-        kernel: the kernel of products; ``auto`` takes what has proved right on this relation.
-        width: H.
-        dtype: type of the sums.
-    """
-    chosen = edges.attention if kernel == "auto" and triton_runs_on(edges.src.device.type) else kernel
-    if chosen != "triton" or not isinstance(score, GATv2Score):
-        return None
-    vector = score.vector.flatten()
-    weighted = score.uses_weights and edges.weight is not None
-    form = Edges(edges, weighted, score.slope, width, score.vector.shape[1], dtype)
-    return form, vector, score.edge_vector if weighted else None
-
-
 def attend(
     edges: ResidentRelation,
     keys_NCH: Tensor,
     queries_MCH: Tensor,
     keep: Keep,
     score: Score,
-    kernel: str = "auto",
 ) -> Tensor:
     r"""Compute the attention of destination nodes to the sources of their surviving in-edges, column by column.
 
@@ -104,7 +50,6 @@ def attend(
         queries_MCH: [M, C, H] queries of the destinations.
         keep: [N, C] and [M, C] bool.
         score: see the module's docstring.
-        kernel: of products; ``triton`` has loops for attention too, of one column.
 
     Returns:
         [M, C, H] in the type of the keys; zero for lost nodes and those without surviving in-edges.
@@ -113,10 +58,6 @@ def attend(
         RuntimeError: the score's number of heads does not divide H.
     """
     dtype = torch.promote_types(torch.promote_types(keys_NCH.dtype, queries_MCH.dtype), torch.float32)
-    compiled = compiled_edges(edges, score, kernel, keys_NCH.shape[2], dtype) if keys_NCH.shape[1] == 1 else None
-    if compiled is not None:
-        y_MH = attend_base(compiled[0], keys_NCH.squeeze(1), queries_MCH.squeeze(1), *compiled[1:], keep)
-        return y_MH.to(keys_NCH.dtype).unsqueeze(1)
     keys, queries = Table(keys_NCH, dtype), Table(queries_MCH, dtype)
     nodes, shapes = edges.by_in_degree
 
@@ -143,7 +84,6 @@ def attend_differences(
     base_keep: Keep,
     keep: Keep,
     score: Score,
-    kernel: str = "auto",
     log_strengths: Tensor | None = None,
 ) -> Tensor:
     """Compute by how much every strain's attention differs from that of the base, without cancellation.
@@ -155,7 +95,6 @@ def attend_differences(
         base_keep: [N, 1] and [M, 1] bool of the base.
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
-        kernel: of products; ``triton`` has loops for attention too, where no source is weakened.
         log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
 
     Returns:
@@ -166,10 +105,6 @@ def attend_differences(
         RuntimeError: the score's number of heads does not divide H.
     """
     tables = _Tables(keys, queries)
-    compiled = compiled_edges(edges, score, kernel, keys[0].shape[1], tables.dtype) if log_strengths is None else None
-    if compiled is not None:
-        form, vector, edge_vector = compiled
-        return attend_strains(form, keys, queries, vector, edge_vector, base_keep, keep, tables.like.dtype)
     nodes, shapes = edges.by_in_degree
 
     def block(node: Tensor, width: int, columns: slice) -> Tensor:

@@ -39,7 +39,7 @@ def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
     return best
 
 
-def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, width: int | None = None) -> str:
+def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> str:
     """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
 
     Phenotypes of numbers and of classes have a table each, with the columns of their kind. A sentence below says where
@@ -48,17 +48,16 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
     Args:
         rows: any order; blocks keep the order in which they first appear, lines the order within.
         color: bold best values and dim null models, for a terminal.
-        width: characters; as wide as needed if None.
     """
     rows = list(rows)
     if not rows:
         return NO_TEST_PART
     kinds = dict.fromkeys(row.kind for row in rows)
-    tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds]
+    tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color) for kind in kinds]
     return "\n\n".join([*tables, BEST, *map(printable, beaten(rows))])
 
 
-def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool, width: int | None) -> str:
+def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool) -> str:
     order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
     rows.sort(key=lambda row: order.index((row.phenotype, row.part)))
     best = {metric: best_in_block(rows, metric) for metric in columns if metric not in UNRANKED}
@@ -82,7 +81,7 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
     console = Console(
         file=buffer,
         force_jupyter=False,  # a notebook would show the table instead of writing it
-        width=width or 400,
+        width=400,
         force_terminal=color,
         color_system="standard" if color else None,
         markup=False,

@@ -116,7 +116,9 @@ STARTED_FROM = {
 }
 """These are fields of ``started_from.json``."""
 
-RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
+WEIGHTS, ROWS_OF_WEIGHTS = list_of(NUMBER), list_of(list_of(NUMBER))
+EITHER = Kind(f"{WEIGHTS.expected}, or rows of them", lambda v: WEIGHTS.fits(v) or ROWS_OF_WEIGHTS.fits(v))
+RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": EITHER}))
 """This is the content of ``relation_weights.json``."""
 
 NODE = {
@@ -367,8 +369,12 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     if not os.path.lexists(path):
         return {}
     content = _read_json(path)
-    fits = RELATIONS.fits(content)
-    if not fits or any(len(row) != len(e["relations"]) for e in content.values() for row in e["weights"]):
+    fits = RELATIONS.fits(content) and all(
+        len(row) == len(entry["relations"])
+        for entry in content.values()
+        for row in (entry["weights"] if ROWS_OF_WEIGHTS.fits(entry["weights"]) else [entry["weights"]])
+    )
+    if not fits:
         raise damaged_file(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
 

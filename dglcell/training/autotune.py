@@ -19,13 +19,11 @@ from dglcell.errors import CheckpointError
 from dglcell.files.atomic import canonical_hash, user_cache, write_json
 from dglcell.files.untrusted import UnreadableError, read_json
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import UNORDERED, kernels_on, runs_on, spmm
+from dglcell.kernels.spmm import UNORDERED, kernels_on, spmm
 from dglcell.machine.processor import cores, multiplies_bfloat16, processor_name
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.perturbation.attention import GATv2Score, attend_differences
 from dglcell.perturbation.choose.autotuned import (
-    ATTENTIONS,
     Autotuned,
     Rates,
     Share,
@@ -33,7 +31,7 @@ from dglcell.perturbation.choose.autotuned import (
     predict_product,
     survey,
 )
-from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
+from dglcell.perturbation.choose.proof import MUST_PROVE, Proofs, this_machine
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
@@ -209,15 +207,11 @@ def autotune(
             seconds[f"{name} {columns}"] = timed
             if timed:
                 kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
-    attention = "blocks"
-    if proofs is not None and model.config.conv == "gatv2" and model.config.kernel == "auto":
-        relations = [model.cell[relation] for relation in used]
-        attention = choose_attention(relations, (B, H), model.config.conv_heads, device, differences or dtype, proofs)
     listed, dense = time_rows(model, device, dtype)
     shares = survey(model.cell, model.encoder.plan, genotypes)
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
-    autotuned = Autotuned(strategy, dense_share, kernels, attention=attention)
+    autotuned = Autotuned(strategy, dense_share, kernels)
     lines = [explain(layer, autotuned) for layer in shares]
     for number, line in enumerate(lines, start=1):
         log.info("layer %d: %s", number, "; ".join(f"{name} {how}" for name, how in line.items()))
@@ -296,51 +290,6 @@ def time_kernels(
         once(kernel)  # compiles, and prepares both forms of the matrix
         timed[kernel] = min(once(kernel), once(kernel))
     return timed
-
-
-def choose_attention(
-    relations: Sequence[ResidentRelation],
-    shape: tuple[int, int],
-    heads: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    proofs: Proofs,
-) -> str:
-    """Choose how GATv2 goes along edges.
-
-    Triton's loops are taken if they are right on all relations and faster on the largest.
-
-    Args:
-        relations: relations that a step uses.
-        shape: number of strains and number of columns.
-        heads: number of heads of the attention.
-        device: device of the relations.
-        dtype: type of differences.
-        proofs: proofs of this machine.
-    """
-    if not runs_on("triton", device.type):
-        return "blocks"
-    error_of = attention_error(heads)
-    if not all(proofs.holds(ATTENTION, edges, shape, dtype, device, error_of) for edges in relations):
-        return "blocks"
-    edges = max(relations, key=lambda relation: relation.num_edges)
-    (B, H), wide = shape, torch.promote_types(dtype, torch.float32)
-    key, query = (torch.ones(n, H, device=device, dtype=wide) for n in (edges.num_src, edges.num_dst))
-    delta = torch.zeros(edges.num_src, B, H, device=device, dtype=dtype).requires_grad_()
-    source, target = (torch.ones(len(x), B, dtype=torch.bool, device=device) for x in (key, query))
-    score = GATv2Score(torch.ones(heads, H // heads, device=device, dtype=wide))
-
-    def once(kernel: str) -> float:
-        started, base = time.perf_counter(), (source[:, :1], target[:, :1])
-        y = attend_differences(edges, (key, delta), (query, None), base, (source, target), score, kernel)
-        torch.autograd.grad(y, delta, torch.ones_like(y))
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - started
-
-    for kernel in ATTENTIONS:
-        once(kernel)
-    return min(ATTENTIONS, key=once)
 
 
 def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:

@@ -296,8 +296,18 @@ def _lost(
     head: NodeHead, values: CellValues, strains: Strains, reactions: Reactions | None
 ) -> NDArray[np.bool_] | bool:
     """Return which values are 0 because the strains have lost their nodes, [B, M]; null models know this, too."""
-    if not head.zero_if_lost or strains.strengths is not None:
+    if not head.zero_if_lost:
         return False
+    strains = _deletions_of(strains)
     if values.values.type == REACTION and reactions is not None:
         return reactions.lost(strains).toarray().astype(bool)
     return strains.design.toarray().astype(bool) if values.values.type == GENE else False
+
+
+def _deletions_of(strains: Strains) -> Strains:
+    """Return strains with those targets alone that they delete."""
+    if strains.strengths is None:
+        return strains
+    deleted = strains.strengths == 0
+    offsets = np.concatenate([[0], np.cumsum(deleted)])[strains.offsets]
+    return Strains(strains.names, strains.targets[deleted], offsets)

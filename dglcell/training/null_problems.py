@@ -11,7 +11,6 @@ import torch
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
-from dglcell.baselines.low_rank import RidgeAndLowRank
 from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
@@ -27,7 +26,7 @@ from dglcell.uncertainty.probabilities import log_odds
 
 log = logging.getLogger("dglcell")
 
-KERNEL_RIDGE, RIDGE_AND_LOW_RANK = "kernel ridge", "kernel ridge and low rank"
+KERNEL_RIDGE = "kernel ridge"
 
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
@@ -104,44 +103,39 @@ def _with_growth(problem: Problem, prepared: Prepared, growth_S: torch.Tensor) -
 
 
 def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:
-    """Fit null models of pairs to the training part of every phenotype, and store them as effects of genes and pairs.
+    """Fit a kernel ridge to the training part of every phenotype, and store it as effects of genes and pairs.
 
-    These are the kernel ridge, and with `model.kernel_ridge_low_rank` the one with low rank. Hyperparameters are chosen
-    on the validation part, as those of the null models are. Predictions are in the units that the model predicts in.
-    If these are log-odds, a standard deviation of the labels counts as one, from the log-odds of the training mean.
+    Hyperparameters are chosen on the validation part, as those of the null models are. Predictions are in the units
+    that the model predicts in. If these are log-odds, a standard deviation of the labels counts as one, from the
+    log-odds of the training mean.
 
     Raises:
-        ConfigError: one of them does not apply to these strains.
+        ConfigError: it does not apply to these strains.
     """
-    share = effects.low_rank
     for t, (name, problem) in enumerate(zip(prepared.dataset.phenotypes, null_problems(prepared), strict=True)):
-        parts = [(1 - share, _fitted(KERNEL_RIDGE, "kernel_ridge", problem, name))]
-        if share:
-            parts.append((share, _fitted(RIDGE_AND_LOW_RANK, "kernel_ridge_low_rank", problem, name)))
-        scale, shift = float(normaliser.scale[t]), float(normaliser.shift[t])
-        mean = sum(part * ridge.mean for part, ridge in parts)
+        ridge = _fitted_ridge(problem, name)
+        scale, shift, mean = float(normaliser.scale[t]), float(normaliser.shift[t]), ridge.mean
         if normaliser.kind == "logistic":
             scale, mean = float(np.nanstd(problem.y_train)), float(np.log(mean / (1 - mean)))
         else:
             mean = (mean - shift) / scale
+        of_genes, vectors, weights = ridge.factors(effects.rank)
         effects.mean[t] = mean
-        first = 0
-        for part, ridge in parts:
-            of_genes, vectors, weights = ridge.factors(effects.rank)
-            columns = slice(first, first := first + len(weights))
-            effects.effects[t] += torch.as_tensor(part * of_genes / scale).float()
-            effects.vectors[t, :, columns] = torch.as_tensor(vectors).float()
-            effects.weights[t, columns] = torch.as_tensor(part * weights / scale).float()
+        effects.effects[t] = torch.as_tensor(of_genes / scale).float()
+        effects.vectors[t, :, : len(weights)] = torch.as_tensor(vectors).float()
+        effects.weights[t, : len(weights)] = torch.as_tensor(weights / scale).float()
 
 
-def _fitted(family: str, key: str, problem: Problem, phenotype: str) -> KernelRidge | RidgeAndLowRank:
+def _fitted_ridge(problem: Problem, phenotype: str) -> KernelRidge:
     problem = problem.labelled()
-    reason = NULL_MODELS[family].why_not(problem)
+    reason = NULL_MODELS[KERNEL_RIDGE].why_not(problem)
     if reason:
         raise ConfigError(
-            f"`model.{key}` does not apply to {phenotype}", got=f"{family} {reason}", do=f"set `model.{key}: 0`"
+            f"`model.kernel_ridge` does not apply to {phenotype}",
+            got=f"{KERNEL_RIDGE} {reason}",
+            do="set `model.kernel_ridge: 0`",
         )
-    model = best_of(NULL_MODELS[family], problem)[1]
-    assert isinstance(model, KernelRidge | RidgeAndLowRank)
-    log.info("part of the prediction of %s: %s", phenotype, in_words(family, model))
+    model = best_of(NULL_MODELS[KERNEL_RIDGE], problem)[1]
+    assert isinstance(model, KernelRidge)
+    log.info("part of the prediction of %s: %s", phenotype, in_words(KERNEL_RIDGE, model))
     return model

@@ -9,6 +9,7 @@ from sphinx.application import Sphinx
 
 from site_extension import (
     ablation,
+    all_triples,
     chart,
     commands,
     configuration,
@@ -22,7 +23,6 @@ from site_extension import (
     own_tables,
     precision,
     reliability,
-    roofline,
     side_by_side,
     sources,
     suites,
@@ -39,8 +39,8 @@ def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
     makers = (
-        ablation, chart, commands, configuration, controls, experiments, intervals, modules, new_genes, next_strains,
-        originals, own_tables, precision, reliability, roofline, side_by_side, sources, suites,
+        ablation, all_triples, chart, commands, configuration, controls, experiments, intervals, modules, new_genes,
+        next_strains, originals, own_tables, precision, reliability, side_by_side, sources, suites,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

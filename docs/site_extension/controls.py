@@ -29,19 +29,31 @@ def pages(root: Path) -> dict[str, str]:
         found = _of_experiment(root, config, runs.get(config.experiment.name))
         measured += found
         others += [] if found else [config.experiment.name]
-    known = sum(one.is_compared for one in measured)
     text = "\n".join(
         [
             *NOTE,
             "",
             as_table(measured),
             "",
-            f"Intervals are known for {known} of {len(measured)} rows. Experiments without any results here: "
-            f"{', '.join(map(code, others))}.",
+            *_counted(measured),
+            f"Experiments without any results here: {', '.join(map(code, others))}.",
             "",
         ]
     )
     return {"parts/controls.md": text}
+
+
+def _counted(measured: list[Controls]) -> list[str]:
+    """Sentences on how many rows have intervals and scores on permuted labels, and how many models are ahead."""
+    compared = [one for one in measured if one.is_compared]
+    permuted = sum(one.permutations > 0 for one in measured)
+    above = [one.over_genes[0] > 0 for one in compared if one.over_strains[0] > 0]
+    below = [one.over_genes[1] < 0 for one in compared if one.over_strains[1] < 0]
+    return [
+        f"Intervals are known for {len(compared)} of {len(measured)} rows, scores on permuted labels for {permuted}.",
+        f"The interval over strains is above zero in {len(above)} rows, and that over genes in {sum(above)} of them.",
+        f"The one over strains is below zero in {len(below)} rows, and that over genes in {sum(below)} of them.",
+    ]
 
 
 def _of_experiment(root: Path, config: Config, run: dict[str, Any] | None) -> list[Controls]:

@@ -57,7 +57,7 @@ HETERO: list[Row] = [
     ),
     (
         "the difference of pooled states as it is",
-        "multiplied by the number of genes (`model.scale_difference`)",
+        "multiplied by the number of genes",
         "three deleted genes hardly move a mean over 6,607, which trains badly",
     ),
     (

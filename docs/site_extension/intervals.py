@@ -1,4 +1,4 @@
-"""How often intervals held the measured value, from committed records and the draws of the benchmark."""
+"""How often intervals held the measured value: draws of the benchmark, committed records, and runs with controls."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from site_extension.markdown import code, table
 from site_extension.results import committed
 
 FILE = Path("benchmarks/results/intervals.json")
+RUNS = Path("benchmarks/results/controls.json")
 HEADER = ("experiment", "split", "draws", "inside", "mean width", "inside, equally wide", "width, equally wide")
 COLUMNS = ("covered", "width", "constant_covered", "constant_width")
 
@@ -23,15 +24,17 @@ Draws = list[dict[str, float]]
 
 def pages(root: Path) -> dict[str, str]:
     """One table of splits whose test strains are drawn as the validation strains are, and one of the others."""
-    benchmark = json.loads((root / FILE).read_text(encoding="utf-8"))["experiments"]
+    benchmark, runs = (json.loads((root / file).read_text(encoding="utf-8"))["experiments"] for file in (FILE, RUNS))
     found: dict[str, tuple[str, Draws]] = {
         name: (about["split"], [_of_draw(draw) for draw in about["draws"].values()])
         for name, about in benchmark.items()
     }
     for config in map(load_config, experiment_files(root)):
+        name = config.experiment.name
         draws = [draw for record in committed(root, config).values() for draw in _of_record(record)]
+        draws = draws or _of_record(runs.get(name, {"rows": []}))
         if draws:
-            found.setdefault(config.experiment.name, (config.split.kind, draws))
+            found.setdefault(name, (config.split.kind, draws))
     alike = [name for name, (split, _) in found.items() if CALIBRATES[split] == LIKE_VALIDATION]
     return {
         "parts/coverage-alike.md": _table(found, alike),

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.core_fluxes import EXPERIMENT, MODEL, ROUNDS, draw, summary
 from dglcell.config.read import load_config
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.prepare import prepare
 from dglcell.training.run import train
 
 
@@ -34,7 +36,8 @@ def test_the_rounds_alone_are_what_an_untrained_model_predicts(tmp_path: Path) -
     paths = [f"paths.data={tmp_path / 'data'}", f"paths.runs={tmp_path / 'runs'}"]
     small = ["data.source.insilico.pairs='200'", "model.flux_rounds=256", "trainer.epochs=1", "null_models=false"]
     run = train(load_config(EXPERIMENT, [*paths, *small, "optimizer.lr=1e-12", "scheduler.min_lr=0", "plot=false"]))
-    found = draw(run.directory.path)["scores"]
+    prepared = prepare(run.config, command="tests")
+    found = draw(run.directory.path, load_trained(run.directory), prepared)["scores"]
     assert found[ROUNDS]["pearson"] == pytest.approx(found[MODEL]["pearson"], abs=0.02)
     assert found[ROUNDS]["mae"] == pytest.approx(found[MODEL]["mae"], abs=0.05)
     assert {"nearest training strain", "kernel ridge on lost reactions"} < found.keys()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.own_tables import CLASSES, CORE, TABLES, OwnTable, interacting, measure, viable
 from dglcell.new_experiment.settings import GROWTH, PAIRS, choose_settings
+from dglcell.training.run import train
 
 OF_CORE = {table.name: table for table in TABLES if table.cell == CORE}
 
@@ -50,10 +52,10 @@ def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> 
     def quick(*arguments: object) -> object:
         chosen = choose_settings(*arguments)  # type: ignore[arg-type]
         chosen.keys["trainer"]["epochs"] = 2
-        chosen.keys["plot"] = False
         return chosen
 
     monkeypatch.setattr("dglcell.new_experiment.experiment.choose_settings", quick)
+    monkeypatch.setattr("benchmarks.own_tables.train", lambda config: train(replace(config, plot=False)))
     here = Path.cwd()
     few = OwnTable("few", CORE, "growth", lambda: OF_CORE["growth-144"].make()[::3])
     found = measure(few, seeds=2)

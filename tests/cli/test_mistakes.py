@@ -84,8 +84,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no gene list": (["graph", "describe", "tiny.yaml", "cell.genes=no.txt"], "`cell.genes` is neither a choice nor"),
     "graph of nothing": (["graph", "describe", "no.yaml"], "experiment 'no.yaml' not found"),
     "graph of a run with overrides": (
-        ["graph", "describe", "run", "cell.absorb=true"],
-        "run 'run' has the cell graph it was trained on\n  got:      cell.absorb=true\n",
+        ["graph", "describe", "run", "cell.lose_blocked=true"],
+        "run 'run' has the cell graph it was trained on\n  got:      cell.lose_blocked=true\n",
     ),
     "graph of no run": (["graph", "describe", "torn"], "'torn"),
     "word in a number column": (

@@ -82,7 +82,7 @@ def test_dead_keys_are_named_as_dead(tmp_path: Path) -> None:
 def test_a_key_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Path, key: str) -> None:
     message = refusal(write(tmp_path, "old.yaml", "cell: {model: textbook}\n"), f"{key}=false")
     assert f"unknown key `{key}`" in message
-    assert f"leave out `{key}`: {REMOVED[key]}" in message
+    assert f"leave out `{key}`: {REMOVED[key].why}" in message
 
 
 def test_a_key_that_nobody_knows_has_no_explanation() -> None:

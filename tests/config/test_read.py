@@ -372,3 +372,23 @@ def test_configurations_that_earlier_versions_recorded_are_read_without_their_ke
 def test_only_the_package_s_own_model_loses_a_key(name: str, left: dict[str, object]) -> None:
     recorded = OmegaConf.create({"model": {"name": name, "hidden": 8, "scorer": "linear"}})
     assert without_removed(recorded) == {"model": {"name": name, **left}}
+
+
+def test_keys_of_a_source_are_left_out_in_the_parts_of_a_union_too() -> None:
+    parts = [{"name": "kuzmin2018", "laboratory": {"kind": "trigenic", "p_below": None}}]
+    recorded = OmegaConf.create({"data": {"source": {"union": {"parts": parts}, "laboratory": {"array_types": []}}}})
+    left = [{"name": "kuzmin2018", "laboratory": {"kind": "trigenic"}}]
+    assert without_removed(recorded) == {"data": {"source": {"union": {"parts": left}, "laboratory": {}}}}
+
+
+def test_a_recorded_value_that_has_no_meaning_any_more_is_refused() -> None:
+    recorded = OmegaConf.create({"data": {"source": {"laboratory": {"genes_required": "any"}}}})
+    message = r"`data.source.laboratory.genes_required` is gone(.|\n)*any\n.*all\n.*use the version that"
+    with pytest.raises(ConfigError, match=message):
+        without_removed(recorded)
+
+
+def test_a_key_of_a_part_of_a_union_is_explained(minimal: Path) -> None:
+    parts = "[{name: kuzmin2018, laboratory: {p_below: 0.05}}, {name: kuzmin2020}]"
+    message = refusal(minimal, f"data.source={{name: union, union: {{parts: {parts}}}}}")
+    assert "leave out `data.source.union.parts[0].laboratory.p_below`: all rows are used" in message

@@ -345,9 +345,9 @@ def test_two_workers_read_the_store(tmp_path: Path, method: str, open_in_parent:
     workers = [context.Process(target=read_in_worker, args=(store, i, answers)) for i in range(2)]
     for worker in workers:
         worker.start()
-    found = sorted(answers.get(timeout=60) for _ in workers)
+    found = sorted(answers.get(timeout=300) for _ in workers)
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=300)
         assert worker.exitcode == 0
     assert found[0][1] == found[1][1] == float(store.read().phenotypes["fitness"].sum())
 

@@ -329,7 +329,14 @@ def test_the_table_of_controls_has_every_committed_experiment() -> None:
     folders = {path.parents[1].relative_to(ROOT / "docs/results") for path in ROOT.glob("docs/results/**/results.json")}
     assert {str(folder) for folder in folders} <= {line.split("`")[1] for line in rows}
     assert all(line.count("|") == len(rows[0].split("|")) - 1 for line in rows)
-    assert "rows. Experiments without any results here: `005-kuzmin2018-tmi/dango_string11_0`, " in page
+    assert "\nExperiments without any results here: `005-kuzmin2018-tmi/dango_string11_0`, " in page
+    known = [line.split("|")[8:10] for line in rows if " to " in line.split("|")[8]]
+    above = [
+        over_genes for over_strains, over_genes in known if over_strains.strip()[0] not in "\N{MINUS SIGN}\N{EN DASH}"
+    ]
+    also = [over_genes for over_genes in above if over_genes.strip()[0] not in "\N{MINUS SIGN}\N{EN DASH}"]
+    assert f"Intervals are known for {len(known)} of {len(rows)} rows, " in page
+    assert f"above zero in {len(above)} rows, and that over genes in {len(also)} of them" in page
 
 
 def test_coverage_is_that_of_records_and_of_the_benchmark() -> None:

@@ -10,7 +10,7 @@ from dglcell.errors import MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm
 from dglcell.perturbation.choose import proof
-from dglcell.perturbation.choose.proof import ATTENTION, attention_error, largest_error
+from dglcell.perturbation.choose.proof import largest_error
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 # Absolute errors allowed, of sums of about 20 products of order one.
@@ -59,7 +59,6 @@ def test_triton_proves_itself(dtype: torch.dtype, weighted: bool) -> None:
     relation = make_relation(weighted, dtype)[0].to("cuda")
     device = torch.device("cuda")
     assert largest_error("triton", relation, (5, 24), dtype, device) <= proof.TOLERANCES[dtype]
-    assert attention_error(3)(ATTENTION, relation, (5, 24), dtype, device) <= proof.TOLERANCES[dtype]
 
 
 @needs_gpu

@@ -69,7 +69,7 @@ def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strate
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_step_of_the_set_operator_equals_that_of_a_cpu(device: str, operator: str) -> None:
     torch.manual_seed(0)
-    config = SetOperatorConfig(hidden=8, layers=1, local_heads=2, operator=operator, operator_heads=2)
+    config = SetOperatorConfig(hidden=8, layers=1, local_heads=2, operator=operator)
     model = randomise(SetOperator(make_cell().resident, config, outputs=2).double())
     expected, got = results(model, "cpu"), results(model, device)
     scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))

@@ -26,22 +26,15 @@ def rules(depth: int = 4) -> st.SearchStrategy[str]:
     return st.recursive(st.sampled_from(GENES), nest, max_leaves=2**depth)
 
 
-def complexes(rule: str, **options: bool) -> list[set[str]]:
-    return [set(term) for term in enzyme_complexes(GPR.from_string(rule), **options)]
+def complexes(rule: str) -> list[set[str]]:
+    return [set(term) for term in enzyme_complexes(GPR.from_string(rule))]
 
 
-@given(rule=rules(), knockouts=st.sets(st.sampled_from(GENES)), absorb=st.booleans())
-def test_complexes_have_the_truth_value_of_the_rule(rule: str, knockouts: set[str], absorb: bool) -> None:
+@given(rule=rules(), knockouts=st.sets(st.sampled_from(GENES)))
+def test_complexes_have_the_truth_value_of_the_rule(rule: str, knockouts: set[str]) -> None:
     parsed = GPR.from_string(rule)
-    works = any(not term & knockouts for term in enzyme_complexes(parsed, absorb=absorb))
+    works = any(not term & knockouts for term in enzyme_complexes(parsed))
     assert works == parsed.eval(knockouts)
-
-
-@given(rule=rules())
-def test_absorbed_complexes_do_not_contain_each_other(rule: str) -> None:
-    terms = enzyme_complexes(GPR.from_string(rule), absorb=True)
-    assert not any(a < b for a in terms for b in terms)
-    assert len(set(terms)) == len(terms)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +51,6 @@ def test_absorbed_complexes_do_not_contain_each_other(rule: str) -> None:
 )
 def test_expansion(rule: str, expected: list[set[str]]) -> None:
     assert complexes(rule) == expected
-
-
-def test_absorption_drops_the_larger_complex() -> None:
-    assert complexes("a or (a and b)", absorb=True) == [{"a"}]
 
 
 def test_too_many_complexes() -> None:
@@ -142,19 +131,14 @@ def test_reaction_nodes_lose_function_as_cobra_says(textbook: Metabolism) -> Non
 
 @pytest.mark.raw
 def test_yeast_gem(raw: Path) -> None:
-    """The counts of the original construction (every AND-term of every rule a node), and those with absorption.
+    """The counts of the original construction, in which every AND-term of every rule is a node.
 
-    16 rules list complexes that contain another complex of the same rule: 25 of them, all of reactions that only
-    run forward, so absorption removes 25 nodes. Blocked reactions (7, of which 4 have rules) keep one node each.
+    Blocked reactions (7, of which 4 have rules) keep one node each.
     """
     metabolism = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw))
     assert len(metabolism.genes) == len(np.unique(metabolism.catalyses[0])) == 1161
     assert (len(metabolism.model_reactions), len(metabolism.metabolites)) == (4131, 2806)
     assert (len(metabolism.reactions), len(np.unique(metabolism.catalyses[1]))) == (7122, 4881)
-    absorbed = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw), absorb=True)
-    assert (len(absorbed.reactions), len(np.unique(absorbed.catalyses[1]))) == (7122 - 25, 4881 - 25)
-    size = np.bincount(metabolism.model_reaction_of)
-    assert (size != np.bincount(absorbed.model_reaction_of)).sum() == 16
 
 
 def test_clashing_node_names_are_refused(toy: cobra.Model) -> None:

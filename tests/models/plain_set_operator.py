@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from dglcell.models.config import OPERATOR_HEADS
 from tests.models.plain_network import Parameters, _gelu, encode
 from tests.random_cells import RandomCell
 
@@ -57,5 +58,5 @@ def plain_parts(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndar
     """Return what the model gives for one strain: its two parts and z_p."""
     p, x = Parameters(model), encode(model, cell, [])["gene"]
     deleted = list(dict.fromkeys(strain))
-    z, prediction = global_part(p, x, deleted, model.config.operator_heads)
+    z, prediction = global_part(p, x, deleted, OPERATOR_HEADS)
     return {"difference": z, "global": prediction, "local": factorisation_part(p, x, deleted)}

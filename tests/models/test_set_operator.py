@@ -28,7 +28,7 @@ STRAINS = [[0, 1, 2], [], [3, 4], [5]]
 
 def make(cell, outputs: int = 2, **changes) -> SetOperator:
     """Return a model in double precision with random weights."""
-    base = {"hidden": 8, "layers": 2, "local_heads": 2, "operator_heads": 2, "operator": "both", "local_kind": "both"}
+    base = {"hidden": 8, "layers": 2, "local_heads": 2, "operator": "both", "local_kind": "both"}
     config = SetOperatorConfig(**{**base, "local_deviations": True, **changes})
     config.validate()
     torch.manual_seed(0)
@@ -243,7 +243,10 @@ def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
             {"combination": "gated"},
             r"`model.combination: gated` needs two predictions\n  got:      `model.operator: loc",
         ),
-        ({"operator": "both", "operator_heads": 5}, r"`model.operator_heads` does not divide `model.hidden`"),
+        (
+            {"operator": "both", "hidden": 10, "local_heads": 2},
+            r"`model.hidden` is not shared evenly.*\n.*10\n.*multiple of 4",
+        ),
         ({"local_heads": 5}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"local_deviations": True}, r"`model.local_deviations` needs factorisation"),
         ({"local_factors": 0}, r"`model.local_factors` is too small"),
@@ -277,7 +280,7 @@ def test_only_an_operator_that_pools_gives_an_embedding() -> None:
 
 
 def test_a_kernel_ridge_has_its_share_of_what_is_evaluated_and_none_in_training() -> None:
-    model = make(nine_network_cell(6), operator="local", kernel_ridge=0.25, kernel_ridge_rank=3, metabolism=False)
+    model = make(nine_network_cell(6), operator="local", kernel_ridge=0.25, metabolism=False)
     assert model.pair_effects is not None
     for numbers in model.pair_effects.buffers():
         numbers.normal_()
@@ -292,7 +295,6 @@ def test_a_kernel_ridge_has_its_share_of_what_is_evaluated_and_none_in_training(
     [
         ({"kernel_ridge": 1.0}, r"`model.kernel_ridge` is no share"),
         ({"kernel_ridge": -0.1}, r"`model.kernel_ridge` is no share"),
-        ({"kernel_ridge_rank": 0}, r"`model.kernel_ridge_rank` is too small"),
     ],
 )
 def test_an_impossible_share_of_kernel_ridge_is_refused(changes: dict, message: str) -> None:

@@ -45,7 +45,7 @@ def hetero_cell(cell: RandomCell, **changes: Any) -> nn.Module:
 
 def set_operator(cell: RandomCell, **changes: Any) -> nn.Module:
     torch.manual_seed(0)
-    config = SetOperatorConfig(**SMALL, operator_heads=2, local_deviations=True, **changes)
+    config = SetOperatorConfig(**SMALL, local_deviations=True, **changes)
     return randomised(SetOperator(cell.resident, config, 2))
 
 

@@ -79,7 +79,7 @@ def models(**changes: Any) -> list[StrainModel]:
     small: dict[str, Any] = {"hidden": 8, "layers": 1, "local_heads": 2, "conditions": SEEN, **changes}
     pair = [
         HeteroCell(cell, HeteroCellConfig(**small, pool=["gene"]), 2),
-        SetOperator(cell, SetOperatorConfig(**small, operator_heads=2, operator="both"), 2),
+        SetOperator(cell, SetOperatorConfig(**small, operator="both"), 2),
         SetOperator(cell, SetOperatorConfig(**small, operator="local"), 2),
     ]
     return [model.eval() for model in pair]

@@ -241,8 +241,6 @@ def test_flux_values_that_cannot_be_are_refused() -> None:
     keys: dict[str, Any] = {"nodes": {"flux": "reaction", "price": "metabolite"}}
     with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` names values that.*price.*among flux"):
         made_model(16, **keys, flux_values=["price"])
-    with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` is for strains that delete genes only.*strengths"):
-        made_model(16, **keys, flux_values=["flux"], strength_curves=True)
     with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` needs rounds.*flux_rounds: 0.*2048"):
         HeteroCellConfig(flux_values=["flux"]).validate()
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from dglcell.errors import GenotypeError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import kernels_on
+from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.sent import strengths

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dglcell.prediction.parts import RECORD
 from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
+from tests.forked import Forked
 from tests.tiny import process_environment
 
 STRAINS = [("b0008", "b2464"), ("b0118", "b0351"), ("b0114", "b0116"), ("b0008", "b0118"), ("b0351", "b2464")]
@@ -251,10 +251,11 @@ def test_processes_in_turn_write_what_one_does(
 
 def test_two_processes_at_once(tiny_run: RunDirectory, files: Path) -> None:
     assert main(arguments("design", tiny_run, files, "one.csv")) == 0
-    command = [sys.executable, "-m", "dglcell", *arguments("design", tiny_run, files, "out.csv")]
+    words = arguments("design", tiny_run, files, "out.csv")
     environments = [process_environment(SLURM_PROCID=str(rank), SLURM_STEP_NUM_TASKS="2") for rank in range(2)]
-    processes = [subprocess.Popen(command, env=environment, cwd=files) for environment in environments]
-    assert [process.wait() for process in processes] == [0, 0]
+    processes = [Forked(words, environment, files) for environment in environments]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
     rows = [[line.split(",") for line in (files / name).open()] for name in ("one.csv", "out.csv")]
     assert [row[:-1] for row in rows[0]] == [row[:-1] for row in rows[1]]
     values = [[float(row[-1]) for row in table[1:]] for table in rows]

@@ -48,6 +48,12 @@ def predicted(run: Path, out: Path, *more: str) -> pa.Table:
     return pq.read_table(out)
 
 
+@pytest.fixture(scope="module")
+def whole(seeds: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    """Return the predictions of both runs for the whole design."""
+    return predicted(seeds, tmp_path_factory.mktemp("whole") / "whole.parquet")
+
+
 @pytest.mark.parametrize(
     ("by", "key"),
     [
@@ -59,11 +65,14 @@ def predicted(run: Path, out: Path, *more: str) -> pa.Table:
     ],
 )
 def test_rows_are_those_of_the_whole_design(
-    seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, key: Callable[..., np.ndarray]
+    seeds: Path,
+    whole: pa.Table,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    by: str,
+    key: Callable[..., np.ndarray],
 ) -> None:
-    whole = predicted(seeds, tmp_path / "whole.parquet")
     assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
-    capsys.readouterr()
     found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
     assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
     expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])

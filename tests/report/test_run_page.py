@@ -13,7 +13,8 @@ import torch
 
 from dglcell.cli import main
 from dglcell.metrics import format_metric
-from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.config import CrossRelation
+from dglcell.nn.cross_relation import RelationWeights, make_mixer
 from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
@@ -131,6 +132,17 @@ def test_relation_weights_are_drawn_and_tabulated(run: RunDirectory) -> None:
     assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1-gene"]
     assert section.table.columns == ["relation", "layer 1, gene"]
     assert section.table.rows == [["physical", "0.7"], ["regulatory", "0.3"]]
+    # Pairwise interaction weighs relations and pairs of them, once each.
+    mixer = make_mixer(CrossRelation("pairwise_interaction"), 2, 4)
+    assert mixer is not None
+    options, weights = mixer.options(["physical", "regulatory"]), torch.tensor([0.5, 0.3, 0.125, 0.075])
+    assert mixer.mean_weights(torch.ones(3, 4), torch.ones(3, 4)).shape == weights.shape
+    write_relation_weights(run.relation_weights, [RelationWeights(0, "gene", options, weights)])
+    files = read_run(run.path)
+    section = page_content(files, files.report_data(), lambda panel: b"")["sections"][-1]
+    assert [figure.id for figure in section.figures] == ["figure-relations"]
+    names = ["physical", "physical × regulatory", "regulatory", "mean"]
+    assert section.table.rows == [list(row) for row in zip(names, ["0.5", "0.3", "0.125", "0.075"], strict=True)]
     write_relation_weights(run.relation_weights, [])
     assert read_run(run.path).relation_weights == {}
 

@@ -39,6 +39,19 @@ model: {{name: hetero_cell, hidden: 8, layers: 1, flux_rounds: 2048, link: bound
 paths: {{data: {folder}}}
 """
 
+WEAKENED = """\
+experiment: {{name: weakened}}
+cell: {{model: textbook, lose_blocked: true}}
+data:
+  source:
+    name: insilico
+    insilico: {{model: textbook, strengths: [0, 0.3, 0.8], pairs: "40", triples: none, fluxes: true, processes: 1}}
+  phenotypes: [fitness]
+  nodes: {{flux: {{type: reaction, zero_if_lost: true}}}}
+model: {{name: hetero_cell, hidden: 8, layers: 0, flux_rounds: 4096, flux_values: [flux]}}
+paths: {{data: {folder}}}
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Prepared, StrainModel]:
@@ -84,6 +97,35 @@ def test_linear_programmes_solve_what_the_rounds_do_not(run: tuple[Config, Prepa
     growth, certain = rounds(model.cell, model.in_conditions(strains.perturbations))
     np.testing.assert_allclose(growth[:, -1], strains.labels[:, 0], atol=2e-4)
     assert torch.equal(certain[:, 0], certain[:, 1])
+
+
+def test_rounds_find_the_fluxes_of_weakened_strains(tmp_path: Path) -> None:
+    file = tmp_path / "weakened.yaml"
+    file.write_text(WEAKENED.format(folder=tmp_path))
+    config = load_config(file)
+    prepared = prepare(config, command="tests")
+    config = settle_what_models_see(config, prepared)
+    model = make_model(config.model, ResidentCell.of(prepared.cell), 1).eval()
+    start_flux_rounds(model, config, prepared)
+    rounds, strains = model.find(FluxRounds), prepared.dataset.perturbations
+    assert rounds is not None
+    values = prepared.nodes["flux"]
+    expected = values.of_strains(np.arange(len(prepared.dataset))) - values.wild_type
+    grows = (prepared.dataset.labels[:, 0].numpy() > 0.05) & np.isfinite(expected).all(axis=1)
+    found = rounds.changes(model.cell, strains).numpy()
+    assert np.abs(expected[grows]).mean() > 0.3
+    assert np.abs(found - expected)[grows].mean() < 0.1
+    assert (found[prepared.dataset.num_deletions.numpy() == 0] == 0).all()
+    weakened = prepared.dataset.numpy().strengths
+    assert weakened is not None
+    assert set(np.unique(weakened)) == {0, np.float32(0.3), np.float32(0.8)}
+
+
+def test_fluxes_in_several_media_are_not_computed_by_rounds(run: tuple[Config, Prepared, StrainModel]) -> None:
+    config, prepared, _ = run
+    keys = replace(config.model, nodes={"flux": "reaction"}, flux_values=["flux"])  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"(?s)`model.flux_values` is for strains in one.*glucose.*no `cell.media`"):
+        make_model(keys, ResidentCell.of(prepared.cell), 1)
 
 
 def test_null_models_of_strains_with_strengths_see_the_growth(

@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from dglcell.baselines.fit import NULL_MODELS, best_of
+from dglcell.data.columns import CONDITION, Column
 from dglcell.errors import ConfigError
 from dglcell.models.set_operator import SetOperator
+from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
-from dglcell.training.null_problems import KERNEL_RIDGE, RIDGE_AND_LOW_RANK, null_problems, strains_by_part
+from dglcell.training.null_problems import KERNEL_RIDGE, fit_pair_effects, null_problems, strains_by_part
 from dglcell.training.prepare import prepare
 from tests.tiny import Tiny, history
 
@@ -35,29 +37,6 @@ def test_it_predicts_what_the_null_model_predicts(tiny: Tiny, tmp_path: Path, no
     batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(task.model.pair_effects(*batch.padded()))
     expected = ridge.predict(strains_by_part(prepared)["test"])
-    np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
-
-
-def test_a_share_of_it_may_have_low_rank(tiny: Tiny, tmp_path: Path) -> None:
-    pairs = tmp_path / "pairs.npz"
-    prepared = prepare(
-        tiny.config(tmp_path, "split={kind: deletions, max_deletions: 1, subset: null}"), command="tests"
-    )
-    part = np.where(prepared.dataset.offsets.diff().numpy() == 2, np.arange(len(prepared.dataset)) % 3, 3)
-    replace(prepared.split, part=part.astype(prepared.split.part.dtype)).save(pairs)
-    keys = (*WITH_RIDGE, f"split={{kind: file, path: {pairs}, subset: null}}", "model.kernel_ridge_low_rank=0.3")
-    config = tiny.config(tmp_path, *keys, "model.kernel_ridge_rank=137")
-    prepared = prepare(config, command="tests")
-    task = make_task(config, prepared, RunDirectory(tmp_path))
-    assert isinstance(task.model, SetOperator)
-    assert task.model.pair_effects is not None
-    (problem,) = null_problems(prepared)
-    models = [best_of(NULL_MODELS[name], problem)[1] for name in (KERNEL_RIDGE, RIDGE_AND_LOW_RANK)]
-    strains = strains_by_part(prepared)["test"]
-    expected = 0.7 * models[0].predict(strains) + 0.3 * models[1].predict(strains)
-    rows = prepared.parts["test"]
-    batch = prepared.dataset.take(rows).perturbations
-    found = task.normaliser.restore(task.model.pair_effects(*batch.padded()))
     np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
 
 
@@ -98,9 +77,11 @@ def test_a_run_goes_on_and_predicts_with_the_numbers_of_its_checkpoint(tiny: Tin
     assert history(whole) == history(again)
 
 
-def test_low_rank_needs_pairs_and_a_share(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`model.kernel_ridge_low_rank` is no part[\s\S]*0.3 of 0.0"):
-        tiny.config(tmp_path, "model.name=set_operator", "model.local_heads=2", "model.kernel_ridge_low_rank=0.3")
-    config = tiny.config(tmp_path, *WITH_RIDGE, "model.kernel_ridge_low_rank=0.3")
-    with pytest.raises(ConfigError, match=r"does not apply to fitness[\s\S]*exactly two deletions \(found 1, 2\)"):
-        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
+def test_strains_that_a_kernel_ridge_does_not_apply_to_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    prepared = prepare(tiny.config(tmp_path, *WITH_RIDGE), command="tests")
+    dataset = prepared.dataset
+    warm = {Column(CONDITION, "temperature"): torch.arange(len(dataset), dtype=torch.float32)}
+    warmed = replace(prepared, dataset=dataset.with_(columns={**dataset.columns, **warm}))
+    effects, normaliser = PairEffects(1, len(dataset.names)), prepared.normaliser("standard")
+    with pytest.raises(ConfigError, match=r"`model.kernel_ridge` does not apply to fitness\n.*knows deletions only"):
+        fit_pair_effects(effects, warmed, normaliser)

@@ -210,7 +210,6 @@ def check_screened(key: str, strengths: list[float]) -> None:
             raise ConfigError(f"`{key}` lists {strength:g} twice", got=strengths, do="list each once")
 
 
-Design = Annotated[str, one_of("subsets", "query")]
 Amount = Annotated[
     str, must(_is_amount, "is not an amount", f"all, none or a positive number, at most {LARGEST_INTEGER}")
 ]
@@ -222,13 +221,9 @@ class InSilicoConfig:
 
     Attributes:
         model: a model that cobra includes (``textbook``, ``iJO1366``) or a model file.
-        design: ``subsets``: all or sampled gene sets. ``query``: query pairs crossed with an array, as in the
-            trigenic laboratory screens.
         singles: include the single deletion of every gene.
-        pairs: ``all``, ``none`` or a number to sample. In the query design ``all`` includes the digenic controls.
-        triples: ``all``, ``none`` or a number to sample. The query design includes all its crosses.
-        query_pairs: number of viable query pairs of the query design.
-        array_size: number of array genes of the query design; null: all genes.
+        pairs: ``all``, ``none`` or a number to sample.
+        triples: ``all``, ``none`` or a number to sample.
         seed: seed of every random choice.
         tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
         time_limit: seconds for one linear program; a strain that needs longer has no fitness.
@@ -247,12 +242,9 @@ class InSilicoConfig:
     """
 
     model: str = "textbook"
-    design: Design = "subsets"
     singles: bool = True
     pairs: Amount = "all"
     triples: Amount = "all"
-    query_pairs: int | None = None
-    array_size: Annotated[int, must(lambda size: size > 0, "is not positive")] | None = None
     seed: Seed = 0
     tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
@@ -270,41 +262,6 @@ class InSilicoConfig:
             ConfigError: a key is wrong.
         """
         check_values(self, "data.source.insilico")
-        if self.design == "query":
-            self._validate_query()
-        else:
-            self._validate_subsets()
-
-    def _validate_query(self) -> None:
-        if self.query_pairs is None or self.query_pairs < 1:
-            raise ConfigError(
-                "the query design needs `data.source.insilico.query_pairs`",
-                got=self.query_pairs,
-                expected="a positive number",
-            )
-        if self.pairs not in ("all", "none") or self.triples != "all":
-            raise ConfigError(
-                "the query design lists all its crosses",
-                got=f"pairs: {self.pairs}, triples: {self.triples}",
-                expected="triples: all, and pairs: all (with digenic controls) or none",
-            )
-        for key, value in (("strengths", self.strengths), ("media", self.media)):
-            if value:
-                raise ConfigError(
-                    f"the query design takes no `data.source.insilico.{key}`",
-                    got=listing(value),
-                    expected="deletions in the model's own medium, from which interactions are computed",
-                    do=f"set `data.source.insilico.design: subsets`, or leave `{key}` out",
-                )
-
-    def _validate_subsets(self) -> None:
-        for key, value in (("query_pairs", self.query_pairs), ("array_size", self.array_size)):
-            if value is not None:
-                raise ConfigError(
-                    f"`data.source.insilico.{key}` belongs to the query design",
-                    got=value,
-                    do="set `data.source.insilico.design: query`, or leave the key out",
-                )
         if not self.singles and self.pairs == self.triples == "none":
             raise ConfigError(
                 "the in-silico screen has no strains",
@@ -317,18 +274,7 @@ class InSilicoConfig:
 
 
 DIGENIC, TRIGENIC = "digenic", "trigenic"
-ARRAY_TYPES = ("DMA26", "DMA30", "TSA26", "TSA30")
-ALL, ANY = "all", "any"
-
-
-def check_arrays(key: str, arrays: list[str]) -> None:
-    """Refuse arrays that do not exist."""
-    stray = [array for array in arrays if array not in ARRAY_TYPES]
-    if stray:
-        raise ConfigError(f"`{key}` names unknown arrays", got=listing(stray), expected=f"among {listing(ARRAY_TYPES)}")
-
-
-EVERY_SCREEN = ("missing", "replicates", "conflicts", "keep_marker_locus", "p_below", "genes", "genes_required")
+EVERY_SCREEN = ("missing", "replicates", "conflicts", "genes")
 """These keys apply to every screen, whatever its file looks like."""
 
 
@@ -343,34 +289,27 @@ class LaboratoryConfig:
         where: column of the file → value; rows with other values are left out.
         kind: only ``digenic`` or ``trigenic`` rows; null: both.
         temperature: only rows measured at 26 or 30 °C; null: both.
-        array_types: arrays to use, from ``DMA26``, ``DMA30``, ``TSA26``, ``TSA30``; empty: all.
         deletions_only: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor).
             A deletion strain that carries a mapped suppressor counts as a deletion.
-        p_below: only rows with a p-value below this; null: all.
-        genes: path of a list of genes, one per line; a relative path is also searched in the raw folder.
-        genes_required: rows are kept if ``all`` or ``any`` of their genes are in ``genes``.
+        genes: path of a list of genes, one per line, and only rows of these genes are used; a relative path is also
+            searched in the raw folder.
         aliases: table with columns Strain, Orf, Common, Allele that maps strain names to systematic names; null:
             the systematic name is the part before the underscore.
         missing: what to do with rows without a phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` or ``refuse``.
         conflicts: what to do with rows of the same genes that contradict each other.
-        keep_marker_locus: count HO, the marker locus of single-mutant controls, as a deleted gene.
     """
 
     tables: list[str] = field(default_factory=list)
     where: dict[str, str] = field(default_factory=dict)
     kind: Annotated[str | None, one_of(None, DIGENIC, TRIGENIC)] = None
     temperature: Annotated[int | None, one_of(None, 26, 30)] = None
-    array_types: Annotated[list[str], check_arrays] = field(default_factory=list)
     deletions_only: bool = False
-    p_below: PValue | None = None
     genes: str | None = None
-    genes_required: Annotated[str, one_of(ALL, ANY)] = ALL
     aliases: str | None = None
     missing: Missing = "refuse"
     replicates: Replicates = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
-    keep_marker_locus: bool = False
 
     def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
         """Refuse keys that were set and mean nothing for a screen.

@@ -38,7 +38,6 @@ from dglcell.data.sources.growth import (
     digenic,
     distinct_rows,
     lethal,
-    row_keys,
     snap,
     trigenic,
 )
@@ -81,7 +80,7 @@ def _log_only(what: str, total: int) -> Callable[[], None]:
     return lambda: None
 
 
-# Which strains an in-silico screen lists: all or sampled gene sets, or query pairs crossed with an array.
+# Which strains an in-silico screen lists: all or sampled gene sets.
 
 
 # Strains of one kind; their gene sets and solutions are held in memory.
@@ -94,8 +93,8 @@ class Design:
 
     Attributes:
         singles: [S1, 1] alleles, which in a screen of deletions are genes (`KnockoutRules`).
-        pairs: [S2, 2]; in a query design the array gene is last.
-        triples: [S3, 3]; in a query design the array gene is last.
+        pairs: [S2, 2].
+        triples: [S3, 3].
     """
 
     singles: NDArray[np.int32]
@@ -156,32 +155,6 @@ def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32
         rows[:, position - 1] = largest
         rest = rest - below[largest]
     return rows
-
-
-def cross(
-    queries: NDArray[np.int32], array: NDArray[np.int32], genes: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Cross query pairs with array genes, and list the digenic controls that go with them.
-
-    A gene set that several crosses make is listed once, for the first of them.
-
-    Args:
-        queries: [Q, 2].
-        array: [A].
-        genes: number of genes N.
-
-    Returns:
-        Triples [S, 3] (query, query, array) and pairs [S', 2] (query, array), in the order of the crosses.
-    """
-    triples = np.column_stack([np.repeat(queries, len(array), axis=0), np.tile(array, len(queries))])
-    triples = triples[(triples[:, 2] != triples[:, 0]) & (triples[:, 2] != triples[:, 1])].astype(np.int32)
-    triples = _first_of_each(triples, genes)
-    return triples, _first_of_each(triples[:, [0, 2, 1, 2]].reshape(-1, 2), genes)
-
-
-def _first_of_each(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
-    _, first = np.unique(row_keys(np.sort(sets, axis=1), genes), return_index=True)
-    return sets[np.sort(first)]
 
 
 def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
@@ -391,11 +364,6 @@ class Screen:
         self._pairs = self._level(pairs, self._singles)
         self._triples = self._level(triples, self._pairs)
 
-    def viable_pairs(self, pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return whether the double mutants grow, [S]."""
-        level = self._level(distinct_rows(pairs, self.alleles), self._singles)
-        return ~lethal(self._fitness(level, pairs))
-
     def _fitness(self, level: Level | None, sets: NDArray[np.int32]) -> Fitness:
         assert level is not None
         values = self._growth.values(level.find(np.sort(sets, axis=1)))
@@ -436,46 +404,19 @@ class Screen:
 
 def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     rng = np.random.default_rng(config.seed)
-    genes = screen.genes
+    genes, strengths = screen.genes, max(1, len(config.strengths))
     singles = np.arange(screen.alleles if config.singles else 0, dtype=np.int32)[:, None]
-    if config.design == "subsets":
-        pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
-        triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
-        strengths = max(1, len(config.strengths))
-        pairs, triples = (
-            sets * strengths + rng.integers(strengths, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
-        )
-        design = Design(singles, pairs, triples)
-        if (strains := max(1, len(config.media)) * sum(map(len, design.lists))) > MAX_STRAINS:
-            raise ConfigError(
-                f"`{KEY}` asks for too many strains",
-                got=f"{strains:,} over all media",
-                expected=f"at most {MAX_STRAINS:,}",
-                do="sample fewer pairs or triples, or list fewer media",
-            )
-        return design
-    queries = _viable_queries(config, screen, rng)
-    size = genes if config.array_size is None else config.array_size
-    if size > genes:
+    pairs = gene_sets(genes, 2, config.pairs, rng, key=f"{KEY}.pairs")
+    triples = gene_sets(genes, 3, config.triples, rng, key=f"{KEY}.triples")
+    pairs, triples = (
+        sets * strengths + rng.integers(strengths, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
+    )
+    design = Design(singles, pairs, triples)
+    if (strains := max(1, len(config.media)) * sum(map(len, design.lists))) > MAX_STRAINS:
         raise ConfigError(
-            "`data.source.insilico.array_size` is larger than the model", got=size, expected=f"at most {genes:,} genes"
+            f"`{KEY}` asks for too many strains",
+            got=f"{strains:,} over all media",
+            expected=f"at most {MAX_STRAINS:,}",
+            do="sample fewer pairs or triples, or list fewer media",
         )
-    array = np.sort(rng.choice(genes, size=size, replace=False)).astype(np.int32)
-    triples, controls = cross(queries, array, genes)
-    return Design(singles, controls if config.pairs == "all" else controls[:0], triples)
-
-
-def _viable_queries(config: InSilicoConfig, screen: Screen, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw random query pairs whose double mutants grow, [Q, 2]: a dead query strain cannot be crossed."""
-    wanted = config.query_pairs or 0
-    total = screen.genes * (screen.genes - 1) // 2
-    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng, key="data.source.insilico.query_pairs")
-    viable = rng.permutation(candidates[screen.viable_pairs(candidates)])
-    if len(viable) < wanted:
-        raise ConfigError(
-            "`data.source.insilico.query_pairs` asks for more than were found viable",
-            got=wanted,
-            expected=f"at most {len(viable):,}",
-            do="ask for fewer query pairs",
-        )
-    return viable[:wanted]
+    return design

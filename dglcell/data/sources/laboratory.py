@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell.checks import check_values
-from dglcell.data.columns import P_VALUE, Provenance
-from dglcell.data.sources.config import ANY, CsvConfig, LaboratoryConfig
+from dglcell.data.columns import Provenance
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.replicates import keep, merge_replicates
 from dglcell.data.sources.screen_sga import SgaScreen
 from dglcell.data.sources.screen_tables import (
@@ -162,10 +161,8 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         parameters={**asdict(config), "raw_files": {found.path.name: trust_in_words(found) for found in files}},
     )
     rows = screen.reader.read(tables, config, provenance, raw)
-    if config.p_below is not None:
-        rows = _below(rows, config.p_below)
     if config.genes is not None:
-        rows = _of_genes(rows, config.genes, config.genes_required, raw)
+        rows = _of_genes(rows, config.genes, raw)
     if not len(rows):
         raise DataError(
             f"'{name}': no row is left",
@@ -201,25 +198,12 @@ def chosen_tables(name: str, chosen: Sequence[str], key: str = "data.source.labo
     return [table for label, table in tables.items() if label in (chosen or tables)]
 
 
-def _below(rows: Strains, p: float) -> Strains:
-    """Return the rows with a p-value below ``p``."""
-    p_values = rows.of_kind(P_VALUE)
-    if not p_values:
-        raise ConfigError(
-            "`data.source.laboratory.p_below` does not apply",
-            got=f"'{rows.provenance.source}', which has no p-values",
-            do="remove the key",
-        )
-    significant: NDArray[np.bool_] = np.any([values < p for values in p_values.values()], axis=0)
-    return keep(rows, significant, rows_not_significant=int((~significant).sum()))
-
-
-def _of_genes(rows: Strains, genes: str, required: str, raw: str | None) -> Strains:
-    """Return the rows of which all or any genes are listed."""
+def _of_genes(rows: Strains, genes: str, raw: str | None) -> Strains:
+    """Return the rows of which all genes are listed."""
     path = find_raw(genes, raw)
     listed = read_gene_list(path)
     known = np.array([name in listed for name in rows.names], dtype=bool)
     inside = np.diff(np.concatenate([[0], np.cumsum(known[rows.targets])])[rows.offsets])
-    chosen = inside > 0 if required == ANY else inside == rows.num_deletions
+    chosen = inside == rows.num_deletions
     provenance = replace(rows.provenance, files={**rows.provenance.files, path.name: sha256_file(path)})
     return keep(rows.with_(provenance=provenance), chosen, rows_of_genes_not_listed=int((~chosen).sum()))

@@ -78,6 +78,11 @@ def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
     return Strain(tuple(genes), tuple(any(delta in part for delta in DELTAS) for part in parts))
 
 
+# The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
+# strain stands for the mutant of its other genes (Kuzmin et al. 2018).
+HO_LOCUS = "YDL227C"
+
+
 @dataclass(frozen=True)
 class StrainGenes:
     """Hold the genes of the distinct strains of a table column.
@@ -92,16 +97,15 @@ class StrainGenes:
 
 
 def strain_genes(
-    strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int], aliases: AliasTable, marker: str | None
+    strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int], aliases: AliasTable
 ) -> StrainGenes:
-    """Read the genes of strains from their names.
+    """Read the genes of strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
 
     Args:
         strains: T names.
         alleles: strain → its allele names.
         index: gene name → index; genes that are not in it yet are added.
         aliases: strain name → systematic name.
-        marker: a gene that does not count in strains of two genes, such as a marker locus.
 
     Raises:
         DataError: a name cannot be read.
@@ -113,16 +117,13 @@ def strain_genes(
         counted = [
             (gene, gone)
             for gene, gone in zip(strain.genes, strain.deleted, strict=True)
-            if len(strain.genes) == 1 or gene != marker
+            if len(strain.genes) == 1 or gene != HO_LOCUS
         ]
         genes[row, : len(counted)] = [index.setdefault(gene, len(index)) for gene, _ in counted]
         deleted[row] = all(gone for _, gone in counted)
     return StrainGenes(genes, deleted)
 
 
-# The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
-# strain stands for the mutant of its other genes (Kuzmin et al. 2018).
-HO_LOCUS = "YDL227C"
 PHENOTYPE = {DIGENIC: "digenic_interaction", TRIGENIC: "trigenic_interaction"}
 
 
@@ -145,7 +146,7 @@ class SgaScreen:
     def options(self) -> tuple[str, ...]:
         """Return the keys of the laboratory section that apply."""
         kind = ("kind",) if self.states_kind else ()
-        array = ("temperature", "array_types") if self.states_array else ()
+        array = ("temperature",) if self.states_array else ()
         return ("tables", "deletions_only", "aliases", *kind, *array)
 
     def read(
@@ -155,9 +156,8 @@ class SgaScreen:
         aliases, alias_file = find_aliases(config.aliases, raw)
         rows = read_sga(tables)
         index: dict[str, int] = {}
-        marker = None if config.keep_marker_locus else HO_LOCUS
-        query = strain_genes(rows.labels[QUERY], rows.alleles, index, aliases, marker)
-        array = strain_genes(rows.labels[ARRAY], {}, index, aliases, marker)
+        query = strain_genes(rows.labels[QUERY], rows.alleles, index, aliases)
+        array = strain_genes(rows.labels[ARRAY], {}, index, aliases)
         kept, counts = self._select(rows, config)
         deleted = query.deleted[rows.codes[QUERY][kept]] & array.deleted[rows.codes[ARRAY][kept]]
         if config.deletions_only:
@@ -190,8 +190,7 @@ class SgaScreen:
         wanted = [
             array
             for array in rows.labels[ARRAY_TYPE]
-            if (config.temperature is None or array.endswith(str(config.temperature)))
-            and (not config.array_types or array in config.array_types)
+            if config.temperature is None or array.endswith(str(config.temperature))
         ]
         if len(wanted) < len(rows.labels[ARRAY_TYPE]):
             other = ~_is_any(rows, ARRAY_TYPE, wanted)

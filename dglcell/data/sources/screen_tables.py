@@ -136,7 +136,6 @@ class CsvScreen:
             where={**config.where, **({KIND: config.kind} if config.kind else {})},
             missing=config.missing,
             replicates=config.replicates,
-            ignore_genes=[] if config.keep_marker_locus else self.columns.ignore_genes,
         )
         return measure_rows(rows, columns, replace(provenance, counts=counts))
 

@@ -21,9 +21,6 @@ from dglcell.perturbation.states import DENSE_SHARE, Execution
 # What ``strategy: auto`` and ``kernel: auto`` stand for is found once for a machine and a cell graph, and then kept.
 
 
-ATTENTIONS = ("blocks", "triton")
-"""Attention goes along edges in these ways: in blocks by torch operations, or in Triton's loops."""
-
 COMPILED_DENSE_SHARE = 0.25
 """From this share of listed pairs on, compiled layers compute all pairs sooner than plain torch computes the list."""
 
@@ -38,7 +35,6 @@ class Autotuned:
         kernels: relation name → number of columns → kernel; the entry with the nearest number of columns is used.
         differences: name of the floating type of the strains' differences; None for the type of the base.
         compile: whether ``torch.compile`` joins the operations of layers.
-        attention: how GATv2 attention is computed, one of ``ATTENTIONS``.
         shares: whether predictions of strains that share deletions compute these once, where ``strategy`` is not
         ``difference``, which always does.
     """
@@ -48,7 +44,6 @@ class Autotuned:
     kernels: dict[str, dict[int, str]] = field(default_factory=dict)
     differences: str | None = None
     compile: bool = False
-    attention: str = ATTENTIONS[0]
     shares: bool = False
 
     @classmethod
@@ -73,7 +68,6 @@ class Autotuned:
         """Make ``kernel: auto`` of the cell's relations follow this choice."""
         for relation in cell.relations:
             cell[relation].preferred = dict(self.kernels.get("/".join(relation), {}))
-            cell[relation].attention = self.attention
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choice as plain containers, for JSON."""
@@ -104,10 +98,7 @@ class Autotuned:
             share = float(content["dense_share"])
             if not 0 <= share <= 1:
                 raise ValueError(f"a share of {share}")
-            attention = content.get("attention", ATTENTIONS[0])
-            if attention not in ATTENTIONS:
-                raise ValueError(f"attention by {attention!r}")
-            return cls(strategy, share, kernels, differences, compiled, attention, shares)
+            return cls(strategy, share, kernels, differences, compiled, shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",

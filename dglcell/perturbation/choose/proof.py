@@ -10,7 +10,6 @@ import importlib.metadata
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,7 +23,6 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.masked_spmm import masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.machine.memory import is_out_of_memory
-from dglcell.perturbation.attention import GATv2Score, attend, attend_differences
 from dglcell.perturbation.sent import Kept, received, sent
 
 log = logging.getLogger("dglcell")
@@ -41,19 +39,8 @@ LOST = 0.02
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Errors of this size are allowed, as shares of the largest number of a row, by the type of the rows."""
 
-STRAINS_THAT_ATTEND = 5
-"""At most this many strains attend in a comparison: more than a program has, but few, as float64 takes long."""
-
 REDUCED = 4e-3
 """This error is allowed for float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
-
-
-ATTENTION = "triton attention"
-"""The loops for GATv2 have this name among the kernels that prove themselves."""
-
-ErrorOf = Callable[[str, ResidentRelation, tuple[int, int], torch.dtype, torch.device], float]
-"""Such a function returns the largest error of a kernel on a relation, in a number of strains and columns, in a type,
-on a device."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +108,6 @@ class Proofs:
         columns: tuple[int, int],
         dtype: torch.dtype,
         device: torch.device,
-        error_of: ErrorOf | None = None,
     ) -> bool:
         """Return whether a kernel is right on a relation; warn if it is not.
 
@@ -133,14 +119,13 @@ class Proofs:
             columns: number of strains, and number of columns of each, as in a step.
             dtype: type of the rows.
             device: the device of the relation.
-            error_of: function that compares with the reference; products are compared where it is None.
         """
         before = self.known.get(kernel)
         if before is not None and not before.ok:
             return False
         where = f"{'/'.join(relation.relation)}, {columns[0]} x {columns[1]} columns in {str(dtype)[6:]}"
         try:
-            error = (error_of or largest_error)(kernel, relation, columns, dtype, device)
+            error = largest_error(kernel, relation, columns, dtype, device)
         except Exception as failure:  # compilers and drivers fail in ways of their own
             if isinstance(failure, DglcellError) or is_out_of_memory(failure):
                 return False  # too large here; it says nothing about other relations
@@ -205,48 +190,6 @@ def _of_masked(
         return received(kept_there, there, sums.view(-1, strains, delta.shape[2]))
 
     return _error(fast, plain, [delta, base, base_received], upstream)
-
-
-def attention_error(heads: int) -> ErrorOf:
-    """Return a function that compares GATv2 by Triton's loops with blocks in float64, including all gradients."""
-
-    def error(
-        kernel: str, relation: ResidentRelation, columns: tuple[int, int], dtype: torch.dtype, device: torch.device
-    ) -> float:
-        strains, width = min(columns[0], STRAINS_THAT_ATTEND), columns[1]
-        sizes, wide = (relation.num_src, relation.num_dst), torch.promote_types(dtype, torch.float32)
-        base_keep, keep = (_keep(n, relation, device) for n in (1, strains))
-        rows = [_random((n, width), wide, device) for n in sizes]
-        deltas = [0.1 * _random((n, strains, width), dtype, device) for n in sizes]
-        score = [_random((heads, width // heads), wide, device), _random((width,), wide, device)]
-
-        def attended(*inputs: Tensor, by: str) -> Tensor:
-            key, query, key_delta, query_delta, vector, *edge_vector = inputs
-            ends, score = (
-                ((key, key_delta), (query, query_delta)),
-                GATv2Score(vector, edge_vector[0] if edge_vector else None),
-            )
-            whole = attend(relation, key.unsqueeze(1), query.unsqueeze(1), base_keep, score, by)
-            differences = attend_differences(relation, *ends, base_keep, keep, score, by)
-            return torch.cat([whole, differences.to(whole.dtype)], 1)
-
-        # The vector of the edges' weights has no gradient where there are none.
-        inputs = [*rows, *deltas, *(score if relation.weight is not None else score[:1])]
-        upstream = _random((sizes[1], 1 + strains, width), wide, device)
-        found = _with_gradients(partial(attended, by="triton"), inputs, upstream)
-        expected = _with_gradients(partial(attended, by="blocks"), [x.double() for x in inputs], upstream.double())
-        return float(torch.stack([_row_error(x, y) for x, y in zip(found, expected, strict=True)]).max())
-
-    return error
-
-
-def _keep(strains: int, relation: ResidentRelation, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return which sources and destinations some strains keep; a single strain is the base and keeps all."""
-    lost = LOST if strains > 1 else 0.0
-    source, target = (
-        _random((n, strains), torch.float32, device) >= 2 * lost - 1 for n in (relation.num_src, relation.num_dst)
-    )
-    return source, target
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

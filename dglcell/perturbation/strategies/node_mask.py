@@ -210,7 +210,7 @@ class NodeMask:
 
         def attention() -> Tensor:
             columns = keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1)
-            return attend(self.cell[relation], *columns, ends, score, self.kernel).squeeze(1)
+            return attend(self.cell[relation], *columns, ends, score).squeeze(1)
 
         return attention() if self.kept_pass is None else self.kept_pass.once(attention)
 
@@ -226,7 +226,6 @@ class NodeMask:
             (source.base_N1, destination.base_N1),
             (source.strains_NB, destination.strains_NB),
             score,
-            self.kernel,
             source.log_strengths,
         )
         # In the first round neither keys nor queries have differences, so that only the states know their dtype.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.growth import lethal
-from dglcell.data.sources.insilico import cross, gene_sets, load_insilico, progress_bars, subsets
+from dglcell.data.sources.insilico import gene_sets, load_insilico, progress_bars, subsets
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
 
@@ -26,16 +26,11 @@ from dglcell.errors import ConfigError, DataError, GraphError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"design": "array"}, "`data.source.insilico.design` is unknown"),
         ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
         ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
         ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
         ({"time_limit": -1.0}, "`data.source.insilico.time_limit` must be positive"),
         ({"processes": -1}, "`data.source.insilico.processes` is negative"),
-        ({"query_pairs": 3}, "`data.source.insilico.query_pairs` belongs to the query design"),
-        ({"design": "query"}, "the query design needs `data.source.insilico.query_pairs`"),
-        ({"design": "query", "query_pairs": 2, "array_size": 0}, "`data.source.insilico.array_size` is not positive"),
-        ({"design": "query", "query_pairs": 2, "pairs": "10"}, "the query design lists all its crosses"),
         ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
     ],
 )
@@ -46,7 +41,6 @@ def test_refused(options: dict[str, object], message: str) -> None:
 
 def test_defaults_are_valid() -> None:
     InSilicoConfig().validate()
-    InSilicoConfig(design="query", query_pairs=2).validate()
 
 
 # Which strains a screen lists.
@@ -78,14 +72,6 @@ def test_sampling_is_uniform() -> None:
 
 def test_no_sets() -> None:
     assert gene_sets(5, 2, "none", np.random.default_rng(0), key="k").shape == (0, 2)
-
-
-def test_crosses_have_the_array_gene_last_and_each_gene_set_once() -> None:
-    queries = np.array([[5, 1], [1, 2]], dtype=np.int32)
-    triples, pairs = cross(queries, np.array([0, 2, 5], dtype=np.int32), genes=6)
-    # 5+1 × 5 and 1+2 × 2 would delete a gene twice; 1+2 × 5 is 5+1 × 2 again.
-    assert triples.tolist() == [[5, 1, 0], [5, 1, 2], [1, 2, 0]]
-    assert pairs.tolist() == [[5, 0], [1, 0], [5, 2], [1, 2], [2, 0]]
 
 
 def test_subsets_with_one_gene_less() -> None:
@@ -225,25 +211,6 @@ def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.M
     assert_same(one, load_insilico(InSilicoConfig(triples="none", processes=2)))
 
 
-def test_query_design_crosses_viable_pairs_with_the_array(full: Strains) -> None:
-    known = {frozenset(strain(full, s)): s for s in range(len(full))}
-    table = load_insilico(InSilicoConfig(design="query", query_pairs=6, array_size=40, processes=1))
-    triples = [strain(table, s) for s in np.flatnonzero(table.num_deletions == 3)]
-    queries = {triple[:2] for triple in triples}
-    array = {triple[2] for triple in triples}
-    assert len(queries) == 6
-    assert len(array) == 40
-    assert 6 * 38 - 15 <= len(triples) <= 6 * 40
-    fitness = full.phenotypes["fitness"]
-    assert all(fitness[known[frozenset(query)]] > 0 for query in queries)
-    pairs = {strain(table, s) for s in np.flatnonzero(table.num_deletions == 2)}
-    assert {frozenset((q, a)) for q1, q2, a in triples for q in (q1, q2)} == {frozenset(pair) for pair in pairs}
-    rows = [known[frozenset(strain(table, s))] for s in range(len(table))]
-    np.testing.assert_allclose(
-        table.phenotypes["trigenic_interaction"], full.phenotypes["trigenic_interaction"][rows], atol=1e-6
-    )
-
-
 def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
     table = load_insilico(InSilicoConfig(pairs="none", triples="none"))
     assert list(table.phenotypes) == ["fitness"]
@@ -256,8 +223,6 @@ def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
     [
         ({"pairs": "9317"}, r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
         ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "triples` asks for too many strains"),
-        ({"design": "query", "query_pairs": 3, "array_size": 138}, "array_size` is larger than the model"),
-        ({"design": "query", "query_pairs": 9_400}, "query_pairs` asks for more than were found viable"),
     ],
 )
 def test_a_design_that_does_not_fit_the_model_is_refused(options: dict[str, object], message: str) -> None:

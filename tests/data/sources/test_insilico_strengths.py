@@ -234,8 +234,6 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
         ({"strengths": list(np.linspace(0.1, 1, 101))}, "strengths` lists too many"),
         ({"media": {"m": {"EX_o2_e": -2.0}}}, "`data.source.insilico.media.m.EX_o2_e` is no uptake"),
         ({"media": {"m": {"EX_o2": 2.0}}}, "`data.source.insilico.media.m` names no exchange reaction"),
-        ({"design": "query", "query_pairs": 2, "strengths": [0.5]}, "the query design takes no .*strengths`"),
-        ({"design": "query", "query_pairs": 2, "media": {"m": {}}}, "the query design takes no .*media`"),
         (
             {"pairs": "all", "media": {f"m{i}": {} for i in range(2_200)}},
             r"`data.source.insilico` asks for too many strains\n.*20,796,600 over all media",
@@ -244,7 +242,7 @@ def test_what_the_solver_cannot_tell_is_left_out_and_said(
 )
 def test_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        screen(**{**({"triples": "all"} if "design" in options else {}), **options})
+        screen(**options)
 
 
 @pytest.mark.parametrize(

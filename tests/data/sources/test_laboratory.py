@@ -64,8 +64,8 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
 
 
 def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, kind="digenic", keep_marker_locus=True)
-    assert strains(table) == [("YAL015C", "YDL227C", "YBL008W")]
+    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, kind="digenic")
+    assert strains(table) == [("YAL015C", "YBL008W")]
     same = load_laboratory("kuzmin2020_pilot", LaboratoryConfig(where={"kind": "digenic"}), str(tmp_path))
     assert strains(same) == [("YAL015C", "YBL008W")]
 
@@ -118,9 +118,6 @@ WRONG = [
     ({"replicates": "guess"}, "replicates` is unknown"),
     ({"kind": "quadrigenic"}, r"kind` is unknown\n.*quadrigenic\n.*null, digenic, trigenic"),
     ({"temperature": 37}, r"temperature` is unknown\n.*37\n.*null, 26, 30"),
-    ({"array_types": ["DMA30", "DMA37"]}, r"array_types` names unknown arrays\n.*DMA37\n.*among DMA26"),
-    ({"genes_required": "most"}, "genes_required` is unknown"),
-    ({"p_below": 0.0}, r"p_below` is no p-value\n.*0.0\n.*above 0"),
     ({"conflicts": ConflictConfig("guess")}, r"conflicts.policy` is unknown\n.*guess\n.*mean, drop"),
     ({"conflicts": ConflictConfig(p=2)}, r"conflicts.p` is no p-value"),
     ({"conflicts": ConflictConfig(difference=0)}, r"conflicts.difference` must be positive\n.*0\n.*null"),
@@ -139,7 +136,7 @@ def test_wrong_values_are_refused(options: dict[str, object], message: str) -> N
         ("collins2007", {"temperature": 30}),
         ("collins2007", {"kind": "digenic"}),
         ("kuzmin2020_pilot", {"deletions_only": True}),
-        ("kuzmin2018", {"array_types": ["DMA30"]}),
+        ("kuzmin2018", {"temperature": 30}),
         ("kuzmin2018", {"where": {"Combined mutant type": "digenic"}}),
         ("costanzo2016", {"kind": "trigenic"}),
     ],
@@ -156,11 +153,6 @@ def test_an_unknown_table_is_refused() -> None:
         config.validate()
 
 
-def test_a_cut_on_p_values_needs_p_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"p_below` does not apply\n.*'collins2007', which has no p-values"):
-        small("collins2007", "gene_a,gene_b,s_score\nA,B,1\n", tmp_path, monkeypatch, p_below=0.05)
-
-
 def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "genes.txt").write_text("A\nB\nC\n")
     text = "gene_a,gene_b,s_score\nA,B,1\nA,X,2\nX,Z,3\nC,A,4\n"
@@ -168,11 +160,9 @@ def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert strains(table) == [("A", "B"), ("C", "A")]
     assert table.provenance.counts["rows_of_genes_not_listed"] == 2
     assert set(table.provenance.files) == {"collins2007_emap_whole.csv.gz", "genes.txt"}
-    options = LaboratoryConfig(genes="genes.txt", genes_required="any")
-    assert strains(load_laboratory("collins2007", options, str(tmp_path))) == [("A", "B"), ("A", "X"), ("C", "A")]
     (tmp_path / "genes.txt").write_text("Q\n")
     with pytest.raises(DataError, match=r"'collins2007': no row is left\n.*rows of genes not listed 4\n.*loosen"):
-        load_laboratory("collins2007", options, str(tmp_path))
+        load_laboratory("collins2007", LaboratoryConfig(genes="genes.txt"), str(tmp_path))
 
 
 BY_HAND = [name for name, screen in LABORATORIES.items() if isinstance(screen.reader, CsvScreen)]

@@ -97,14 +97,13 @@ def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
         load_source(union(replicates="refuse"), str(folder))
 
 
-def test_the_parts_of_the_original_query_have_gene_lists_of_their_own(folder: Path) -> None:
+def test_parts_have_gene_lists_of_their_own(folder: Path) -> None:
     (folder / "genes.txt").write_text("\n".join((A, B, C, D)))
     config = union()
     config.union.parts[0].laboratory.genes = "genes.txt"
-    config.union.parts[0].laboratory.genes_required = "any"
     config.union.parts[1].laboratory.genes = "genes.txt"
     table = load_source(config, str(folder))
-    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    assert table.genotypes == [[A, B, C], [A, B, D], [C, D, A]]
     assert table.provenance.counts["part_2_kuzmin2020_rows_of_genes_not_listed"] == 1
     assert table.provenance.counts["strains_in_several_parts"] == 1
     assert source_files(config, str(folder)) == [folder / "genes.txt"] * 2
@@ -133,7 +132,7 @@ data:
       conflicts: {policy: drop}
       parts:
         - name: kuzmin2018
-          laboratory: {kind: trigenic, genes: genes.txt, genes_required: any}
+          laboratory: {kind: trigenic, genes: genes.txt}
         - {name: kuzmin2020, laboratory: {kind: trigenic, deletions_only: true}}
 """
 
@@ -144,7 +143,7 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     config = load_config(path)
     first, second = config.data.source.union.parts
     assert isinstance(first, PartConfig)
-    assert (first.laboratory.genes_required, second.laboratory.deletions_only) == ("any", True)
+    assert (first.laboratory.genes, second.laboratory.deletions_only) == ("genes.txt", True)
     assert config.data.source.union.conflicts == ConflictConfig("drop")
     assert store_path(config).name.startswith("union-")
     other = load_config(path, ["data.source.union.replicates=first"])

@@ -9,7 +9,6 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import spmm as module
 from dglcell.kernels.spmm import choose_kernel
-from dglcell.perturbation.attention import GATv2Score, attend
 from dglcell.perturbation.choose.autotuned import COMPILED_DENSE_SHARE, Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Engine, perturb
@@ -28,7 +27,7 @@ def cell() -> ResidentCell:
 
 def test_choices_survive_a_round_trip() -> None:
     kernels = {"gene/physical/gene": {64: "dgl", 576: "tiled"}}
-    autotuned = Autotuned("difference", 0.7, kernels, attention="triton", shares=True)
+    autotuned = Autotuned("difference", 0.7, kernels, shares=True)
     assert Autotuned.from_dict(autotuned.to_dict(), "here") == autotuned
 
 
@@ -49,15 +48,9 @@ def test_the_nearest_number_of_columns_counts(cell: ResidentCell) -> None:
 
 
 def test_kernels_of_another_device_are_passed_over(cell: ResidentCell) -> None:
-    found = Autotuned("node_mask", 0.7, {"gene/physical/gene": {64: "triton", 8: "csr"}}, attention="triton")
+    found = Autotuned("node_mask", 0.7, {"gene/physical/gene": {64: "triton", 8: "csr"}})
     found.apply(cell)
     assert choose_kernel(cell[PHYSICAL], "cpu", 64) == "csr"
-    assert cell[PHYSICAL].attention == "triton"
-    x = torch.randn(cell[PHYSICAL].num_src, 1, 4)
-    keep = torch.ones(len(x), 1, dtype=torch.bool)
-    score = GATv2Score(torch.ones(2, 2))
-    blocks = attend(cell[PHYSICAL], x, x, (keep, keep), score, "reference")
-    torch.testing.assert_close(attend(cell[PHYSICAL], x, x, (keep, keep), score), blocks)
 
 
 def test_a_product_follows_the_choice(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,10 +91,9 @@ def test_whether_deletions_are_shared_is_yes_or_no() -> None:
         Autotuned.from_dict(content, "autotuned.json")
 
 
-def test_an_unknown_attention_is_refused() -> None:
-    content = {**Autotuned("difference").to_dict(), "attention": "flash"}
-    with pytest.raises(CheckpointError, match="attention by 'flash'"):
-        Autotuned.from_dict(content, "x.json")
+def test_choices_of_earlier_versions_are_read() -> None:
+    content = {**Autotuned("difference").to_dict(), "attention": "triton"}
+    assert Autotuned.from_dict(content, "x.json") == Autotuned("difference")
 
 
 def test_an_unknown_strategy_names_auto_too(cell: ResidentCell) -> None:

@@ -150,17 +150,6 @@ def test_auto_times_only_what_is_proven_and_the_doctor_says_so(
     assert json.loads(Proofs(CPU).path.read_text())["machine"] == proof.this_machine("cpu")
 
 
-def test_attention_that_fails_stays_in_blocks(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Triton has no driver here, which is as good a failure as any."""
-    monkeypatch.setattr(autotune, "runs_on", lambda kernel, device_type: True)
-    edges = [small_cell()[RELATION]]
-    assert autotune.choose_attention(edges, (2, 6), 2, CPU, torch.float32, Proofs(CPU)) == "blocks"
-    assert f"kernel '{proof.ATTENTION}' is not used on this machine: it failed on gene/physical/gene" in caplog.text
-    assert not Proofs(CPU).known[proof.ATTENTION].ok
-
-
 def test_calibrations_in_other_types_are_kept_apart() -> None:
     model = HeteroCell(small_cell(), HeteroCellConfig(hidden=8, layers=1, metabolism=False))
     batch = GenotypeBatch.from_lists([[0]])
