@@ -34,6 +34,7 @@ from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import make_model
+from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps, parameter_groups
@@ -284,8 +285,12 @@ def make_task(
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
+        weights = checkpoint.content["state_dict"]
         if nulls is not None:
-            nulls.make_room(len(checkpoint.content["state_dict"].get("model.null_share.packed", ())))
+            nulls.make_room(len(weights.get("model.null_share.packed", ())))
+        rounds = model.find(FluxRounds)
+        if rounds is not None:
+            rounds.make_room(pools="model.flux_rounds.pools" in weights)
         check_weights(checkpoint, task, config)
     else:
         effects = model.find(PairEffects)

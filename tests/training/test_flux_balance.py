@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import cobra
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -22,6 +23,9 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import make_task
 from dglcell.training.flux_balance import SolveAhead, start_flux_rounds
 from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
+from dglcell.training.run import train
+from tests.nn.test_flux_rounds import with_a_slow_cofactor
+from tests.tiny import history
 
 EXPERIMENT = """\
 experiment: {{name: media}}
@@ -50,6 +54,22 @@ data:
   nodes: {{flux: {{type: reaction, zero_if_lost: true}}}}
 model: {{name: hetero_cell, hidden: 8, layers: 0, flux_rounds: 4096, flux_values: [flux]}}
 paths: {{data: {folder}}}
+"""
+
+
+COFACTOR = """\
+experiment: {{name: cofactor}}
+cell: {{model: {folder}/cofactor.json, lose_blocked: true}}
+data:
+  source: {{name: insilico, insilico: {{model: {folder}/cofactor.json, strengths: [0, 0.5], processes: 1}}}}
+  phenotypes: [fitness]
+  batch_size: 4
+split: {{kind: none}}
+model: {{name: hetero_cell, hidden: 8, layers: 0, flux_rounds: 64}}
+trainer: {{accelerator: cpu, threads: 1, progress: false, checkpoint: last}}
+plot: false
+null_models: false
+paths: {{data: {folder}, runs: {folder}}}
 """
 
 
@@ -161,6 +181,17 @@ def test_a_continued_run_solves_all_strains_before_its_first_step(
     SolveAhead(prepared.dataset).on_train_start(pl.Trainer(logger=False), task)
     monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
     torch.testing.assert_close(rounds(task.model.cell, some)[0], expected)
+
+
+def test_a_run_goes_on_whose_rounds_have_pools_of_cofactors(tmp_path: Path) -> None:
+    cobra.io.save_json_model(with_a_slow_cofactor(), str(tmp_path / "cofactor.json"))
+    file = tmp_path / "cofactor.yaml"
+    file.write_text(COFACTOR.format(folder=tmp_path))
+    first, second = (train(load_config(file, [f"trainer.epochs={epochs}"]), "tests") for epochs in (1, 2))
+    assert first.directory.path == second.directory.path
+    assert [line["epoch"] for line in history(second.directory)] == [0, 1]
+    weights = torch.load(second.directory.checkpoint("last"), weights_only=False)["state_dict"]
+    assert "model.flux_rounds.pools" in weights
 
 
 def test_a_medium_in_which_nothing_grows_is_named(run: tuple[Config, Prepared, StrainModel]) -> None:
