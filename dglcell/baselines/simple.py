@@ -232,16 +232,7 @@ class SameStrain:
     def _keys(self, strains: Strains) -> Keys:
         """Return a key of each strain, [S], which does not depend on its medium, nor on genes of which all is left."""
         values = {Column(CONDITION, one.name): one.values(strains) for one in self.others.known}
-        changed, left = strains.left() < 1, strains.strengths
-        ends = np.concatenate([[0], np.cumsum(changed)])
-        return strain_keys(
-            strains.with_(
-                targets=strains.targets[changed],
-                strengths=None if left is None else left[changed],
-                offsets=ends[strains.offsets],
-                columns=values,
-            )
-        )
+        return strain_keys(strains.with_targets(strains.left() < 1).with_(columns=values))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""

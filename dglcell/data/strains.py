@@ -499,6 +499,14 @@ class Strains:
 
         return [part.with_(columns=dict(recoded(*item) for item in part.columns.items())) for part in parts]
 
+    def with_targets(self, chosen: NDArray[np.bool_]) -> Self:
+        """Return the strains with the targets alone for which ``chosen``, [P], is true; in numpy."""
+        return self.with_(
+            targets=self.targets[chosen],
+            strengths=None if self.strengths is None else self.strengths[chosen],
+            offsets=np.concatenate([[0], np.cumsum(chosen)])[self.offsets],
+        )
+
     def left(self) -> NDArray[np.float32]:
         """Return what is left of each target, [P], 0 where all are deleted."""
         return np.zeros(len(self.targets), np.float32) if self.strengths is None else self.strengths

@@ -298,16 +298,7 @@ def _lost(
     """Return which values are 0 because the strains have lost their nodes, [B, M]; null models know this, too."""
     if not head.zero_if_lost:
         return False
-    strains = _deletions_of(strains)
+    strains = strains.with_targets(strains.left() == 0).with_(strengths=None)
     if values.values.type == REACTION and reactions is not None:
         return reactions.lost(strains).toarray().astype(bool)
     return strains.design.toarray().astype(bool) if values.values.type == GENE else False
-
-
-def _deletions_of(strains: Strains) -> Strains:
-    """Return strains with those targets alone that they delete."""
-    if strains.strengths is None:
-        return strains
-    deleted = strains.strengths == 0
-    offsets = np.concatenate([[0], np.cumsum(deleted)])[strains.offsets]
-    return Strains(strains.names, strains.targets[deleted], offsets)

@@ -115,3 +115,14 @@ def test_a_missing_anndata_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anndata", None)
     with pytest.raises(MissingDependencyError, match=r"package 'anndata'\n.*pip install 'dglcell\[anndata\]'"):
         Strains.from_names([["a"]]).to_anndata()
+
+
+def test_some_targets_of_strains_are_kept() -> None:
+    strains = Strains.from_names(
+        [{"a": 0.0, "b": 0.5}, {"b": 0.5}, {}, {"c": 0.0}], conditions={"dose": [1.0, 2.0, 3.0, 4.0]}
+    )
+    deleted = strains.with_targets(strains.left() == 0)
+    assert [list(genes) for genes in deleted.genotypes] == [["a"], [], [], ["c"]]
+    assert deleted.left().tolist() == [0, 0]
+    assert deleted.columns == strains.columns
+    assert deleted.with_(strengths=None).num_deletions.tolist() == [1, 0, 0, 1]
