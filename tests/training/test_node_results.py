@@ -21,14 +21,13 @@ from dglcell.config.read import load_config
 from dglcell.data.columns import NODE_ROW, Column
 from dglcell.data.node_values import CellValues, NodeValues
 from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
-from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
-from dglcell.training.node_results import MassBalance, NodeScores, _deletions_of, scaled_values
+from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
 from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, spread
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
@@ -152,13 +151,6 @@ def test_null_models_of_values_are_fitted_without_a_model(
         own = {name: value for name, value in other["metrics"].items() if not name.startswith("ahead")}
         assert one["metrics"] == pytest.approx(own)
     assert "kernel ridge on lost reactions" in capsys.readouterr().out
-
-
-def test_null_models_know_what_strains_with_strengths_delete() -> None:
-    strains = Strains.from_names([{"a": 0.5, "b": 0.0}, {"a": 0.3}, {}, {"b": 0.0, "c": 0.0}])
-    assert _deletions_of(strains).genotypes == [["b"], [], [], ["b", "c"]]
-    deletions = Strains.from_names([["a"], ["a", "b"]])
-    assert _deletions_of(deletions) is deletions
 
 
 def test_values_that_change_are_written_and_drawn(run: RunDirectory, prepared: Prepared, tmp_path: Path) -> None:
