@@ -83,7 +83,7 @@ def test_conditions_are_written_beside_the_times(full: Profile, folder: Path) ->
     assert content["clock"] == "host"
     assert (content["world_size"], content["batch_size"], content["dtype"]) == (1, 100, "32-true")
     assert (content["model"], content["strategy"]) == ("hetero_cell", "node_mask")
-    parts = {"strategy", "dense_share", "kernels", "reasons", "differences", "compile", "attention", "shares"}
+    parts = {"strategy", "dense_share", "kernels", "reasons", "differences", "compile", "shares"}
     assert set(content["autotuned"]) == parts
     assert content["nodes"]["gene"] == 137
     assert len(content["cell_sha256"]) == 64
