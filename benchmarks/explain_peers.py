@@ -12,10 +12,8 @@ takes few of them, because its time is the same for each. Scores are those of ``
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,13 +30,13 @@ from torch_geometric.nn import GINConv, global_mean_pool
 import dglcell
 from benchmarks.explain_fba import mean_of_others, summary
 from benchmarks.flux_truth import Truth
+from benchmarks.store_scale import peak_of_program
 from dglcell.explanations.split import check_model
 from dglcell.files.atomic import write_json
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTED_BY, CONVERTS, METABOLITE, REACTION
-from dglcell.machine.memory import status
 from dglcell.machine.processor import processor_name
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
@@ -162,27 +160,6 @@ METHODS: dict[str, Callable[[Network, Sequence[Data], int], NDArray[np.float64]]
 
 
 # What is measured.
-
-
-@contextmanager
-def peak_of_program() -> Iterator[dict[str, int]]:
-    """Record how far the memory of this program rises meanwhile, without pages of mapped files; 0 except on Linux."""
-    done, peak = threading.Event(), {"above": 0}
-    before = status("RssAnon") or 0
-
-    def watch() -> None:
-        while True:
-            peak["above"] = max(peak["above"], (status("RssAnon") or 0) - before)
-            if done.wait(0.02):
-                return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
 
 
 def timed(number: int, call: Callable[[], Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
         names: the null models to choose among; none for all that apply.
 
     Raises:
-        ConfigError: one of ``names`` is none, or does not apply to the strains.
+        ConfigError: one of ``names`` is unknown, or does not apply to the strains.
         DataError: no training strain has a label.
     """
     problem = problem.labelled()
@@ -111,7 +111,7 @@ def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:
         families = {name: family for name, family in known.items() if name not in LEFT_OUT}
         return {name: family for name, family in families.items() if family.why_not(problem) is None}
     for name in names:
-        why_not = known[name].why_not(problem) if name in known else "is not the name of one"
+        why_not = known[name].why_not(problem) if name in known else "is unknown"
         if why_not:
             raise ConfigError(
                 f"`model.null_names`: the null model '{name}' {why_not}",

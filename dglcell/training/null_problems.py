@@ -77,7 +77,7 @@ def fit_null_share(
         growth_SP: growth of all strains by flux balance, in the last column; needed if the share sees it.
 
     Raises:
-        ConfigError: one of the names that the share was given is none, or does not apply to these strains.
+        ConfigError: one of the names that the share was given is unknown, or does not apply to these strains.
     """
     problems = null_problems(prepared)
     if share.sees_growth:

@@ -111,7 +111,7 @@ def test_null_models_can_be_chosen_by_name_and_are_packed() -> None:
     [
         (
             "same strains in other media",
-            "is not the name of one\n  expected: among .*\n  do:       did you mean same st",
+            "is unknown\n  expected: among .*\n  do:       did you mean same st",
         ),
         ("kernel ridge", "knows deletions only, and the strains have conditions\n.*\n  do:       leave it out"),
     ],

@@ -13,26 +13,13 @@ import torch
 
 from dglcell.config.read import load_config
 from dglcell.report.run_tables import read_doses, read_predictions
-from dglcell.runs.directory import RunDirectory
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.next_steps import example
 from dglcell.training.predicted import predict_and_embed, write_predictions
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared
 from dglcell.training.run import train
 from tests.tiny import TINY
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny model."""
-    return load_trained(tiny_run)
-
-
-@pytest.fixture(scope="module")
-def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
-    """Return what it was trained on."""
-    return prepare_run(trained.config, tiny_run, "tests", continued=True)
 
 
 def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trained, prepared: Prepared) -> None:

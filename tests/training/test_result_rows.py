@@ -15,23 +15,9 @@ from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.metrics import regression_metrics
-from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.null_problems import strains_by_part
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared
 from dglcell.training.result_rows import null_results, null_rows_on, same_conditions
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_run: RunDirectory) -> Trained:
-    """Return the tiny model."""
-    return load_trained(tiny_run)
-
-
-@pytest.fixture(scope="module")
-def prepared(tiny_run: RunDirectory, trained: Trained) -> Prepared:
-    """Return what it was trained on."""
-    return prepare_run(trained.config, tiny_run, "tests", continued=True)
 
 
 def test_null_models_see_the_training_part_and_nothing_else(
