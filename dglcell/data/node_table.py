@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.config import NodesConfig
 from dglcell.data.node_values import NOT_MEASURED, WILD_TYPE_ROW, NodeValues
-from dglcell.data.sources.text_table import read_rows
+from dglcell.data.sources.text_table import read_numbers, read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import frame_genotypes
 from dglcell.errors import DataError, listing
@@ -101,18 +101,15 @@ def _wide(frame: pd.DataFrame, config: NodesConfig, path: Path, key: str) -> pd.
 
 def _numbers(cells: pd.Series, name: str, path: Path) -> NDArray[np.float32]:
     """Return a column of numbers, NaN where a cell is empty."""
-    import pandas as pd
-
-    empty = cells.isin(["", "NA", "N/A", "NaN", "nan"])
-    found = pd.to_numeric(cells.mask(empty), errors="coerce").to_numpy(np.float32)
-    wrong = (np.isnan(found) & ~empty.to_numpy()) | np.isinf(found)
+    found, empty = read_numbers(cells, ".", ())
+    wrong = ~empty & ~(np.abs(found) <= np.finfo(np.float32).max)
     if wrong.any():
         raise DataError(
             f"'{path.name}': a value of node '{name}' is no number",
             got=cells.iloc[int(np.argmax(wrong))],
             expected="a number, or an empty cell where nothing was measured",
         )
-    return found
+    return found.astype(np.float32)
 
 
 def _identity(of: list[str] | dict[str, float]) -> Strain:

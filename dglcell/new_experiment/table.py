@@ -12,7 +12,6 @@ import numpy as np
 
 from dglcell.config.published import format_offer, named
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import (
     CONTRADICTING,
     Fault,
@@ -26,7 +25,7 @@ from dglcell.data.sources.faults import (
     write_clean,
 )
 from dglcell.data.sources.guides import MISMATCH
-from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.sources.text_table import Rows, read_numbers, read_rows
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS

@@ -203,7 +203,6 @@ def _of_genes(rows: Strains, genes: str, raw: str | None) -> Strains:
     path = find_raw(genes, raw)
     listed = read_gene_list(path)
     known = np.array([name in listed for name in rows.names], dtype=bool)
-    inside = np.diff(np.concatenate([[0], np.cumsum(known[rows.targets])])[rows.offsets])
-    chosen = inside == rows.num_deletions
+    chosen = rows.total(known[rows.targets]) == rows.num_deletions
     provenance = replace(rows.provenance, files={**rows.provenance.files, path.name: sha256_file(path)})
     return keep(rows.with_(provenance=provenance), chosen, rows_of_genes_not_listed=int((~chosen).sum()))
