@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +28,8 @@ from dglcell.graph.vocabulary import read_gene_list
 from dglcell.published.file import PublishedFile, download_size
 from dglcell.published.registry import FILES, read_declarations
 
-
-class Reader(Protocol):
-    """Turn the files of a screen into measurements."""
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Return the keys of the laboratory section that apply, besides those that always do."""
-
-    def read(
-        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Strains:
-        """Return the rows that the configuration asks for, with counts added to ``provenance``."""
+Reader = SgaScreen | MatrixScreen | CsvScreen
+"""Readers turn the files of a screen into measurements; their ``options`` are the keys that apply to it."""
 
 
 @dataclass(frozen=True)
