@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.config import NodesConfig
 from dglcell.data.node_values import NOT_MEASURED, WILD_TYPE_ROW, NodeValues
-from dglcell.data.sources.text_table import read_numbers, read_rows
+from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
 from dglcell.data.table import frame_genotypes
 from dglcell.errors import DataError, listing
@@ -61,7 +61,8 @@ def read_node_table(
     row_of = {strain: row + 1 for row, strain in enumerate(known)}
     wild_type = values[row_of[frozenset()] - 1] if frozenset() in row_of else np.zeros(len(nodes), np.float32)
     rows = np.array([row_of.get(_identity(of), NOT_MEASURED) for of in strains.changes], np.int64)
-    lacking = [strain for strain, row in row_of.items() if strain and row not in set(rows.tolist())]
+    there = set(rows.tolist())
+    lacking = [strain for strain, row in row_of.items() if strain and row not in there]
     if lacking:
         raise DataError(
             f"'{path.name}' has strains that the store lacks",
@@ -101,15 +102,18 @@ def _wide(frame: pd.DataFrame, config: NodesConfig, path: Path, key: str) -> pd.
 
 def _numbers(cells: pd.Series, name: str, path: Path) -> NDArray[np.float32]:
     """Return a column of numbers, NaN where a cell is empty."""
-    found, empty = read_numbers(cells, ".", ())
-    wrong = ~empty & ~(np.abs(found) <= np.finfo(np.float32).max)
+    import pandas as pd
+
+    empty = cells.isin(["", "NA", "N/A", "NaN", "nan"])
+    found = pd.to_numeric(cells.mask(empty), errors="coerce").to_numpy(np.float32)
+    wrong = (np.isnan(found) & ~empty.to_numpy()) | np.isinf(found)
     if wrong.any():
         raise DataError(
             f"'{path.name}': a value of node '{name}' is no number",
             got=cells.iloc[int(np.argmax(wrong))],
             expected="a number, or an empty cell where nothing was measured",
         )
-    return found.astype(np.float32)
+    return found
 
 
 def _identity(of: list[str] | dict[str, float]) -> Strain:

@@ -122,7 +122,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or _choose_aliases(other, name, downloads.raw)
+    chosen = wanted.aliases or (_choose_aliases(other, name, downloads.raw) if other else None)
     if chosen is not None:
         keys["aliases"] = chosen
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
