@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -147,6 +147,10 @@ class ResultRow:
     metrics: Mapping[str, float]
     is_null: bool = False
     kind: str = REGRESSION
+
+    def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
+        """Return the row with more metrics."""
+        return replace(self, metrics={**self.metrics, **more})
 
 
 # Metrics of phenotypes that are there or not: how well predictions rank, and how well they are calibrated.

@@ -24,12 +24,10 @@ from dglcell.files.untrusted import (
     SHA256,
     TEXT,
     Kind,
-    UnreadableError,
     damaged,
-    find_wrong,
     list_of,
     mapping_of,
-    read_json,
+    read_fields,
     record,
 )
 from dglcell.graph.cell import build_cell
@@ -144,13 +142,7 @@ def read_card(folder: Path) -> Card:
     if not path.is_file():
         do = "make one of a finished run with `dglcell export RUN -o MODEL`"
         raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
-    try:
-        content = read_json(path)
-    except UnreadableError as error:
-        raise damaged(path, error, CheckpointError, expected="the card of a trained model", do=AGAIN) from error
-    wrong = find_wrong(content, FIELDS)
-    if wrong is not None:
-        raise damaged(path, wrong, CheckpointError, expected="", do=AGAIN)
+    content = read_fields(path, FIELDS, CheckpointError, expected="the card of a trained model", do=AGAIN)
     return Card(**{name: content[name] for name in Card.__dataclass_fields__})
 
 
@@ -203,13 +195,10 @@ def list_models() -> dict[str, Path | PublishedFile]:
 def _read_listing(path: Path) -> dict[str, PublishedFile]:
     if not os.path.lexists(path):
         return {}
-    expected = "names of models, each with its url, sha256, size and description"
-    try:
-        content = read_json(path)
-    except UnreadableError as error:
-        raise damaged(path, error, CheckpointError, expected=expected, do="mend or remove it") from error
+    expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
+    content = read_fields(path, {}, CheckpointError, expected=expected, do=do)
     if not _LISTED.fits(content):
-        raise damaged(path, "something else", CheckpointError, expected=expected, do="mend or remove it")
+        raise damaged(path, "something else", CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
             about["sha256"] + SUFFIX,

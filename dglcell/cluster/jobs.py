@@ -17,7 +17,7 @@ from typing import Any
 from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError, listing, shorten
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
-from dglcell.files.untrusted import TEXT, Kind, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
+from dglcell.files.untrusted import TEXT, Kind, mapping_of, read_fields
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import read_usage
 
@@ -118,11 +118,16 @@ def queue(name: str | None = None) -> list[Job]:
     Raises:
         DglcellError: SLURM does not answer.
     """
-    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
+    jobs = [_job(line) for line in _queued(QUEUE_FORMAT, "--array")]
+    return [job for job in jobs if name is None or job.name == name]
+
+
+def _queued(form: str, *options: str) -> list[str]:
+    """Return the lines of SLURM's queue about the user's jobs."""
+    done = _call(["squeue", "--me", "--noheader", *options, f"--format={form}"], Path.cwd())
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
-    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
-    return [job for job in jobs if name is None or job.name == name]
+    return [line for line in done.stdout.splitlines() if line.count("|") >= form.count("|")]
 
 
 def ended(name: str | None = None) -> list[Job]:
@@ -308,10 +313,7 @@ class Submitting:
 
 def _jobs_by_folder() -> list[tuple[str, str, str]]:
     """Return the number, folder and comment of each of the user's jobs that are queued or running."""
-    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%k"], Path.cwd())
-    if done.returncode:
-        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
-    lines = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    lines = [line.split("|", 2) for line in _queued("%F|%Z|%k")]
     return [(number.strip(), folder.strip(), comment.strip()) for number, folder, comment in lines]
 
 
@@ -383,12 +385,5 @@ def _read(path: Path) -> Submission:
 
 
 def _read_record(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
-    reason: Exception | Wrong | None
-    try:
-        content = read_json(path)
-        reason = find_wrong(content, fields)
-    except UnreadableError as error:
-        reason = error
-    if reason is not None:
-        raise damaged(path, reason, DataError, expected="a submission", do="remove it, and submit the experiment again")
-    return dict(content)
+    do = "remove it, and submit the experiment again"
+    return read_fields(path, fields, DataError, expected="a submission", do=do)

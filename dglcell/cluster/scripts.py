@@ -96,20 +96,10 @@ class Sweep:
                 raise ConfigError(
                     f"the name of a sweep's member {what}", got=name, do="submit these values one by one, with names"
                 )
-        return [
-            list(self._member(f"{experiment}/{name}", list(words), seed))
-            for name, words in zip(names, chosen, strict=True)
-            for seed in self.seeds or (None,)
-        ]
-
-    def _member(self, name: str, chosen: list[str], seed: int | None) -> Iterator[str]:
-        yield from chosen
-        if chosen:
-            yield f"experiment.name={name}"
-        if seed is not None:
-            yield f"seed={seed}"
-            if self.split_seeds:
-                yield f"split.seed={seed}"
+        named = [[*words, f"experiment.name={experiment}/{name}"] for name, words in zip(names, chosen, strict=True)]
+        keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
+        seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
+        return [words + seed for words in (named if self.values else [[]]) for seed in seeds or [[]]]
 
 
 def _name(words: Sequence[str]) -> str:
@@ -295,21 +285,6 @@ SHORTEST, SMALLEST = 1800, 4
 in several processes."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits are the time and memory that a job asks for.
-
-    Attributes:
-        time: time in the form that SLURM takes.
-        memory: memory in the form that SLURM takes; None where it is not known.
-        why: the reason for these limits.
-    """
-
-    time: str
-    memory: str | None
-    why: str
-
-
 def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
     """Return the experiment with a time and a memory in place of `auto`.
 
@@ -323,20 +298,21 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
     slurm, said = config.slurm, []
     if AUTO not in (slurm.time, slurm.memory):
         return config, None
-    found = _measured(config, folders) or _recorded(config)
-    time, memory = (found.time, found.memory) if found is not None else (None, None)
+    time, memory, why = _measured(config, folders) or _recorded(config) or (None, None, "")
     if slurm.time == AUTO:
         slurm = replace(slurm, time=time or DEFAULT_TIME)
         said += [f"time {time}"] if time else []
     if slurm.memory == AUTO:
         slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
         said += [f"memory {memory}"] if memory else []
-    about = f"{' and '.join(said)}: {found.why}" if found is not None and said else None
-    return replace(config, slurm=slurm), about
+    return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
 
 
-def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
-    """Return the limits that follow from the longest of the finished runs, on as many of the same devices."""
+def _measured(config: Config, folders: Iterable[Path]) -> tuple[str, str | None, str] | None:
+    """Return the limits that follow from the longest of the finished runs, on as many of the same devices.
+
+    They are a time, a memory, which may not be known, and the reason for both.
+    """
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
         usage = read_usage(RunDirectory(path))
@@ -348,10 +324,10 @@ def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
     seconds, path, _ = max(found)
     gigabytes = _gigabytes(config, max(peak for _, _, peak in found))
     memory = f"{gigabytes}G" if gigabytes else None
-    return Limits(job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took")
+    return job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took"
 
 
-def _recorded(config: Config) -> Limits | None:
+def _recorded(config: Config) -> tuple[str, str, str] | None:
     """Return the limits of the recorded run of this package's experiment, unless keys make it another experiment."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     records = yaml.load(files("dglcell.cluster").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
@@ -368,7 +344,7 @@ def _recorded(config: Config) -> Limits | None:
     gigabytes = max(SMALLEST, _gigabytes(config, usage.peak_resident_bytes))
     took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
     time = job_time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
-    return Limits(time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows")
+    return time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows"
 
 
 def _seconds(config: Config, usage: Usage) -> float | None:

@@ -163,8 +163,9 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
     calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
-    if calibration is not None:
-        rows = with_coverage(rows, calibration, prepared, predictions)
+    if calibration is not None and "test" in predictions:
+        coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
+        rows = [row.with_metrics(coverage[row.phenotype]) if row.part == "test" else row for row in rows]
     rows = with_ceilings(rows, prepared)
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
@@ -194,29 +195,13 @@ def calibrate_intervals(
     return Calibration.of_run(*of_part, checkpoint, epoch, constant=constant)
 
 
-def with_coverage(
-    rows: Sequence[ResultRow],
-    calibration: Calibration,
-    prepared: Prepared,
-    predictions: Mapping[str, NDArray[np.float32]],
-) -> list[ResultRow]:
-    """Return the rows of a model, those of the test part with metrics of its intervals (`Calibrated.measure`)."""
-    if "test" not in predictions:
-        return list(rows)
-    measured = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
-    return [
-        dataclasses.replace(row, metrics={**row.metrics, **measured[row.phenotype]}) if row.part == "test" else row
-        for row in rows
-    ]
-
-
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
     """Return the rows of a model, those of the test part with what a model without error would have.
 
     The metric is ``ceiling`` (`Prepared.ceilings`).
     """
     return [
-        dataclasses.replace(row, metrics={**row.metrics, "ceiling": prepared.ceilings[row.phenotype]})
+        row.with_metrics({"ceiling": prepared.ceilings[row.phenotype]})
         if row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
         else row
         for row in rows
@@ -269,11 +254,8 @@ def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> No
     if not weights:
         path.unlink(missing_ok=True)
         return
-    content = {
-        f"{found.layer + 1}, {found.node_type}": {"relations": found.options, "weights": found.weights.tolist()}
-        for found in weights
-    }
-    write_json(path, content)
+    of_layers = {f"{found.layer + 1}, {found.node_type}": found for found in weights}
+    write_json(path, {name: {"relations": f.options, "weights": f.weights.tolist()} for name, f in of_layers.items()})
 
 
 def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:

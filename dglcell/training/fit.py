@@ -327,7 +327,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
             # This comes before kernels are timed, because they are timed in the precision of the steps.
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
-            batch = _batches(config, prepared, 1)[0].perturbations
+            batch = first_batches(config, prepared, 1)[0].perturbations
             found = autotuned_for(
                 model.to(device),
                 batch.to(device),
@@ -344,7 +344,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
 
 def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
     """Choose strategy and kernels by their own measurement, then the form of layers by timed steps."""
-    batches = _batches(config, prepared, TIMED_BATCHES)
+    batches = first_batches(config, prepared, TIMED_BATCHES)
     found = autotuned_for(model, batches[0].perturbations)
     forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
 
@@ -365,7 +365,7 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
     return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
 
 
-def _batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
+def first_batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
     """Return batches like those of the training; there are fewer if the training has fewer."""
     size, train = config.data.training_batch, prepared.parts["train"]
     order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]

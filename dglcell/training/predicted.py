@@ -90,13 +90,9 @@ def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_si
     """Yield the output of the model batch by batch, on its device."""
     device = next(model.parameters()).device
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    return predict_batches(
-        model,
-        (
-            resident.take(batch.to(device), int(counts[batch].sum())).perturbations
-            for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
-        ),
-    )
+    batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
+    taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
+    return predict_batches(model, taken)
 
 
 @torch.inference_mode()
@@ -127,15 +123,10 @@ def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int
         strains: [n] strain numbers, on the host.
         most: the largest batch that is wanted.
     """
-    device = next(model.parameters()).device
-    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    tried = strains[counts[strains].topk(min(TRIED, len(strains))).indices]
-
-    def first(number: int) -> GenotypeBatch:
-        batch = tried[:number]
-        return resident.take(batch.to(device), int(counts[batch].sum())).perturbations
-
-    return batch_that_fits(model, first, len(strains), most)
+    counts = dataset.offsets.cpu().diff()[strains]
+    tried = strains[counts.topk(min(TRIED, len(strains))).indices].to(next(model.parameters()).device)
+    resident = dataset.to(tried.device)
+    return batch_that_fits(model, lambda number: resident.take(tried[:number]).perturbations, len(strains), most)
 
 
 def write_predictions(

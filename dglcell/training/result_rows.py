@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,10 +93,7 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
             if "test" in predicted:
                 tested[name] = predicted["test"]
         leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
-        found.rows.extend(
-            dataclasses.replace(row, metrics={**row.metrics, **leads.get(row.model, {})}) if row.part == "test" else row
-            for row in rows
-        )
+        found.rows.extend(row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in rows)
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 
 import dglcell
 from dglcell.errors import CheckpointError
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, Inside, RunDirectory
 from dglcell.runs.usage import environment, git_state
 
 # Where a run's files are.
@@ -41,7 +41,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path: P
 
 def test_every_file_lies_in_the_directory(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
-    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, property)]
+    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, Inside)]
     files += [directory.predictions(part) for part in ("validation", "test")]
     assert len(set(files)) == len(files) > 8
     assert all(file.is_relative_to(tmp_path) for file in files)
