@@ -332,7 +332,7 @@ def row_of(
 
 
 NODES = "nodes"
-"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_values``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},

@@ -67,7 +67,7 @@ from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
-from dglcell.training.node_targets import fit_node_heads
+from dglcell.training.node_values import fit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero

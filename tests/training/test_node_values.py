@@ -27,8 +27,7 @@ from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
-from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
-from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, spread
+from dglcell.training.node_values import READ_TOGETHER, MassBalance, NodeScores, bare_node_heads, scaled_values, spread
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
