@@ -66,7 +66,7 @@ from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
-from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
+from dglcell.training.layer_forms import Steps, choose_form, forms_of
 from dglcell.training.node_values import fit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
@@ -358,7 +358,7 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
     # Steps must leave no trace. A loss may remember strains, so another loss takes its place.
     loss, task.loss = task.loss, copy.deepcopy(task.loss)
     task.train()
-    with random_streams_kept():
+    with torch.random.fork_rng(devices=[]):
         form, seconds = choose_form(forms, found.autotuned, steps)
     task.on_train_epoch_start()
     task.loss = loss
