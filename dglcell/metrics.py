@@ -277,12 +277,9 @@ def rows_of(
     """Compute the metrics of a model for one phenotype, a row per part.
 
     Args:
-        model: name shown.
-        phenotype: label column.
         kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
-        is_null: whether it is a null model.
         groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metric ``pearson_within``
             (:func:`pearson_within`) where two groups have one.
     """
@@ -313,14 +310,6 @@ def row_of(
     """Compute the metrics of a model on strains outside its split.
 
     Labels 0 and 1 are classes, which no threshold tells apart here.
-
-    Args:
-        model: name shown.
-        phenotype: the phenotype that the model predicts.
-        part: name shown.
-        predicted: [S] predictions.
-        measured: [S] labels.
-        is_null: whether it is a null model.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():

@@ -64,10 +64,6 @@ class Job:
 def try_script(script: str, folder: Path) -> str:
     """Ask SLURM whether and when it would start a script, without submitting it.
 
-    Args:
-        script: a script made by ``render``.
-        folder: the folder that it would be submitted in.
-
     Returns:
         SLURM's answer.
 
@@ -86,8 +82,6 @@ def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
     """Submit a script.
 
     Args:
-        script: a script made by ``render``.
-        folder: the job's working folder.
         logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
         options: options of ``sbatch``, which override those of the script.
 
@@ -252,8 +246,6 @@ class Submitting:
     same command, given again, looks for jobs with this comment.
 
     Args:
-        name: name of the experiment's job.
-        folder: folder in which the command is given.
         logs: folder of output files below ``folder``.
     """
 
@@ -282,11 +274,6 @@ class Submitting:
 
     def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
         """Submit the script of an experiment's runs, and keep a record that lets them be submitted again.
-
-        Args:
-            script: a script made by ``render``.
-            runs: the runs as in `Submission`.
-            options: options of ``sbatch``, as for ``submit_script``.
 
         Returns:
             the job's number.

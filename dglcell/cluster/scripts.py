@@ -217,8 +217,6 @@ def render_step(config: Config, name: str, file: Path, words: Sequence[str]) -> 
 
     Args:
         config: an experiment whose `slurm` section says where.
-        name: name of the job.
-        file: file that the script is made from.
         words: the command's words behind ``dglcell``.
     """
     config = replace(config, experiment=replace(config.experiment, name=name, description=""))
@@ -289,7 +287,6 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
     """Return the experiment with a time and a memory in place of `auto`.
 
     Args:
-        config: the experiment.
         folders: folders of runs. Finished runs decide the limits; without one, the records of this package do.
 
     Returns:

@@ -82,8 +82,6 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool =
     """Fetch all files into a folder; one that fails does not keep the others from being fetched.
 
     Args:
-        wanted: the files.
-        folder: the raw folder.
         insecure: whether files without a declared hash are also downloaded over plain http.
 
     Yields:

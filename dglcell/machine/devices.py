@@ -114,7 +114,6 @@ class ThreadTurns:
 
     Args:
         most: largest number of threads; with 1 there is no choice.
-        clock: returns the time in seconds.
         idle: returns the number of cores that nobody else uses.
     """
 
@@ -222,7 +221,6 @@ def release(device: str, *, collect: bool = True) -> None:
     """Give unused memory back to the system.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first, which can take half a second.
     """
     if collect:
@@ -243,7 +241,6 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
     is not possible the mark of the whole life of the process is used, which is an upper bound.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first; garbage that is freed inside would hide a part of the rise.
     """
     release(device, collect=collect)

@@ -146,7 +146,6 @@ class EpochLog:
     """An epoch log appends epochs to ``metrics.jsonl`` and describes each in one line.
 
     Args:
-        path: path of the file.
         epochs: number of epochs of the whole training, for the line.
         checkpoint: name of the checkpoint that is reported; its metric decides which line, the best so far, ends
             with ``*``.

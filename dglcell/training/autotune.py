@@ -70,10 +70,8 @@ def resolve_execution(
     """Add to the choices of ``auto`` the precision of differences and whether layers are compiled.
 
     Args:
-        autotuned: choices of strategy and kernels.
         precision: value of ``trainer.precision``.
         compiled: value of ``model.compile``: auto, true or false.
-        device: device on which the run computes.
         rows: number of rows that the run computes, summed over strains and relations.
         pinned: whether ``auto`` keeps the choices in ``autotuned``, which another run made.
     """
@@ -259,13 +257,8 @@ def time_kernels(
     """Return the seconds of a product with its gradient for every kernel that may be the fastest.
 
     Args:
-        edges: edges of a relation.
         shape: number of strains, and number of columns of each.
-        device: device of the edges.
-        dtype: type of the rows.
-        rates: rates of the device.
         proofs: the proofs that kernels have to pass first; None where they need none.
-        left_out: kernels that are not timed.
     """
     columns = shape[0] * shape[1]
     kernels = [kernel for kernel in kernels_on(device.type) if kernel not in left_out]

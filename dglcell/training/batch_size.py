@@ -38,8 +38,6 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     """Choose B by measuring training steps on this machine; the run's weights and random streams are not touched.
 
     Args:
-        config: configuration with any batch size.
-        prepared: cell graph and strains.
         directory: directory of the run, to which nothing is written.
         trainer: the trainer, which decides device and precision.
 
@@ -97,7 +95,6 @@ def search(
         sizes: sizes to choose from, ascending.
         measure: size → trial; None where memory ran out.
         room: number of available bytes.
-        clock: returns the time in seconds.
     """
     trials: list[Trial] = []
     start = began = clock()

@@ -46,11 +46,7 @@ class EpochBar(RichProgressBar):
 
 
 class EpochLines(Callback):
-    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe.
-
-    Args:
-        clock: returns the time in seconds.
-    """
+    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -227,7 +223,6 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
     """Return the error for a loss that is not finite.
 
     Args:
-        bad: the batch.
         strains: numbers in the store of the strains of all ranks.
     """
     return DglcellError(
@@ -249,9 +244,6 @@ class Preemption(Callback):
     same way, without a checkpoint.
 
     Args:
-        directory: directory of the run.
-        signals: signals that the run has received.
-        accumulation: accumulation of gradients, if there is one.
         timeout: time for which ranks wait for one another.
     """
 
@@ -399,8 +391,6 @@ class EpochPictures:
         """Draw the validation part.
 
         Args:
-            epoch: number of the epoch, counted from 0.
-            phenotypes: T names.
             predicted_ST, measured_ST: in original units, NaN where not measured.
             embedding_SD: embeddings of the same strains; None for a model that has none.
         """

@@ -118,7 +118,6 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     """Load the model of a run from a checkpoint.
 
     Args:
-        directory: directory of the run.
         checkpoint: a name of ``CHECKPOINTS``, or a path; None for the one that the run configured.
         cell: the run's cell graph, if it is loaded already.
 
@@ -167,11 +166,6 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     """Make the model of a checkpoint, which must have the weights that its configuration asks for.
 
     The model is first made without memory for weights, because a configuration may ask for more memory than there is.
-
-    Args:
-        read: the checkpoint.
-        cell: the cell graph of the model.
-        state: weights of the model, and label statistics.
 
     Raises:
         CheckpointError: weights are missing, of another shape or type, or of no model.
@@ -410,10 +404,6 @@ def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Confi
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
-
-    Args:
-        checkpoint: the checkpoint to continue.
-        config, cell, split: configuration, cell graph and split of this run.
 
     Raises:
         CheckpointError, ConfigError: something differs; the error names it.

@@ -116,7 +116,6 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     """Evaluate a run and its null models again, on the run's own split.
 
     Args:
-        path: path of the run directory.
         checkpoint: name or path of the checkpoint; None for the configured one.
 
     Raises:
@@ -182,7 +181,6 @@ def calibrate_intervals(
     """Calibrate the intervals of a model on the validation part; return None where there is no such part.
 
     Args:
-        prepared: the data that the model was trained on.
         predictions: part → [n, T] in original units.
         checkpoint, epoch: name and epoch of the checkpoint that predicted.
     """
@@ -214,9 +212,7 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     """Fit the null models of an experiment alone, without its model, and write ``baselines.json``.
 
     Args:
-        config: validated configuration.
         output: path of the file; None for a file beside the run directories of the experiment.
-        command: command that is recorded in the file.
 
     Raises:
         ConfigError: there is no part but the training part.
@@ -292,12 +288,6 @@ def write_explained(
     """Explain the test strains with the strongest predictions and the largest errors, and write them for the report.
 
     There is no file where the model cannot be explained, where it is too large, and where there is no test part.
-
-    Args:
-        directory: directory of the run.
-        trained: its model.
-        prepared: its data.
-        predicted_ST: predictions for the test part.
     """
     directory.explanations.unlink(missing_ok=True)
     if predicted_ST is None or not len(predicted_ST) or not explains(trained):

@@ -85,12 +85,6 @@ def make_trainer(
 ) -> pl.Trainer:
     """Make Lightning's trainer.
 
-    Args:
-        config: validated configuration.
-        directory: directory of the run.
-        callbacks: actions beside training steps.
-        profiler: profiler that is called before and after every action.
-
     Raises:
         ConfigError: the machine lacks the device, or Lightning lacks the setting.
     """
@@ -149,10 +143,7 @@ def make_callbacks(
     accumulation are added where asked for.
 
     Args:
-        config: validated configuration.
         directory: directory of the run, for checkpoints.
-        kinds: kinds of the phenotypes' labels.
-        signals: signals that the run has received.
 
     Raises:
         ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
@@ -233,10 +224,7 @@ def make_task(
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
     Args:
-        config: validated configuration.
-        prepared: the data that it is trained on.
         directory: directory of the run; its first file is written here if something has to be measured.
-        checkpoint: the checkpoint that will be taken up.
         begin_with: the checkpoint of another run whose weights a new run begins with.
 
     Raises:

@@ -104,10 +104,7 @@ class Steps:
 def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tuple[Form, dict[str, float]]:
     """Return the form with the fastest steps, and the seconds of a step in each form where forms were compared.
 
-    Args:
-        forms: forms that are open; the first is taken if nothing is timed.
-        autotuned: choices of strategy and kernels.
-        steps: steps of the run.
+    The first form is taken if nothing is timed.
     """
     if len(forms) == 1:
         return forms[0], {}

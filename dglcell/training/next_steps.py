@@ -40,11 +40,7 @@ TOLD = {
 
 
 def what_next(run: RunFiles) -> str:
-    """Return the lines, at most as wide as a terminal except for commands that are to be pasted.
-
-    Args:
-        run: the finished run.
-    """
+    """Return the lines, at most as wide as a terminal except for commands that are to be pasted."""
     lines = ["What next"]
     genes, file = example(run.directory), new_table()
     said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"

@@ -110,8 +110,6 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
     Values that never change in training are left out of loss and metrics.
 
     Args:
-        heads: name → head.
-        prepared: data that the model is trained on.
         zero_if_lost: name → whether what a strain loses has the value 0.
 
     Raises:
@@ -157,10 +155,6 @@ def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
     """Return heads that know values of the wild type and their spread, and have nothing to predict with.
 
     Null models of values of nodes need no more.
-
-    Args:
-        config: configuration, whose `data.nodes` the values are of.
-        prepared: the data.
 
     Raises:
         DataError: no training strain has a value, or none changes.
@@ -267,13 +261,7 @@ class NodeScores:
 
 
 def scaled_values(head: NodeHead, values: CellValues, strains: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return differences from the wild type in units of their spread, [n, M], NaN where not measured or not changing.
-
-    Args:
-        head: head of these values.
-        values: values of the data set.
-        strains: numbers of strains of the data set.
-    """
+    """Return differences from the wild type in units of their spread, [n, M], NaN where unmeasured or not changing."""
     device = head.scale.device
     scaled: Tensor = head.scaled(torch.from_numpy(values.of_strains(strains)).to(device))
     return scaled.float().cpu().numpy()
@@ -284,11 +272,6 @@ class PartScores:
 
     Attributes:
         scores: name → scores. Those of the test part have draws of its strains and genes.
-
-    Args:
-        heads: heads of the model, name → head.
-        prepared: data that the model was trained on.
-        part: part of the split.
     """
 
     def __init__(self, heads: Mapping[str, NodeHead], prepared: Prepared, part: str) -> None:
@@ -361,8 +344,6 @@ def null_node_rows(
     """Return metrics of null models of values of nodes, fitted to the training part.
 
     Args:
-        heads: heads of the model, name → head.
-        prepared: data that the model was trained on.
         of_model: what the model predicted for the test part. Rows of this part then have the metrics of
             `dglcell.uncertainty.paired.ahead`, where the score is the mean correlation over nodes.
     """

@@ -238,7 +238,6 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     """Build or open everything that a run reads.
 
     Args:
-        config: validated configuration.
         command: command that is recorded in a store that is built.
         cell: cell graph of an existing run; None to build it from the configuration.
         split: split of an existing run; None to make it from the configuration.
@@ -282,11 +281,6 @@ def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Str
     """Permute the labels among the training strains, and among the validation strains.
 
     Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
-
-    Args:
-        dataset: the strains.
-        parts: numbers of the strains of each part.
-        seed: seed of the permutation.
     """
     rng = np.random.default_rng(seed)
     order = torch.arange(len(dataset))
@@ -298,13 +292,6 @@ def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Str
 
 def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains, cell: CellGraph) -> CellValues:
     """Return values of nodes of `data.nodes`, which the store has or which are read from a table.
-
-    Args:
-        config: configuration of the run.
-        name: name of the values.
-        table: strains of the store.
-        dataset: those of the data set.
-        cell: the cell graph.
 
     Raises:
         DataError: the store has no such values, the table is unusable, or values do not fit the cell graph.

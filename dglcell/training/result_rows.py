@@ -25,8 +25,6 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
     """Return the metrics of the model, a row per phenotype and part.
 
     Args:
-        model: name of the model in the table.
-        prepared: the data that the model was trained on.
         predictions: part → [S, T] in original units.
     """
     dataset = prepared.dataset
@@ -71,7 +69,6 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
     """Return the metrics of null models, fitted on the training part, for every phenotype and evaluated part.
 
     Args:
-        prepared: the data to fit and evaluate them on.
         of_model: [n, T] predictions of the model for the test part, whose lead over each null model is among the
             metrics then (`dglcell.uncertainty.paired.ahead`).
     """
@@ -107,10 +104,8 @@ def null_rows_on(
     """Return the metrics of the null models on strains outside the data set; none where they cannot be fitted.
 
     Args:
-        prepared: the data that they are fitted on.
         strains: strains to predict; their genes are those of the cell graph.
         measured: phenotype of the data set → [S] labels.
-        part: name of the part in the table.
     """
     if not prepared.evaluated:
         return []

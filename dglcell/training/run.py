@@ -97,10 +97,7 @@ def train(
     """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
 
     Args:
-        config: validated configuration.
-        command: command that is recorded in the files.
         signals: signals that are already being received; None to receive them for the time of the run.
-        beside: callbacks and loggers of the caller.
 
     Raises:
         DglcellError: there is a fault that the user can mend.

@@ -38,7 +38,6 @@ def wait_for(path: Path, timeout: float) -> None:
     """Return when rank 0 has made ``path``, which appears whole.
 
     Args:
-        path: path of the file or folder.
         timeout: longest time to wait, in seconds.
 
     Raises:

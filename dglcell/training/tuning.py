@@ -185,7 +185,6 @@ class Search:
 
         Args:
             trials: number of finished trials in the end.
-            command: command that is recorded in the files.
             report: receives a message about every trial.
 
         Returns:
