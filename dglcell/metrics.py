@@ -12,9 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError
 
-# Regression metrics of one phenotype.
-
-
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
 # Below this spread relative to its size an array is a constant with rounding errors.
 CONSTANT = 1e-13
@@ -151,9 +148,6 @@ class ResultRow:
     def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
         """Return the row with more metrics."""
         return replace(self, metrics={**self.metrics, **more})
-
-
-# Metrics of phenotypes that are there or not: how well predictions rank, and how well they are calibrated.
 
 
 RANKING_METRICS = ("average_precision", "auroc", "brier", "prevalence", "n")
@@ -315,9 +309,6 @@ def row_of(
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
         metrics, kind = metrics | classification_metrics(predicted, measured), CLASSIFICATION
     return ResultRow(model, part, phenotype, metrics, is_null, kind)
-
-
-# What tables of metrics show.
 
 
 NODES = "nodes"

@@ -53,8 +53,6 @@ FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|np
 SUFFIX = ".zip"
 """A model in one file has this suffix."""
 
-# These functions read and check cards.
-
 
 @dataclass(frozen=True)
 class Card:
@@ -164,9 +162,6 @@ def check_files(folder: Path) -> Card:
                 do=AGAIN,
             )
     return card
-
-
-# These functions find models.
 
 
 _LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
@@ -299,9 +294,6 @@ def _extract(path: Path, folder: Path) -> None:
         ) from error
 
 
-# These functions read the cell graph of a run, which a trained model may have to build.
-
-
 def cell_of_run(directory: RunDirectory) -> CellGraph:
     """Read the cell graph in a run directory; for a model without one, build it from what cobra ships, and keep it.
 
@@ -346,9 +338,6 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     with suppress(OSError):
         cell.save(kept, overwrite=True)
     return cell
-
-
-# These functions format models as text.
 
 
 def format_models(models: Mapping[str, Path | PublishedFile]) -> str:

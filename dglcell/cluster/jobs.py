@@ -201,9 +201,6 @@ def _call(command: list[str], folder: Path, text: str | None = None) -> subproce
     return done
 
 
-# Records of submissions are kept beside the output of jobs, so that runs can be submitted again.
-
-
 @dataclass(frozen=True)
 class Submission:
     """A submission is a job or a job array that SLURM has taken.

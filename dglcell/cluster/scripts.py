@@ -22,9 +22,6 @@ from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import Usage, read_usage
 
-# A job array is one experiment with several seeds and values of keys.
-
-
 OWN = ("seed", "experiment.name")
 """Members of an array get these keys individually."""
 
@@ -148,9 +145,6 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-# The batch script of an experiment is the template `slurm.sh` with its places filled in.
-
-
 class Template(string.Template):
     """A template has places like ``@name``, because `$` belongs to the shell."""
 
@@ -261,9 +255,6 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
         surroundings="\n".join([*surroundings(config), ""]),
         command="\n".join(command),
     )
-
-
-# The resources that a job asks for.
 
 
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"

@@ -130,9 +130,6 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-# These functions describe files in words.
-
-
 SECONDS_PER_BYTE = 8 / 10e6
 """This is how long a byte takes with 10 Mbit/s."""
 

@@ -44,9 +44,6 @@ def device_here(accelerator: str) -> str:
     return device
 
 
-# The number of threads on a CPU.
-
-
 TIMED = 4
 """So many works are done with each number of threads; the first of them warms up."""
 
@@ -205,9 +202,6 @@ def check_device(device: str) -> None:
         raise MissingDependencyError(
             f"device '{device}' asked for, but torch sees no GPU", do="use `cpu`; `dglcell doctor` says what there is"
         )
-
-
-# Measuring memory.
 
 
 @dataclass

@@ -17,9 +17,6 @@ from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
 from dglcell.files.untrusted import NUMBER, is_count, mapping_of, optional
 
-# The files of a run directory.
-
-
 CHECKPOINTS: dict[str, tuple[str | None, str]] = {
     "best_loss": ("validation/loss", "min"),
     "best_pearson": ("validation/pearson", "max"),
@@ -133,9 +130,6 @@ class RunDirectory:
                 do="train first with `dglcell train`" if not there else None,
             )
         return path
-
-
-# The record of a run has one JSON line per epoch, whatever else is logged.
 
 
 RECORD = mapping_of(optional(NUMBER))

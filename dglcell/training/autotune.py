@@ -43,9 +43,6 @@ from dglcell.perturbation.strategies.node_mask import NodeMask
 
 log = logging.getLogger("dglcell")
 
-# The precision of a run, and whether its layers are compiled.
-
-
 ROWS_WORTH_COMPILING = 3e8
 """Compiling pays off from so many rows of a run, summed over strains and relations: on two cores it took half a minute
 (27 s), and then saved 0.35 s for each million rows 32 wide."""
@@ -95,9 +92,6 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return multiplies_bfloat16()
-
-
-# A short measurement before the first step decides which strategy and kernels `auto` takes here.
 
 
 SMALL_STEP = 1 << 30

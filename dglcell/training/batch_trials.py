@@ -23,8 +23,6 @@ TIMED = 2
 
 log = logging.getLogger("dglcell")
 
-# The memory and time of batches.
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -88,8 +86,6 @@ def _seconds(work: Callable[[int], object], device: torch.device, size: int) -> 
         torch.cuda.synchronize(device)
     return time.perf_counter() - began
 
-
-# The batch of predictions.
 
 MOST = 256
 """A forward pass has so many strains if memory is enough and nothing else is asked for."""

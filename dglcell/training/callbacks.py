@@ -35,8 +35,6 @@ log = logging.getLogger("dglcell")
 
 SECONDS_BETWEEN_LINES = 10.0
 
-# The progress bar counts epochs from 1, like everything else that is printed.
-
 
 class EpochBar(RichProgressBar):
     """This is Lightning's progress bar, with epochs counted from 1."""
@@ -99,9 +97,6 @@ class TimedThreads(Callback):
         self._turns.end()
 
 
-# Checkpoints on disk: they appear whole or not at all, and are read once.
-
-
 class CheckpointFiles(CheckpointIO):
     """Write and read the checkpoints of a run for Lightning.
 
@@ -147,9 +142,6 @@ class CheckpointFiles(CheckpointIO):
         """Delete a checkpoint if it is there."""
         refuse_if_taken_over(Path(path))
         Path(path).unlink(missing_ok=True)
-
-
-# A loss that is not finite is found in the step it comes from, without waiting for the device in any step.
 
 
 SHOWN = 20
@@ -231,9 +223,6 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
         do="lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`; "
         "the checkpoints of earlier epochs are kept",
     )
-
-
-# After every optimiser step the ranks agree whether to save and stop, and whether the losses are finite.
 
 
 class Preemption(Callback):
@@ -351,9 +340,6 @@ def _data(trainer: pl.Trainer) -> StrainDataModule:
     data = getattr(trainer, "datamodule", None)
     assert isinstance(data, StrainDataModule)
     return data
-
-
-# Pictures of the validation part while a model learns.
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,6 @@ from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
 log = logging.getLogger("dglcell")
 
-# Describing a run for its checkpoints, and making a model from a checkpoint.
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -281,9 +279,6 @@ def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
     """Return type and shape of a tensor as text; ``floats`` replaces the type of a floating-point tensor."""
     dtype = floats if floats is not None and tensor.is_floating_point() else tensor.dtype
     return f"{str(dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-# Continuing a run: the checkpoint, the settings, and the epoch with which training begins.
 
 
 # Keys that may differ between a run and its continuation.

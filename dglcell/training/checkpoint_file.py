@@ -36,9 +36,6 @@ SCHEMA_VERSION = 2
 REMEDY = "use another checkpoint of the run (`resume=PATH`, `--checkpoint`), or train again"
 
 
-# The fields that a checkpoint must hold. `checkpoint_form` compares them with those of a run.
-
-
 def _is_generator_state(value: Any) -> bool:
     """Return whether torch's generator on the host accepts a value as its state."""
     try:

@@ -269,9 +269,6 @@ def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points
         np.savez(file, strains=strains, vectors=embedding_SD[strains])
 
 
-# The most extreme strains of the test part are explained for the report.
-
-
 SHOWN, MOST_PHENOTYPES = 3, 2
 """Of so many phenotypes, so many strains are explained for each reason."""
 

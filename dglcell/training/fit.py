@@ -77,8 +77,6 @@ from dglcell.training.tracking import tracked
 
 log = logging.getLogger("dglcell")
 
-# Lightning's trainer and its callbacks.
-
 
 def make_trainer(
     config: Config, directory: RunDirectory, callbacks: Sequence[Callback], profiler: Profiler | None = None
@@ -203,9 +201,6 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-# The task, its data, and the processes.
 
 
 Data = TypeVar("Data", bound=StrainDataModule)

@@ -145,9 +145,6 @@ def _time(forms: Sequence[Form], autotuned: Autotuned, steps: Steps, warm_up: in
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-# Times are kept for later runs of the same model on the same machine.
-
-
 def _cached(steps: Steps, forms: Sequence[Form]) -> Path:
     about = {**steps.about, "forms": [asdict(form) for form in forms]}
     return user_cache("autotuned") / f"layers-{canonical_hash(about)[:16]}.json"

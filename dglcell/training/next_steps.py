@@ -85,9 +85,6 @@ def example(directory: RunDirectory) -> str:
     return quoted if strains else ""
 
 
-# How sure the model is.
-
-
 def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
     """Return a sentence about the certainty of each of the first phenotypes; a single one if nothing was tested."""
     own = [row for row in rows if row.part == "test" and not row.is_null]
@@ -130,9 +127,6 @@ def interval(row: ResultRow) -> tuple[float, float]:
 
 def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
-
-
-# Advice on what to try.
 
 
 def to_try(run: RunFiles) -> Iterator[str]:

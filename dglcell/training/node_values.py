@@ -94,9 +94,6 @@ class MassBalance:
         return float(unbalanced), float((abs(self.stoichiometry) @ np.abs(fluxes_MB)).sum())
 
 
-# Heads of nodes start from values of the wild type, and their spread over the training strains.
-
-
 READ_TOGETHER = 2**20
 """So many values are read at a time, in 4 MB."""
 
@@ -192,9 +189,6 @@ def spread(
     mean = total / np.maximum(number, 1)
     variance = squares / np.maximum(number, 1) - np.square(mean)
     return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64)
-
-
-# Predictions of values of nodes are evaluated batch by batch.
 
 
 @dataclass

@@ -164,9 +164,6 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     return RunResult(directory, rows)
 
 
-# A run directory has one owner: the first process of the run that trains in it.
-
-
 @contextmanager
 def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Be the only process that writes the run directory.
@@ -212,9 +209,6 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
             )
         sleep(POLL_SECONDS)
         waited += POLL_SECONDS
-
-
-# What is checked, chosen and written before training begins.
 
 
 def is_finished(config: Config) -> bool:

@@ -29,8 +29,6 @@ from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
 
-# Size and spread of strains' embeddings are computed from sums that are added up batch by batch.
-
 
 def embedding_sums(embedding_BD: Tensor) -> Tensor:
     """Return [2D + 4] sums over the strains of a batch, in float64 and on its device.
