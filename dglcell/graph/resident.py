@@ -24,8 +24,6 @@ from dglcell.graph.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
-# Rows of unequal length are put side by side as few rectangles.
-
 
 PADDED_SHARE = 0.2
 """At most this share of a rectangle's cells may be padding."""

@@ -25,8 +25,6 @@ from dglcell.kernels.threads import run_tasks, scratch
 
 log = logging.getLogger("dglcell")
 
-# The product of a constant matrix with features, differentiable in the features.
-
 
 class Product(Protocol):
     """Compute a kernel's plain product: A x, or Aᵀ x where ``transposed``."""
@@ -54,11 +52,8 @@ def constant_product(relation: ResidentRelation, x_NC: Tensor, weighted: bool, p
     return out
 
 
-# Gather, multiply, scatter: slow, and takes E × C memory, but is easy to check.
-
-
 def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges in plain torch, [M, C]."""
+    """Return sums over in-edges in plain torch, [M, C]; it is slow, needs memory for E × C, and is easy to check."""
     messages_EC = x_NC.index_select(0, relation.src)
     if weighted:
         assert relation.weight is not None
@@ -67,11 +62,8 @@ def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> 
     return out_MC.index_add(0, relation.dst, messages_EC)
 
 
-# A CSR matrix product (MKL on a CPU, cuSPARSE on a GPU), with the transpose prepared once for the backward pass.
-
-
 def spmm_csr(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges as a sparse matrix product, [M, C]."""
+    """Return sums over in-edges as a sparse matrix product (MKL on a CPU, cuSPARSE on a GPU), [M, C]."""
     return constant_product(relation, x_NC, weighted, _csr_product)
 
 
@@ -85,16 +77,14 @@ def _csr_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, trans
         return (matrix @ x.to(matrix.dtype).contiguous()).to(x.dtype)
 
 
-# A dense matrix product, for relations so dense that a GPU multiplies zeros faster than it skips them.
-
-
 MAX_BYTES = 2 << 30
 
 
 def spmm_dense(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
     """Return sums over in-edges as a matrix product with the dense adjacency, [M, C].
 
-    float32 products follow ``torch.set_float32_matmul_precision``, as every matrix product does.
+    It is for relations so dense that a GPU multiplies zeros faster than it skips them. float32 products follow
+    ``torch.set_float32_matmul_precision``, as every matrix product does.
 
     Raises:
         ConfigError: the dense adjacency would exceed ``MAX_BYTES``.
@@ -126,11 +116,8 @@ def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str
         )
 
 
-# DGL's g-SpMM: no E × C tensor; blocked for the cache on a CPU when unweighted.
-
-
 def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges by ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
+    """Return sums over in-edges by DGL's ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
     if weighted:
         assert relation.weight is not None
         weight_E1 = relation.weight.to(x_NC.dtype).unsqueeze(1)
@@ -221,21 +208,18 @@ def _sum_part(
     column, width = columns.start, columns.stop - columns.start
     starts, y = starts[rows.start : rows.stop + 1], y[rows]
     if not pack:
-        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column, False)
+        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column)
         return
     padded = -(-width // PADDING) * PADDING
     if x.dtype != np.uint16:
         tile = scratch("tile", (len(x), padded), x.dtype)
         compiled.pack(x, column, tile)
-        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column, False)
+        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column)
         return
     tile, sums = scratch("tile", (len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
     compiled.pack_bfloat16(x, column, tile.view(np.uint32))
-    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0, False)
+    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0)
     compiled.unpack_bfloat16(sums.view(np.uint32), column, y)
-
-
-# Triton's loops, on a GPU: in the order of the edges, in the precision of ``x``, with sums in float32 at least.
 
 
 def spmm_triton(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
@@ -278,9 +262,6 @@ def triton_runs_on(device_type: str) -> bool:
     Its interpreter, where it is on, works for all.
     """
     return find_spec("triton") is not None and (device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
-
-
-# One sparse product, several kernels: ``y[v] = Σ over edges (u → v) of w · x[u]``.
 
 
 Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]

@@ -154,9 +154,6 @@ class _GatherRows(torch.autograd.Function):
         return gradients[0][dist.get_rank() :: world_size()] * world_size()
 
 
-# Means over labels of which some are missing, and over phenotypes.
-
-
 def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:
     """Return sums and numbers of the costs of the labels that are not missing, [2, T].
 

@@ -19,9 +19,6 @@ from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction
 from dglcell.nn.heads import HyperSAGNN, SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
-# Weights λ, by rule or by configuration, of pairs without an edge when DANGO reconstructs a network.
-
-
 UNCERTAIN, CERTAIN = 0.1, 1.0
 """These are values of λ: the first is for networks of which many zeros became edges between two versions, so that zeros
 are uncertain, and the second for all others."""
@@ -65,9 +62,6 @@ def channel_of(relation: str) -> str | None:
     """Return the channel of STRING that a network's name is, or ends in after an underscore; None for other names."""
     found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
     return next(found, None)
-
-
-# DANGO: gene states from several networks of the wild type, and scores of sets of deleted genes.
 
 
 class KeptStates(NamedTuple):

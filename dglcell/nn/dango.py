@@ -15,8 +15,6 @@ from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
 
-# One state per gene from its states in several networks.
-
 
 class MetaEmbedding(nn.Module):
     r"""Average over networks, with weights from the states themselves (Zhang et al. 2020, *DANGO*).
@@ -44,9 +42,6 @@ class MetaEmbedding(nn.Module):
         """Return the joined gene states."""
         share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
         return (share_NK1 * x_NKH).sum(1)
-
-
-# Rounds of GraphSAGE on the wild type of one network.
 
 
 class NetworkEncoder(nn.Module):
@@ -79,9 +74,6 @@ class NetworkEncoder(nn.Module):
                 mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
             x_NH = self.activation(conv.update(x_NH, mean_NH))
         return x_NH
-
-
-# Predict a network's adjacency from the states of its genes.
 
 
 class Reconstruction(nn.Module):
