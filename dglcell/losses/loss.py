@@ -118,9 +118,7 @@ def gather_rows(rows_BX: Tensor) -> Tensor:
 
 
 def largest_over_ranks(number: int, device: torch.device) -> int:
-    """Return the largest of the ranks' numbers. The host waits for it."""
-    if world_size() == 1:
-        return number
+    """Return the largest of the numbers of several ranks. The host waits for it."""
     largest = torch.tensor(number, device=device)
     with Part("communication"):
         dist.all_reduce(largest, dist.ReduceOp.MAX)
