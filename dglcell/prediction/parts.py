@@ -23,8 +23,8 @@ ROWS = "rows_of_a_part"
 FOOTER = "dglcell"
 
 
-class Parts:
-    """Parts are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, of the same number of rows each.
+class PartFiles:
+    """The files are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, of the same number of rows each.
 
     A part appears whole or not at all. Which rows it has follows from its number, so any number of processes may write
     parts, and a command that was stopped goes on with those that are missing. Where the output is a single file, the
