@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import positive, reporter
+from dglcell.cli.arguments import add_device, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.cli.predict import add_candidates, check_candidates, design_of, table_of
 from dglcell.errors import CheckpointError, ConfigError
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default: print it)"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_device(parser)
 
 
 def choose(options: argparse.Namespace) -> None:

@@ -38,7 +38,6 @@ def strains_of_runs(
 
     Args:
         members: trained models.
-        directories: their run directories.
         measured: whether all strains of the stores are returned, also those of the test part.
 
     Raises:

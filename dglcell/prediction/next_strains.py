@@ -40,11 +40,9 @@ class Candidates:
     """These are the strains that may be measured, with their predictions.
 
     Attributes:
-        rows: the strains.
         genes: names of the genes of the cell graph.
         columns: columns of their predictions, [n] each.
         available: [n] whether a strain can be predicted, and was not measured yet.
-        phenotype: the phenotype that counts.
     """
 
     rows: Rows
@@ -68,9 +66,6 @@ class Candidates:
         """Predict candidates, part by part.
 
         Args:
-            members: the models.
-            rows: the candidates.
-            phenotype: the phenotype that counts.
             measured: strains that are left out, as `identities` returns them.
             intervals: as for `predict_rows`.
             batch_size: strains per forward pass; as many as fit into memory where None.
@@ -145,7 +140,6 @@ def choose_next(candidates: Candidates, strategy: str, size: int, per_gene: int 
     """Return which candidates to measure next, the first one first.
 
     Args:
-        candidates: the candidates.
         strategy: ``effect``: predictions that are farthest from the median of all candidates. ``sick``: the lowest
             upper ends of intervals, or the highest probabilities of class 1. ``informative``: strains whose phenotypes
             are the most uncertain together (`most_uncertain_together`).

@@ -121,7 +121,6 @@ def predict_rows(
 
     Args:
         members: the models, on the device where this runs.
-        rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
         worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
         intervals: what makes intervals of predictions; there are none where None.
@@ -321,8 +320,6 @@ def _predict_parts(
     """Predict the parts of this process that are not finished, and return strains per second.
 
     Args:
-        parts: the folder of parts.
-        rows: all strains.
         ranks: which process this is.
         make: function that returns a pyarrow table of some of the strains.
         report: is told of every part.
