@@ -14,9 +14,8 @@ from dglcell.cli.predict import add_candidates, check_candidates, design_of, tab
 from dglcell.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from dglcell.api import Predictor
+    from dglcell.data.partition import Keys
 
 STRATEGIES = ("effect", "sick", "informative")
 """These are ``dglcell.prediction.next_strains.STRATEGIES``, whose module takes long to import."""
@@ -101,7 +100,7 @@ def choose(options: argparse.Namespace) -> None:
             members,
             rows,
             phenotype,
-            measured=set() if options.measured_too else _measured(predictor),
+            measured=None if options.measured_too else _measured(predictor),
             intervals=intervals,
             batch_size=fitting_batch_of(members, rows),
             report=reporter(options) if options.output is not None else lambda text: None,
@@ -117,8 +116,8 @@ def choose(options: argparse.Namespace) -> None:
     print(said, file=sys.stdout if options.output else sys.stderr)
 
 
-def _measured(predictor: Predictor) -> set[Hashable]:
-    """Return the strains that the runs have measured; none where their store is gone, which the log says."""
+def _measured(predictor: Predictor) -> Keys | None:
+    """Return the strains that the runs have measured; None where their store is gone, which is said."""
     from dglcell.prediction.known_strains import strains_of_runs
 
     try:
@@ -126,4 +125,4 @@ def _measured(predictor: Predictor) -> set[Hashable]:
     except CheckpointError as error:
         text = str(error).partition("\n")[0]
         print(f"measured strains are not left out: {text}", file=sys.stderr)
-        return set()
+        return None
