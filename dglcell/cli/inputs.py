@@ -10,10 +10,12 @@ import shlex
 import sys
 import textwrap
 from dataclasses import fields, replace
+from pathlib import Path
 
-from dglcell.cli.arguments import load
+from dglcell.cli.arguments import add_raw, load
 from dglcell.errors import ConfigError, count
 
+INIT_HELP = "write the file of your own experiment"
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
@@ -23,6 +25,48 @@ Columns of strengths, media, conditions, alleles and sequences of guides are fou
 Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
 listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
 the cell graph needs are offered for download; --fetch downloads them without asking."""
+
+
+def add_init(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the strains, the cell graph and the model of a new experiment."""
+    parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
+    strains = parser.add_mutually_exclusive_group()
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
+    strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
+    parser.add_argument(
+        "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
+    )
+    parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)"
+    )
+    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
+    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    parser.add_argument(
+        "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument(
+        "--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
+    parser.add_argument(
+        "--na-values",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WORD",
+        help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
+    )
+    parser.add_argument(
+        "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
+    )
+    parser.add_argument(
+        "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
+    )
+    parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
+    parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
+    parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")
+    add_raw(parser)
 
 
 def init(options: argparse.Namespace) -> None:

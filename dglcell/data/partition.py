@@ -80,6 +80,11 @@ def shuffled(keys: Keys, seed: int) -> Keys:
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def number_keys(values: NDArray[np.floating]) -> Keys:
+    """Return the bits of each number in float32, of which 0 has one form."""
+    return (values + np.float32(0)).astype("<f4").view("<u4").astype(np.uint64)
+
+
 def gene_set_keys(table: Strains) -> Keys:
     """Return a key of each strain's gene set, [S], that does not depend on the order of its genes.
 
@@ -96,10 +101,9 @@ def strain_keys(table: Strains) -> Keys:
     """
     keys = gene_set_keys(table)
     if table.strengths is not None:
-        amounts = table.strengths.astype("<f4").view("<u4").astype(np.uint64)
-        keys = keys + table.total(shuffled(gene_keys(table.names)[table.targets] ^ amounts, 0))
+        keys = keys + table.total(shuffled(gene_keys(table.names)[table.targets] ^ number_keys(table.strengths), 0))
     for name, values in table.of_kind(CONDITION).items():
-        keys = shuffled(keys ^ gene_keys([name])[0], 0) + values.astype("<f4").view("<u4").astype(np.uint64)
+        keys = shuffled(keys ^ gene_keys([name])[0], 0) + number_keys(values)
     return keys
 
 

@@ -29,8 +29,6 @@ from dglcell.training.signals import SIGNALS
 
 log = logging.getLogger("dglcell")
 
-# Check that SLURM started as many processes, with as many GPUs, as the experiment asks for.
-
 
 def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
     """Compare a job's tasks, nodes and GPUs with `trainer.devices` and `trainer.num_nodes`, before anything waits.
@@ -76,9 +74,6 @@ def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
     )
 
 
-# Collect rows of all ranks.
-
-
 def collect_rows(rows: Tensor) -> Tensor:
     """Concatenate ``rows`` [n_r, …] of every rank; n_r may differ. A single process gets its own rows back."""
     if not (dist.is_available() and dist.is_initialized()):
@@ -92,9 +87,6 @@ def collect_rows(rows: Tensor) -> Tensor:
     everyone = [torch.empty_like(padded) for _ in range(world_size)]
     dist.all_gather(everyone, padded)
     return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
-
-
-# The processes of a run communicate through their hosts, and notice when one of them is gone.
 
 
 # Texts with which gloo, NCCL and their store report that a process is gone; gloo's errors have no type of their own.
