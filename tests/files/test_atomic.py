@@ -7,6 +7,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import signal
 import stat
 from collections.abc import Callable
@@ -223,7 +224,8 @@ def test_text_is_utf_8_whatever_the_locale() -> None:
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
         for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"open\(|_text\(", text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and opens_text(node)
     ]
     assert found == []
