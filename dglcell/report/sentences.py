@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import count
-from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, NODES, PERMUTED, ResultRow, format_metric
+from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, NODES, PERMUTED, ResultRow, format_both, format_metric
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
@@ -57,10 +57,7 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
     reached = own.metrics.get(metric, math.nan)
     if not best or sign * reached >= scores[best]:
         return "", ""
-    values = sign * scores[best], reached
-    theirs, own_text = (format_metric(metric, value) for value in values)
-    if theirs == own_text:  # as shown; more digits say which is better
-        theirs, own_text = (f"{value:.7g}" for value in values)
+    theirs, own_text = format_both(metric, sign * scores[best], reached)
     return best, f"{theirs} against {own_text}"
 
 

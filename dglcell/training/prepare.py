@@ -83,15 +83,16 @@ class Prepared:
         if not len(part):
             return None
         labelled = part[~self.dataset.labels[part].isnan().all(1)]
-        genes, kind = _deleted(self.dataset, labelled), "genes"
+        genes, new_to_training = _deleted(self.dataset, labelled), ""
         new = genes[~torch.isin(genes, _deleted(self.dataset, self.parts["train"]))]
         if torch.isin(labelled, _deleting(self.dataset, new)).all():
-            genes, kind = new, "genes that training never deletes"
+            genes, new_to_training = new, " that training never deletes"
         if len(labelled) >= FEWEST_STRAINS and len(genes) >= FEWEST_GENES:
             return None
+        strains, of = count(len(labelled), "strain"), count(len(genes), "gene")
         return (
-            f"the validation part has {count(len(labelled), 'strain')} and {len(genes)} {kind}, and an epoch is chosen "
-            f"by at least {FEWEST_STRAINS} and {FEWEST_GENES}"
+            f"the validation part has {strains} and {of}{new_to_training}, and an epoch is chosen by at least "
+            f"{FEWEST_STRAINS} and {FEWEST_GENES}"
         )
 
     @property
