@@ -304,6 +304,10 @@ def row_of(
     """Compute the metrics of a model on strains outside its split.
 
     Labels 0 and 1 are classes, which no threshold tells apart here.
+
+    Args:
+        predicted: [S] predictions.
+        measured: [S] labels.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
@@ -362,3 +366,13 @@ def format_metric(metric: str, value: float) -> str:
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+
+
+def format_both(metric: str, one: float, other: float) -> tuple[str, str]:
+    """Format two values of a metric, with more digits than tables show where it takes these to tell them apart."""
+    texts = format_metric(metric, one), format_metric(metric, other)
+    for digits in range(4, 8):
+        if texts[0] != texts[1] or one == other:
+            break
+        texts = f"{one:#.{digits}g}", f"{other:#.{digits}g}"
+    return texts
