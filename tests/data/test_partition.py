@@ -149,12 +149,6 @@ def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
     assert any(len(set(parts.tolist())) == 1 for parts in together)
 
 
-@given(strains=st.integers(3, 40), seed=seeds, fractions=fractions)
-def test_three_groups_are_enough_for_three_parts(strains: int, seed: int, fractions: tuple[float, ...]) -> None:
-    table = table_of([[f"G{i * i % strains}"] for i in range(strains)] + [["X"], ["Y"]])
-    assert set(random_parts(table, Bins.of_fractions(fractions), seed, True).tolist()) == {TRAIN, VALIDATION, TEST}
-
-
 def test_a_query_pair_too_large_for_a_part_goes_to_training() -> None:
     table = table_of([["A", "B", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", "D", "E"] for i in range(700)])
     for seed in range(20):

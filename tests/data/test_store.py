@@ -356,16 +356,3 @@ def test_a_forked_worker_does_not_read_through_its_parents_environment(tmp_path:
     assert answers.get(timeout=60) == (False, True)
     worker.join(timeout=60)
     assert not is_closed(inherited)
-
-
-def test_the_parent_still_reads_after_its_children(tmp_path: Path) -> None:
-    store = build_store(random_table(300, 30), tmp_path / "store", command="test")
-    before = store.read().targets
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    worker = context.Process(target=read_in_worker, args=(store, 0, answers))
-    worker.start()
-    answers.get(timeout=60)
-    worker.join(timeout=60)
-    np.testing.assert_array_equal(store.read().targets, before)
-    Store(store.path).verify()

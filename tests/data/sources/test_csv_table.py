@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
-from dglcell.data.sources.replicates import mean_and_sd
 from dglcell.errors import ConfigError, DataError
 
 PAIRS = "gene_a,gene_b,score\nB,A,0.5\nA,C,-1\n"
@@ -223,14 +220,3 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
 def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config(**{"path": "t.csv", **options}).validate()
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.just(np.nan), st.floats(-10, 10))), min_size=1))
-def test_mean_and_sd_equal_numpy(rows: list[tuple[int, float]]) -> None:
-    keys = np.array([key for key, _ in rows])
-    values = np.array([value for _, value in rows])
-    mean, sd = mean_and_sd(values, keys, 5)
-    for strain in range(5):
-        own = values[(keys == strain) & ~np.isnan(values)]
-        assert mean[strain] == pytest.approx(own.mean() if len(own) else np.nan, abs=1e-9, nan_ok=True)
-        assert sd[strain] == pytest.approx(own.std(ddof=1) if len(own) > 1 else np.nan, abs=1e-6, nan_ok=True)

@@ -38,10 +38,6 @@ def test_refused(options: dict[str, object], message: str) -> None:
         InSilicoConfig(**options).validate()  # type: ignore[arg-type]
 
 
-def test_defaults_are_valid() -> None:
-    InSilicoConfig().validate()
-
-
 # Which strains a screen lists.
 
 
