@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -345,6 +345,13 @@ UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
+
+
+def best_row(rows: Iterable[ResultRow], metric: str) -> ResultRow | None:
+    """Return the first of the rows with the best value of a metric; None where none is defined."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    known = (row for row in rows if math.isfinite(row.metrics.get(metric, math.nan)))
+    return max(known, key=lambda row: sign * row.metrics[metric], default=None)
 
 
 def format_metric(metric: str, value: float) -> str:

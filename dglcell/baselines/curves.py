@@ -198,7 +198,6 @@ def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> st
 
     Args:
         strains: strains of the training part.
-        y: their labels.
         most: most changed genes of any strain.
     """
     several = None if most > 1 else "is the curve of each gene, as no strain changes several"

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
 from dglcell.data.strains import Strains
 
 OWN = 0.1
@@ -30,8 +30,6 @@ PROFILE_ALPHA = 10.0
 MOST_STEPS = 60
 RESIDUAL = 1e-3
 MOST_BYTES = 2**30
-MOST_OPERATIONS = 2e12
-"""Floating-point operations of a fit: a minute or two on one core."""
 
 
 # Pairs of genes, as entries of a matrix with few rows.
@@ -102,7 +100,6 @@ class PairKernel:
 
         Args:
             values: [S] of the training strains.
-            to: the strains.
             genes: [M] their genes, ascending.
         """
         matrix = self.matrix[genes]
@@ -167,7 +164,6 @@ def why_not(strains: Strains, fits: int) -> str | None:
 
     Args:
         strains: strains of the training part.
-        fits: number of fits.
     """
     most = int(strains.num_deletions.max())
     if most < 2:
@@ -178,10 +174,7 @@ def why_not(strains: Strains, fits: int) -> str | None:
     if held > MOST_BYTES:
         return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
     rows = len(PairMatrix.of(strains, np.arange(len(strains.names))).rows)
-    operations = fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted)
-    if operations > MOST_OPERATIONS:
-        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
-    return None
+    return why_too_long(fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted))
 
 
 def fit_kernel_ridge(

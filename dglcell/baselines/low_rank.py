@@ -15,7 +15,7 @@ from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 
 OVERSAMPLING = 10
 CHANGE = 3e-3
@@ -49,12 +49,6 @@ class LowRankProfiles:
     values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or not self.shrinkage >= 0:
-            raise ConfigError(
-                "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
-                got=f"rank {self.rank}, shrinkage {self.shrinkage}",
-                expected="a rank of 1 or more and a shrinkage of 0 or more",
-            )
         self.additive = AdditiveRidge(self.alpha)
 
     @staticmethod

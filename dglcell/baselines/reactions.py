@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
@@ -206,13 +206,16 @@ class LostSetKernel:
 
     Attributes:
         own: share of a reaction's square length that it has in common with no other reaction.
+        reactions: tells which reactions a strain loses; None to compare what is lost of genes.
     """
 
     own: float
-    reactions: Reactions = field(repr=False)
+    reactions: Reactions | None = field(repr=False)
 
     def features(self, strains: Strains) -> sparse.csr_array:
         """Return the vectors whose inner products are taken, [S, F]."""
+        if self.reactions is None:
+            return sparse.csr_array(strains.design)
         lost = self.reactions.lost(strains)
         near = lost @ self.reactions.neighbourhood
         return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
@@ -236,10 +239,9 @@ class ReactionKernelRidge:
     Attributes:
         own_share: the attribute ``own`` of the ``LostSetKernel``.
         penalty: variance of the noise.
-        kernel: the kernel with this share.
         landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M] coefficients of these strains.
-        mean: mean of the training labels.
+        coefficients: [M] coefficients of these strains, or [M, V] of V values of nodes.
+        mean: mean of the training labels, or [V] means.
     """
 
     own_share: float
@@ -247,12 +249,12 @@ class ReactionKernelRidge:
     kernel: LostSetKernel = field(repr=False)
     landmarks: sparse.csr_array = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float = field(repr=False)
+    mean: float | NDArray[np.float64] = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
+        """Return predictions in the units of the labels, [S] or [S, V]."""
         vectors = self.kernel.features(strains)
-        found = np.empty(len(strains))
+        found = np.empty((len(strains), *self.coefficients.shape[1:]))
         for rows in blocks(len(strains), len(self.coefficients)):
             found[rows] = self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
         return self.mean + found
@@ -314,8 +316,6 @@ def blocks(size: int, others: int) -> Iterator[slice]:
 
 
 MOST_CELLS = 2**28
-MOST_OPERATIONS = 2e12
-"""Floating-point operations of a fit: a minute or two on one core."""
 
 
 def why_no_reactions(strains: Strains, reactions: Reactions | None) -> str | None:
@@ -342,13 +342,9 @@ def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> s
     Args:
         strains: strains of the training part.
         reactions: reactions of the cell graph.
-        fits: number of fits.
     """
     reason = why_no_reactions(strains, reactions)
     if reason or reactions is None:
         return reason
     landmarks = min(LANDMARKS, len(_different_rows(reactions.lost(strains))))
-    operations = 2.0 * fits * len(strains) * landmarks**2
-    if operations > MOST_OPERATIONS:
-        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
-    return None
+    return why_too_long(2.0 * fits * len(strains) * landmarks**2)

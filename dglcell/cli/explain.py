@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.cli.arguments import condition, positive, reporter
+from dglcell.cli.arguments import add_device, add_reading, add_run, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
@@ -46,6 +46,7 @@ files:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for which strains are explained, and where the explanations go."""
+    add_run(parser)
     parser.add_argument(
         "strains", nargs="*", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
     )
@@ -58,14 +59,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edges", action="store_true", help="split what layers bring in over edges, too")
     parser.add_argument("--phenotype", metavar="NAME", help="explain only this phenotype, if there are several")
     parser.add_argument(
-        "--condition",
-        type=condition,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a condition of all strains that the model sees; may be repeated",
-    )
-    parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html (default: print it)"
     )
     parser.add_argument("--escher", type=Path, metavar="FILE", help="shares of reactions for a map of Escher, .json")
@@ -76,14 +69,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"nodes, and edges, of each layer that are written for a strain (default: {NODES})",
     )
-    parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    add_reading(parser)
     parser.add_argument(
         "--batch-size", type=positive, metavar="N", help="strains per pass (default: as many as fit into memory)"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_device(parser)
 
 
 def explain(options: argparse.Namespace) -> None:

@@ -32,7 +32,6 @@ class Shown:
 
     Attributes:
         id: unique on the page.
-        title: the strain.
         line: its prediction in a sentence.
         parts: what the output depends on directly.
         layers: what the layers compute with; None for a model without layers.

@@ -42,8 +42,6 @@ class Shares:
         """Sum up the shares of a split.
 
         Args:
-            split: the split.
-            explainer: what it is from.
             reactions: the reactions of the metabolic model.
         """
         cell, num_layers = explainer.model.cell, explainer.num_layers

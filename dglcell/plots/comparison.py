@@ -40,7 +40,6 @@ class Score(NamedTuple):
     """Describe a metric of which more is better.
 
     Attributes:
-        metric: key of the metric.
         name: name that axes show.
         title: short name for titles.
     """

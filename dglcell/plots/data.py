@@ -149,8 +149,6 @@ class Subject:
     """Say which strains a panel shows.
 
     Attributes:
-        predictions: predictions of the model.
-        phenotype: name of the phenotype.
         unit: unit of the phenotype; dimensionless where empty.
         part: ``test`` or ``validation``.
         points: largest number of single points that are drawn, chosen at random.

@@ -216,9 +216,7 @@ class PrecisionRecall:
     """Hold precision and recall of a ranking of strains for one class.
 
     Attributes:
-        name: name of the class.
         precision, recall: [K] after each distinct score, from the highest down.
-        average: average precision.
         positives: number of strains of the class.
         n: number of all strains.
     """

@@ -67,7 +67,6 @@ def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None
     """Draw points, or log density of points where there are many.
 
     Args:
-        axes: axes to draw in.
         subject: strains to draw.
         named: whether the title names phenotype and part.
     """

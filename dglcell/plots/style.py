@@ -255,7 +255,6 @@ def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
     This is for strains that are too few to be counted in bins.
 
     Args:
-        axes: axes to draw in.
         rows: name → values and their colour, from the top.
     """
     for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
@@ -304,7 +303,6 @@ class Table:
     """Hold a table of numbers.
 
     Attributes:
-        columns: names of the columns.
         rows: rows with one value per column; NaN where undefined.
     """
 

@@ -58,7 +58,6 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
     """Return the positions of the columns of a table with the conditions that a model sees, in its order.
 
     Args:
-        seen: the conditions.
         header: names of columns.
         trained_on: condition → its column in the table that the model was trained on.
         where: the place of the table, for the message.

@@ -23,7 +23,7 @@ from dglcell.models.encoder import PerturbedModel
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.parts import Parts, write_tables
+from dglcell.prediction.parts import PartFiles, write_tables
 from dglcell.prediction.ranking import Ranking
 from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
 from dglcell.training.autotune import autotuned_for
@@ -121,7 +121,6 @@ def predict_rows(
 
     Args:
         members: the models, on the device where this runs.
-        rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
         worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
         intervals: what makes intervals of predictions; there are none where None.
@@ -201,7 +200,7 @@ def predict_table(
     size = batch_size or fitting_batch_of(members, table)
     predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
     about = {**_describe_models(members), **table.describe(), **({} if intervals is None else intervals.describe())}
-    parts = Parts(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
+    parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
     pa, _ = import_pyarrow()
     _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
 
@@ -230,7 +229,7 @@ def predict_design(
     Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``strength_1`` to ``strength_K`` and
     ``condition_<name>`` where the design has any, ``predicted_<phenotype>`` in original units, in Parquet float32, and
     of several models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in
-    `Parts`: the same call goes on with those that are missing, and does nothing where the output is complete.
+    `PartFiles`: the same call goes on with those that are missing, and does nothing where the output is complete.
 
     Args:
         members: one or several models, on the device where this runs.
@@ -257,7 +256,7 @@ def predict_design(
     if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
     about = describe_design(members, design, ranking) | ({} if intervals is None else intervals.describe())
-    parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
+    parts = PartFiles(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
     if parts.joined:
         report(f"{output} is complete already")
         return 0.0
@@ -316,13 +315,11 @@ def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: i
 
 
 def _predict_parts(
-    parts: Parts, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
+    parts: PartFiles, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
 ) -> float:
     """Predict the parts of this process that are not finished, and return strains per second.
 
     Args:
-        parts: the folder of parts.
-        rows: all strains.
         ranks: which process this is.
         make: function that returns a pyarrow table of some of the strains.
         report: is told of every part.

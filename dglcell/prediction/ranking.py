@@ -86,7 +86,6 @@ class Ranking:
             by: key of ``RANKINGS``.
             top: number of strains.
             phenotype: phenotype to compare; may be None where the models predict only one.
-            members: the models.
             run: directory of the first model's run, to whose training part the additive null model is fitted.
             with_intervals: whether predictions have intervals.
 

@@ -239,7 +239,6 @@ def profile(config: Config, schedule: Schedule, folder: Path, command: str) -> P
         config: validated configuration.
         schedule: numbers of warm-up and timed steps.
         folder: folder for ``profile.json`` and ``trace.json.gz``.
-        command: the command as typed.
 
     Returns:
         the profile; None on all ranks but the first.

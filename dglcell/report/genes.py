@@ -192,7 +192,6 @@ class Effects:
     """Hold the effects of genes in the strains of some parts.
 
     Attributes:
-        genes: names of the genes.
         strains: [G] number of strains with a measurement that delete each gene.
         predicted, measured: [G] effects: what a deletion adds to the phenotype on average.
         error: [G] mean absolute error of the gene's strains, drawn towards that of all strains.
@@ -276,7 +275,6 @@ class Enrichment:
     """Describe a set of genes among chosen ones.
 
     Attributes:
-        name, kind: name and kind of the set.
         inside: chosen genes that are in the set.
         size: number of genes in the set among all that could be chosen.
         expected: number of chosen genes that would be in the set by chance.
@@ -301,7 +299,6 @@ def enrichments(sets: Sequence[GeneSets], chosen: Sequence[str], among: Sequence
 
     Args:
         sets: sets of genes, of any kinds.
-        chosen: the chosen genes.
         among: genes that could have been chosen, including the chosen ones.
     """
     background, picked = set(among), set(chosen)

@@ -169,7 +169,6 @@ class RunFiles:
     """Hold what a finished run wrote.
 
     Attributes:
-        directory: directory of the run.
         config: the resolved configuration.
         environment: versions, git state, hashes, sizes.
         results: the table of results, and the checkpoint that it is of.
@@ -261,7 +260,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     """Read a run directory.
 
     Args:
-        path: the directory.
         parts: parts of the split whose predictions are read.
 
     Raises:

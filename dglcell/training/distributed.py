@@ -23,6 +23,7 @@ from torch import Tensor
 import __main__
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
+from dglcell.files.owner import signals_blocked
 from dglcell.machine.ranks import number_of
 from dglcell.training.signals import SIGNALS
 
@@ -226,11 +227,8 @@ def _start(rank: int) -> subprocess.Popen[bytes]:
     program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
     environment = {**os.environ, "LOCAL_RANK": str(rank)}
     # The new process inherits this. Ctrl-C reaches all processes, and a new one would fail during its imports.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
+    with signals_blocked(SIGNALS):
         return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:

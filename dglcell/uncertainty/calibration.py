@@ -64,7 +64,6 @@ class Calibrated:
         errors: [n] absolute errors of the strains that calibrate.
         scores: [n] the same, divided by their difficulty.
         probability: what makes probabilities of predictions; for classes, None where there were too few labels.
-        kind: kind of the labels.
     """
 
     kind: str
@@ -90,9 +89,7 @@ class Calibrated:
         what was chosen (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
 
         Args:
-            kind: kind of the labels.
             features_SF: from `features_of`.
-            predicted_S: predictions.
             measured_S: labels, NaN where missing.
             with_spread: whether several seeds predict.
             constant: whether all intervals are equally wide, so that all strains calibrate.
@@ -254,7 +251,6 @@ class Calibration:
         """Return how intervals of one run do on other strains.
 
         Args:
-            phenotype: which of them.
             strains: strains with this phenotype, in numpy.
             predicted_S: predictions in original units.
             coverage: share of the strains whose measured value shall be in its interval.

@@ -81,7 +81,6 @@ def measure_coverage(predicted_S: Values, half_S: Values, measured_S: Values) ->
     """Return how many measured values are within ``half_S`` of the predictions.
 
     Args:
-        predicted_S: predictions.
         half_S: half the width of each interval.
         measured_S: measured values, NaN where missing; those strains do not count.
     """

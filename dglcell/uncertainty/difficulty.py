@@ -43,7 +43,6 @@ def features_of(
     Args:
         strains: strains whose targets are the genes of the cell graph; in numpy.
         training_N: number of training strains that change each gene.
-        predicted_S: predictions.
         spread_S: standard deviation over seeds; 0 everywhere where None.
     """
     counts = training_N[strains.targets].astype(float)
