@@ -171,9 +171,6 @@ class StrainTask(pl.LightningModule):
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
-    def _draws(self) -> bool:
-        return self.pictures is not None and self.pictures.due(self.current_epoch)
-
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
@@ -208,14 +205,9 @@ class StrainTask(pl.LightningModule):
         if self._embedding_sums:
             metrics = embedding_metrics(self._embedding_sums)
             self._epoch_metrics |= {f"validation/{name}": value for name, value in metrics.items()}
-        if self._draws():
-            self._draw(restored_ST, labels_ST, prediction.embedding)
-
-    def _draw(self, restored_ST: Tensor, labels_ST: Tensor, embedding_SD: Tensor | None) -> None:
-        """Draw the picture of the epoch on the first rank, with the strains of all ranks."""
-        if self.trainer.is_global_zero:
-            assert self.pictures is not None
-            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
+        # The first rank has the strains of all ranks.
+        if self.pictures is not None and self.pictures.due(self.current_epoch) and self.trainer.is_global_zero:
+            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, prediction.embedding)
 
     def on_train_epoch_end(self) -> None:
         """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""
