@@ -240,7 +240,7 @@ class Schedule:
 
     def __str__(self) -> str:
         return (
-            f"{count(self.epochs, 'epoch')} of about {self.strains:,} strains in batches of {self.batch}: "
+            f"{count(self.epochs, 'epoch')} of about {count(self.strains, 'strain')} in batches of {self.batch}: "
             f"{count(self.steps, 'step')}"
         )
 

@@ -84,17 +84,18 @@ class Prepared:
         if not len(part):
             return None
         labelled = self.dataset.take(part[~self.dataset.labels[part].isnan().all(1)])
-        genes_N, kind = _deleted(labelled, torch.arange(len(labelled))), "genes"
+        genes_N, new_to_training = _deleted(labelled, torch.arange(len(labelled))), ""
         new_N = genes_N & ~_deleted(self.dataset, self.parts["train"])
         with_new = strains_of(labelled.offsets, len(labelled.targets))[new_N[labelled.targets.long()]]
         if len(with_new.unique()) == len(labelled):
-            genes_N, kind = new_N, "genes that training never deletes"
+            genes_N, new_to_training = new_N, " that training never deletes"
         genes = int(genes_N.sum())
         if len(labelled) >= FEWEST_STRAINS and genes >= FEWEST_GENES:
             return None
+        strains, of = count(len(labelled), "strain"), count(genes, "gene")
         return (
-            f"the validation part has {count(len(labelled), 'strain')} and {genes} {kind}, and an epoch is chosen "
-            f"by at least {FEWEST_STRAINS} and {FEWEST_GENES}"
+            f"the validation part has {strains} and {of}{new_to_training}, and an epoch is chosen by at least "
+            f"{FEWEST_STRAINS} and {FEWEST_GENES}"
         )
 
     @property

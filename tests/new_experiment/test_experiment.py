@@ -131,7 +131,7 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
-    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
+    table.write_text("gene_1,growth,yield,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
     with pytest.raises(DataError) as refused:
         write_experiment(wanted(table), Downloads(command="dglcell init mine --table strains.csv"))
     assert str(refused.value) == (
@@ -336,7 +336,7 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
 
 
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
-    table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
+    table.write_text("gene_1,growth,yield\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
         "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
     )
