@@ -304,6 +304,10 @@ def row_of(
     """Compute the metrics of a model on strains outside its split.
 
     Labels 0 and 1 are classes, which no threshold tells apart here.
+
+    Args:
+        predicted: [S] predictions.
+        measured: [S] labels.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
