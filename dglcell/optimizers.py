@@ -120,11 +120,10 @@ def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str
         found = [name for name in names if re.fullmatch(NAMED_GROUPS.get(group) or translate(group), name)]
         twice = next((name for name in found if name in group_of), None)
         if not found:
+            parts = dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name)
             raise ConfigError(
                 f"`optimizer.groups.{group}` names no parameter of this model",
-                expected=", ".join(
-                    [*NAMED_GROUPS, *dict.fromkeys(f"{n.partition('.')[0]}.*" for n in names if "." in n)]
-                ),
+                expected=", ".join([*NAMED_GROUPS, *parts]),
                 do="choose another name, or leave the group out",
             )
         if twice is not None:

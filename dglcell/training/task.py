@@ -21,7 +21,7 @@ from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.losses.nodes import with_nodes
 from dglcell.machine.parts import Part
-from dglcell.metrics import classification_metrics, regression_metrics
+from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
@@ -253,7 +253,7 @@ class StrainTask(pl.LightningModule):
             original = regression_metrics(predicted, measured)
             if kind == CLASSIFICATION:
                 original |= classification_metrics(predicted, measured)
-            scores.append((original, regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
+            scores.append((original, error_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
         return restored_ST, labels_ST, self._name_metrics(part, losses, scores)
 
     def _name_metrics(
@@ -271,7 +271,7 @@ class StrainTask(pl.LightningModule):
         means: dict[str, list[float]] = {}
         for name, (original, normalised) in zip(self.phenotypes, scores, strict=True):
             metrics |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            metrics |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
+            metrics |= {f"{part}/{name}/normalised/{metric}": value for metric, value in normalised.items()}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
         return metrics | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
