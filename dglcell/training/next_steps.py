@@ -42,7 +42,9 @@ TOLD = {
 def what_next(run: RunFiles) -> str:
     """Return the lines, at most as wide as a terminal except for commands that are to be pasted."""
     lines = ["What next"]
-    genes, file = example(run.directory), new_table()
+    # The table is overwritten, so it has a name that no file of this folder has.
+    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
+    genes, file = example(run.directory), next(name for name in names if not Path(name).exists())
     said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"
     lines += _entry("predict", [f"printf '{genes}' > {file}", said] if genes else [said])
     for text in how_sure(run.rows, run.results["units"]):
@@ -58,12 +60,6 @@ def _entry(label: str, texts: list[str]) -> list[str]:
 
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False, break_on_hyphens=False)
-
-
-def new_table() -> str:
-    """Return a name for the example table that no file of this folder has, because the table is overwritten."""
-    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
-    return next(name for name in names if not Path(name).exists())
 
 
 def example(directory: RunDirectory) -> str:
