@@ -351,11 +351,7 @@ def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
 
 
 def write_panel(panel: Panel, folder: Path) -> bytes:
-    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
-
-    Returns:
-        The path of the PNG file.
-    """
+    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV; return the PNG file."""
     files = render(panel, FORMATS)
     for kind, content in files.items():
         with atomic_file(folder / f"{panel.key}.{kind}") as partial:

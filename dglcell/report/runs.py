@@ -74,7 +74,7 @@ def format_runs(runs: Sequence[RunRow]) -> str:
     Args:
         runs: the runs, at least one.
     """
-    rows, folders = [HEADER], list[Path | None]([None])
+    rows, folders = list[tuple[str, ...]]([HEADER]), list[Path | None]([None])
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
@@ -88,8 +88,8 @@ def format_runs(runs: Sequence[RunRow]) -> str:
             text.append(printable(str(folder)))
             before = folder
         # The last cell goes onto another line where there is no room for it.
-        indents = {"initial_indent": f"{line}  ", "subsequent_indent": " " * (len(line) + 2)}
-        text.append(textwrap.fill(null, WIDTH, **indents) or line.rstrip())
+        line = f"{line}  "
+        text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
     return "\n".join(text)
 
 
