@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from dglcell.cli.outputs import KINDS, check_output
 from dglcell.cli.parser import make_parser
 from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
+from tests.cli.test_main import verbs_of
 from tests.tiny import Tiny
 
 COMMANDS = {
@@ -36,18 +35,13 @@ CASES += [(verb, what) for verb in COMMANDS if verb != "report" for what in ("ru
 """One verb with every target: all of them ask `check_output`."""
 
 
-def verbs_with_output(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
-    """Of the whole command line."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for verb, below in action.choices.items():
-                yield from verbs_with_output(below, f"{name} {verb}".strip())
-        elif "--output" in action.option_strings or action.dest == "output":
-            yield name
-
-
 def test_every_verb_with_an_output_is_tested() -> None:
-    assert set(verbs_with_output(make_parser())) == set(COMMANDS)
+    found = {
+        " ".join(verb)
+        for verb, parser in verbs_of(make_parser())
+        if any("--output" in action.option_strings or action.dest == "output" for action in parser._actions)
+    }
+    assert found == set(COMMANDS)
 
 
 @pytest.fixture
