@@ -25,7 +25,7 @@ from dglcell.report.run_files import NODES, result_rows
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.control_rows import control_rows
-from dglcell.training.node_results import PartScores, null_node_rows
+from dglcell.training.node_values import PartScores, null_node_rows
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.uncertainty.paired import student

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError
-
-# Regression metrics of one phenotype.
-
 
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
 # Below this spread relative to its size an array is a constant with rounding errors.
@@ -148,8 +145,9 @@ class ResultRow:
     is_null: bool = False
     kind: str = REGRESSION
 
-
-# Metrics of phenotypes that are there or not: how well predictions rank, and how well they are calibrated.
+    def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
+        """Return the row with more metrics."""
+        return replace(self, metrics={**self.metrics, **more})
 
 
 RANKING_METRICS = ("average_precision", "auroc", "brier", "prevalence", "n")
@@ -273,12 +271,9 @@ def rows_of(
     """Compute the metrics of a model for one phenotype, a row per part.
 
     Args:
-        model: name shown.
-        phenotype: label column.
         kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
-        is_null: whether it is a null model.
         groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metric ``pearson_within``
             (:func:`pearson_within`) where two groups have one.
     """
@@ -311,12 +306,8 @@ def row_of(
     Labels 0 and 1 are classes, which no threshold tells apart here.
 
     Args:
-        model: name shown.
-        phenotype: the phenotype that the model predicts.
-        part: name shown.
         predicted: [S] predictions.
         measured: [S] labels.
-        is_null: whether it is a null model.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
@@ -324,11 +315,8 @@ def row_of(
     return ResultRow(model, part, phenotype, metrics, is_null, kind)
 
 
-# What tables of metrics show.
-
-
 NODES = "nodes"
-"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_values``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
@@ -378,3 +366,13 @@ def format_metric(metric: str, value: float) -> str:
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+
+
+def format_both(metric: str, one: float, other: float) -> tuple[str, str]:
+    """Format two values of a metric, with more digits than tables show where it takes these to tell them apart."""
+    texts = format_metric(metric, one), format_metric(metric, other)
+    for digits in range(4, 8):
+        if texts[0] != texts[1] or one == other:
+            break
+        texts = f"{one:#.{digits}g}", f"{other:#.{digits}g}"
+    return texts

@@ -217,7 +217,6 @@ def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int
 
     Args:
         batches: batches per epoch, on one rank.
-        epochs: epochs of the whole training.
         accumulate: first epoch → batches per step from then on; one batch before the first entry. The last step of an
             epoch may be short.
     """
@@ -231,14 +230,7 @@ def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int
 def make_scheduler(
     config: SchedulerConfig, optimizer: torch.optim.Optimizer, *, epochs: int, steps: int
 ) -> dict[str, Any] | None:
-    """Make the schedule as Lightning takes it; None where the learning rate does not change.
-
-    Args:
-        config: validated configuration.
-        optimizer: optimiser whose learning rate changes.
-        epochs: epochs of the whole training.
-        steps: optimiser steps of the whole training.
-    """
+    """Make the schedule as Lightning takes it; None where the learning rate does not change."""
     from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
     if config.name == "none":

@@ -25,9 +25,6 @@ from dglcell.metrics import (
     rows_of,
 )
 
-# Metrics against scipy and textbook formulas.
-
-
 grid = st.integers(-20, 20).map(lambda i: i / 4)  # coarse, so that ties occur
 pairs = st.lists(st.tuples(grid, grid), min_size=2, max_size=40)
 
@@ -149,9 +146,6 @@ def test_neither_correlation_is_defined_for_a_constant_with_rounding_errors() ->
 def test_r2_of_labels_that_hardly_differ() -> None:
     target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
     assert regression_metrics(1e3 + prediction * 1e-6, 1e3 + target * 1e-6)["r2"] == pytest.approx(0.8, abs=1e-6)
-
-
-# Metrics of classes against their definitions.
 
 
 # Coarse scores, so that ties occur.

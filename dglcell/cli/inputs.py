@@ -9,7 +9,7 @@ import argparse
 import shlex
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load
@@ -72,20 +72,22 @@ def add_init(parser: argparse.ArgumentParser) -> None:
 def init(options: argparse.Namespace) -> None:
     """Run ``dglcell init``."""
     from dglcell.new_experiment.cell import Downloads
+    from dglcell.new_experiment.columns import WantedTable
     from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
         if not sys.stdin.isatty():
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = replace(ask(file, input), raw=options.raw)
+        wanted = ask(file, input)
     else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
-        wanted = Wanted(file, *(getattr(options, name) for name in names))
-    same = {
-        name: getattr(options, name) for name in ("force", "model", "keep_blank", "strengths", "conditions", "average")
-    }
-    wanted = replace(wanted, clean=options.write_clean, **same)
+        table = None if options.table is None else WantedTable(options.table)
+        wanted = Wanted(file, table, options.screen, options.cell, options.split)
+    if wanted.table is not None:
+        names = {key.name for key in fields(WantedTable)} - {"path", "clean"}
+        given = {name: getattr(options, name) for name in names}
+        wanted = replace(wanted, table=replace(wanted.table, clean=options.write_clean, **given))
+    wanted = replace(wanted, raw=options.raw, force=options.force, model=options.model)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
     if not options.quiet:

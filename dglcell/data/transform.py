@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dglcell.errors import DataError
+from dglcell.errors import DataError, count
 
 
 def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,8 +129,12 @@ def _check_labels(name: str, number: float, low: float, high: float, kind: str) 
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
-            got=low,
-            do="leave it out of `data.phenotypes`, or choose another split",
+            got=f"{low:g} in {count(int(number), 'strain')}",
+            do=(
+                "leave it out of `data.phenotypes`, or choose another split"
+                if number > 1
+                else "add strains, or let more of them train with `split.fractions`"
+            ),
         )
     if kind == "logistic" and not 0 <= low < high <= 1:
         raise DataError(

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.explanations.edges import Edges, along_edges
+from dglcell.explanations.edges import CarriedEdges, along_edges
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import spmm
@@ -88,7 +88,7 @@ class Traced(Difference):
     ) -> None:
         super().__init__(cell, kept, kernel, execution, kept_pass)
         self.layer, self.removed, self.rows = 1, list[Removed](), list[Rows]()
-        self.edges = list[Edges]() if with_edges else None
+        self.edges = list[CarriedEdges]() if with_edges else None
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
@@ -117,7 +117,7 @@ class Traced(Difference):
             mean = removed_D1.detach(), some_K1 * base_MH[targets.nodes], degree_K1
             delta_KH = (delta_KH + gone_K1 * mean[1]) / degree_K1
         if self.edges is not None and len(targets):
-            known = Edges.of_sources(self.layer, edges, sources, targets, dtype)
+            known = CarriedEdges.of_sources(self.layer, edges, sources, targets, dtype)
             self.edges.append(known)
             delta_KH = delta_KH + along_edges(known, edges, sent_DH, delta_KH, mean)
         return self._received_states(relation, states, base_MH, targets, delta_KH)
@@ -134,7 +134,7 @@ class Traced(Difference):
         delta_KH = base_MH.new_zeros(0, base_MH.shape[1])
         known = None
         if self.edges is not None and len(pairs):
-            known = Edges.into(self.layer, self.cell[relation], pairs, delta_KH.dtype)
+            known = CarriedEdges.into(self.layer, self.cell[relation], pairs, delta_KH.dtype)
             self.edges.append(known)
         if len(pairs):
             delta_KH = attend_pairs(
@@ -200,7 +200,7 @@ class Trace:
     genes_NH: Tensor
     removed: list[Removed]
     rows: list[Rows]
-    edges: list[Edges]
+    edges: list[CarriedEdges]
 
 
 def trace(

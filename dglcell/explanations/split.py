@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
-from dglcell.explanations.edges import Edges
+from dglcell.explanations.edges import CarriedEdges
 from dglcell.explanations.graph import Removed, Rows, Trace, trace
 from dglcell.graph.edge_targets import EDGES
 from dglcell.models.hetero_cell import HeteroCell
@@ -76,7 +76,7 @@ class Split:
     removed: list[tuple[Removed, Tensor]]
     rows: list[tuple[Rows, Tensor]]
     balance: BalanceShares | None = None
-    edges: list[tuple[Edges, Tensor]] = field(default_factory=list)
+    edges: list[tuple[CarriedEdges, Tensor]] = field(default_factory=list)
 
     @property
     def change_B(self) -> Tensor:

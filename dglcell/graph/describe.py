@@ -78,8 +78,7 @@ def _relation_lines(cell: CellGraph) -> list[str]:
 def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[str, ...]:
     source, name, target = relation
     sources, targets = cell.vocabularies[source], cell.vocabularies[target]
-    out_degree = np.bincount(edges.src, minlength=len(sources))
-    in_degree = np.bincount(edges.dst, minlength=len(targets))
+    out_degree, in_degree = cell.degrees(relation)
     touched = int((in_degree > 0).sum())
     busiest, degree = max(_busiest(in_degree, targets), _busiest(out_degree, sources), key=lambda best: best[1])
     loops = int((edges.src == edges.dst).sum()) if source == target else 0

@@ -44,9 +44,6 @@ def device_here(accelerator: str) -> str:
     return device
 
 
-# The number of threads on a CPU.
-
-
 TIMED = 4
 """So many works are done with each number of threads; the first of them warms up."""
 
@@ -114,7 +111,6 @@ class ThreadTurns:
 
     Args:
         most: largest number of threads; with 1 there is no choice.
-        clock: returns the time in seconds.
         idle: returns the number of cores that nobody else uses.
     """
 
@@ -208,9 +204,6 @@ def check_device(device: str) -> None:
         )
 
 
-# Measuring memory.
-
-
 @dataclass
 class Peak:
     """A peak is the largest rise of memory in bytes; it is None where it could not be measured."""
@@ -222,7 +215,6 @@ def release(device: str, *, collect: bool = True) -> None:
     """Give unused memory back to the system.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first, which can take half a second.
     """
     if collect:
@@ -243,7 +235,6 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
     is not possible the mark of the whole life of the process is used, which is an upper bound.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first; garbage that is freed inside would hide a part of the rise.
     """
     release(device, collect=collect)

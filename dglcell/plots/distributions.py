@@ -23,6 +23,7 @@ from dglcell.plots.style import (
     VERMILION,
     Panel,
     Table,
+    amount,
     count_axis,
     draw_nothing,
     draw_strip,
@@ -120,7 +121,8 @@ def draw_distributions(axes: Axes, subject: Subject) -> None:
         draw_nothing(axes, title, subject.nothing)
         return
     found = distributions(subject.predictions)
-    heading(axes, title, f"Wasserstein {number(found.wasserstein)} · n = {len(subject.usable):,}")
+    distance = amount(found.wasserstein, subject.usable.measured)
+    heading(axes, title, f"Wasserstein {distance} · n = {len(subject.usable):,}")
     axes.set_xlabel(with_unit(shorten(subject.phenotype), subject.unit))
     if not _counted(subject):
         draw_strip(axes, {"measured": (subject.usable.measured, GREY), "predicted": (subject.usable.predicted, BLUE)})

@@ -21,6 +21,7 @@ from dglcell.plots.style import (
     Panel,
     Range,
     Table,
+    amount,
     count_axis,
     diagonal,
     draw_density,
@@ -208,14 +209,14 @@ LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, FEWEST_COUNTED
 
 def residuals(subject: Subject) -> list[Panel]:
     """Make both panels of residuals."""
-    n, error = len(subject.usable), residual(subject)
+    n, error, measured = len(subject.usable), residual(subject), subject.usable.measured
     mean, sd = _moments(error)
     along = (
         f"Predicted minus measured {subject.phenotype} along the prediction, n = {n:,} {subject.part} strains. "
         "Red: mean residual of bins with equally many strains; away from zero, predictions of that size are biased."
     )
     each = "counted" if n >= FEWEST_COUNTED else "as points"
-    spread = f"The same residuals {each}: mean {number(mean)}, SD {number(sd)}, n = {n:,}." + (
+    spread = f"The same residuals {each}: mean {amount(mean, measured)}, SD {amount(sd, measured)}, n = {n:,}." + (
         " The line is the normal distribution with this mean and SD." if _is_normal_drawn(error) else ""
     )
     bins = [(b.predicted, b.predicted - b.measured, b.standard_error, b.n) for b in calibration(subject.predictions)]
@@ -278,9 +279,9 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
         return
-    error = residual(subject)
+    error, measured = residual(subject), subject.usable.measured
     mean, sd = _moments(error)
-    heading(axes, title, f"mean {number(mean)} · SD {number(sd)} · n = {len(error):,}")
+    heading(axes, title, f"mean {amount(mean, measured)} · SD {amount(sd, measured)} · n = {len(error):,}")
     axes.set_xlabel(with_unit("predicted − measured", subject.unit))
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     if len(error) < FEWEST_COUNTED:

@@ -142,6 +142,8 @@ def heading(axes: Axes, title: str, note: str = "") -> None:
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
         annotation_clip=False,
     )  # fmt: skip
+    # A power of ten stands above the numbers of its axis, not in this line.
+    axes.yaxis.get_offset_text().set(horizontalalignment="right", x=-0.02)
 
 
 def draw_nothing(axes: Axes, title: str, reason: str) -> None:
@@ -171,6 +173,17 @@ def number(value: float) -> str:
     """Format a number with three decimals, or return a word for an undefined one."""
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−") if math.isfinite(value) else "undefined"
+
+
+def amount(value: float, measured: NDArray[np.floating]) -> str:
+    """Format a number in units of a phenotype: with three decimals, or three digits where these say too little or much.
+
+    Args:
+        value: the number.
+        measured: measurements of the phenotype, whose spread decides.
+    """
+    spread = float(measured.std())
+    return f"{value:.3g}".replace("-", "−") if 0 < spread < 0.01 or spread >= 1e4 else number(value)
 
 
 def count_axis(axes: Axes) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import count
-from dglcell.metrics import COLUMNS, HEADLINE, NODES, PERMUTED, ResultRow, best_row, format_metric
+from dglcell.metrics import COLUMNS, HEADLINE, NODES, PERMUTED, ResultRow, best_row, format_both, format_metric
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
@@ -55,10 +55,7 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
     best = best_row([own, *nulls], metric)
     if best is None or best is own:
         return "", ""
-    values = best.metrics[metric], own.metrics.get(metric, math.nan)
-    theirs, own_text = (format_metric(metric, value) for value in values)
-    if theirs == own_text:  # as shown; more digits say which is better
-        theirs, own_text = (f"{value:.7g}" for value in values)
+    theirs, own_text = format_both(metric, best.metrics[metric], own.metrics.get(metric, math.nan))
     return best.model, f"{theirs} against {own_text}"
 
 

@@ -27,9 +27,6 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 if TYPE_CHECKING:
     import torch
 
-# The facts that are needed to reproduce a run: versions, git state, device, hashes.
-
-
 PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
 
 
@@ -79,9 +76,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-# The time and memory of a training.
 
 
 USAGE = {

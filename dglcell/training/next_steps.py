@@ -40,11 +40,7 @@ TOLD = {
 
 
 def what_next(run: RunFiles) -> str:
-    """Return the lines, at most as wide as a terminal except for commands that are to be pasted.
-
-    Args:
-        run: the finished run.
-    """
+    """Return the lines, at most as wide as a terminal except for commands that are to be pasted."""
     lines = ["What next"]
     genes, file = example(run.directory), new_table()
     said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"
@@ -89,9 +85,6 @@ def example(directory: RunDirectory) -> str:
     return quoted if strains else ""
 
 
-# How sure the model is.
-
-
 def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
     """Return a sentence about the certainty of each of the first phenotypes; a single one if nothing was tested."""
     own = [row for row in rows if row.part == "test" and not row.is_null]
@@ -134,9 +127,6 @@ def interval(row: ResultRow) -> tuple[float, float]:
 
 def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
-
-
-# Advice on what to try.
 
 
 def to_try(run: RunFiles) -> Iterator[str]:

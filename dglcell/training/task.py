@@ -29,8 +29,6 @@ from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
 
-# Size and spread of strains' embeddings are computed from sums that are added up batch by batch.
-
 
 def embedding_sums(embedding_BD: Tensor) -> Tensor:
     """Return [2D + 4] sums over the strains of a batch, in float64 and on its device.
@@ -90,13 +88,10 @@ class StrainTask(pl.LightningModule):
     Args:
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
-        phenotypes: T names.
         kinds: T kinds of labels; see ``Strains.kinds``.
         loss: loss of predictions in normalised units; its buffers are saved in checkpoints.
-        optimizer, scheduler: validated settings.
         epochs: number of epochs of the whole training.
         steps: number of optimiser steps of the whole training.
-        record: record of every epoch's metrics.
         about: the facts that checkpoints record about their run, as plain containers.
         pictures: draws the validation part while the model learns; None for no pictures.
     """
@@ -252,7 +247,6 @@ class StrainTask(pl.LightningModule):
         """Return predictions and labels [S, T] of all ranks in original units, and the metrics of the epoch.
 
         Args:
-            part: part of the split.
             losses: losses as for ``_name_metrics``; None for those of the batches of all ranks.
         """
         outputs, labels, of_batches = self._seen_rows(part)
@@ -276,7 +270,6 @@ class StrainTask(pl.LightningModule):
         """Return the metrics of an epoch by their names.
 
         Args:
-            part: part of the split.
             losses: a row per batch; the last column holds the numbers of labels.
             scores: scores of each phenotype in original and in normalised units.
         """

@@ -255,9 +255,6 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         mark_complete(folder)
 
 
-# ``dglcell sync``: upload what W&B wrote offline, by its own ``wandb sync``.
-
-
 PATIENCE = {"WANDB_X_GRAPHQL_RETRY_MAX": "3", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "5"}
 """Without a network W&B would try for half an hour before it says so; the user's own settings come first."""
 

@@ -284,9 +284,6 @@ def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
     assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
 
 
-# Time and memory.
-
-
 def finished(config: Config, **usage: object) -> Path:
     """The folder of runs of an experiment, with one run that took something."""
     about = {"device": "cpu", "epochs": 10, "seconds": 1000.0, "processes": 1, "wall_seconds": 1600.0}
@@ -337,9 +334,6 @@ def test_a_peak_that_nobody_knows_is_not_asked_for(file: Path, tmp_path: Path) -
     assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "32G")
     assert said is not None
     assert said.startswith("time 0:50:00: 1.5 times")
-
-
-# What is run before and after, and without SLURM.
 
 
 def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path: Path) -> None:

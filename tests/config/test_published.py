@@ -101,9 +101,6 @@ def test_files_that_are_named_by_path_and_those_of_unions_are_needed(tmp_path: P
     ]
 
 
-# An experiment whose files a server on this machine has: a model, a network that is made, a screen that is made.
-
-
 MODEL = b"{}" * 200
 MATRIX = b"SystematicName\tYBR112C\nYAL001C\t1\n"
 EDGES = b"tf,target\nYBR112C,YAL001C\n"
@@ -256,9 +253,6 @@ def test_a_bug_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(PublishedFile, "fetch", broken)
     with pytest.raises(ZeroDivisionError):
         list(fetch_all([PublishedFile("x")], tmp_path))
-
-
-# The catalogue, and the files of one cell graph.
 
 
 def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:

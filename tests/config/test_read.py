@@ -284,9 +284,6 @@ def test_a_time_is_not_a_number_of_seconds(minimal: Path, override: str) -> None
     assert (slurm.time, slurm.array_limit, slurm.setup) == ("1:30", 5, ["a", "12:00", "b:1"])
 
 
-# Values of `slurm.environment` may be tokens: whatever is written has *** in place of them.
-
-
 def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:
     config = load_config(minimal, ["slurm.environment={TOKEN: s3cret, RAW: /raw}", "slurm.partition=gpu"])
     assert config.slurm.environment == {"TOKEN": "s3cret", "RAW": "/raw"}

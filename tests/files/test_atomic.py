@@ -175,6 +175,8 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
         DataError, match=r"raw file 'networks/none.csv' not found\n  got:      looked at .*\n.*\n.*DGLCELL_RAW"
     ):
         find_raw("networks/none.csv")
+    with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
+        find_raw("a" * 300)  # longer than names of files may be
 
 
 def test_hashes_do_not_depend_on_key_order() -> None:

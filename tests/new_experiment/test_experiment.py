@@ -8,6 +8,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from dglcell.data.sources.faults import FaultsError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.new_experiment.cell import Downloads, describe_cells
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 from tests.data.sources.sga_tables import write_xlsx
 from tests.http_server import serve_folder
@@ -34,8 +36,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def wanted(table: Path, **more: object) -> Wanted:
-    return Wanted(Path("mine.yaml"), table, None, "textbook", **more)  # type: ignore[arg-type]
+def wanted(table: Path, **more: Any) -> Wanted:
+    """Return what is wanted of a table; ``more`` are fields of both records."""
+    whole = {name: more.pop(name) for name in ("cell", "split", "raw", "force") if name in more}
+    return Wanted(Path("mine.yaml"), WantedTable(table, **more), None, **({"cell": "textbook"} | whole))
 
 
 def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
@@ -127,7 +131,7 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
-    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
+    table.write_text("gene_1,growth,yield,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
     with pytest.raises(DataError) as refused:
         write_experiment(wanted(table), Downloads(command="dglcell init mine --table strains.csv"))
     assert str(refused.value) == (
@@ -239,22 +243,22 @@ def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
 
 
 def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
-    write_experiment(replace(wanted(table), cell="ecoli-core"))
+    write_experiment(wanted(table, cell="ecoli-core"))
     assert load_config(Path("mine.yaml")).cell.model == "textbook"
     with pytest.raises(ConfigError) as refused:
-        write_experiment(replace(wanted(table), cell="ecoli-cor", force=True))
+        write_experiment(wanted(table, cell="ecoli-cor", force=True))
     said = str(refused.value)
     assert "no cell graph is called 'ecoli-cor'" in said
     assert all(f"\n            {line}" in said for line in describe_cells())
     assert "did you mean ecoli-core" in said
     with pytest.raises(ConfigError, match=r"the file of the metabolic model 'mine\.xml' is not there"):
-        write_experiment(replace(wanted(table), cell="mine.xml", force=True))
+        write_experiment(wanted(table, cell="mine.xml", force=True))
 
 
 def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> None:
     raw = str(tmp_path / "raw")
     with pytest.raises(ConfigError) as refused:
-        write_experiment(replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
+        write_experiment(wanted(table, cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
     said = str(refused.value)
     assert said.startswith("`yeast` needs files that are not here\n  got:      5 files, ")
     assert re.search(r"MB, about \d+ s with 10 Mbit/s\n", said)
@@ -262,7 +266,7 @@ def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> Non
     asked: list[str] = []
     with pytest.raises(ConfigError, match="needs files that are not here"):
         write_experiment(
-            replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
+            wanted(table, cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
         )
     assert len(asked) == 1
     assert asked[0].endswith("Download? [Y/n] ")
@@ -332,7 +336,7 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
 
 
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
-    table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
+    table.write_text("gene_1,growth,yield\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
         "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
     )

@@ -34,9 +34,6 @@ from dglcell.training.autotune import (
 from tests.random_cells import resident_cell
 from tests.tiny import BARE, Tiny
 
-# Precision of a run: what the names stand for, what `auto` takes, and what bfloat16 does to differences.
-
-
 CPU = torch.device("cpu")
 
 
@@ -149,9 +146,6 @@ def test_compiled_layers_compute_what_plain_ones_do() -> None:
         found.append([prediction.embedding, *(p.grad for p in model.parameters())])
     for plain, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, atol=1e-12, rtol=1e-9)
-
-
-# The calibration before the first step: what is timed, kept, taken again, refused.
 
 
 BATCH = GenotypeBatch.from_lists([[0, 5], [7], [11, 30, 31]])

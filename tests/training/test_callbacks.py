@@ -22,9 +22,6 @@ from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from tests.plots.invented import png_size
 from tests.tiny import TINY, Tiny, history
 
-# Checkpoints appear whole or not at all, are checked, and are read once.
-
-
 CONTENT = {
     "state_dict": {"w": torch.arange(50_000.0)},
     "dglcell": {
@@ -120,9 +117,6 @@ def test_a_checkpoint_is_handed_over_once(tmp_path: Path) -> None:
         _ = files.read.content
 
 
-# A loss that is not finite is found, with the batch it comes from.
-
-
 def watched(*losses: float) -> LossWatch:
     """Return a batch of three strains for each loss."""
     watch = LossWatch()
@@ -157,9 +151,6 @@ def test_the_error_names_step_batch_and_strains() -> None:
     assert "the checkpoints of earlier epochs are kept" in do
 
 
-# Lines within an epoch.
-
-
 def test_a_long_epoch_says_how_far_it_is(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,9 +163,6 @@ def test_a_long_epoch_says_how_far_it_is(
     lines = [record.message for record in caplog.records if "strains/s" in record.message]
     assert [line.split()[:4] for line in lines] == [["epoch", "1/1", share, "%"] for share in ("25", "50", "75")]
     assert all(line.endswith("of the epoch left") for line in lines)
-
-
-# Pictures during training: as often as asked for, and nothing where they are not.
 
 
 def test_every_second_epoch_is_drawn(tiny: Tiny, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.sources.csv_table import read_numbers
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
@@ -26,7 +25,7 @@ MOST_SHOWN = 200
 SHOWN_ALIKE = 5
 """A message lists at most so many contradictions."""
 
-CONTRADICTING = "strains with contradicting values"
+CONTRADICTING = "contradiction"
 """Such faults are of one kind, of which a few examples say enough."""
 
 SHOWN_LINES = 8
@@ -116,7 +115,7 @@ def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
         lines = rows.lines[list(fault.rows)]
         said.append(f"  line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}: {fault.what}")
     more = ((number - SHOWN_ALIKE, kind) for kind, number in alike.items() if kind and number > SHOWN_ALIKE)
-    return said + [f"  and {number:,} more {kind}" for number, kind in more]
+    return said + [f"  and {count(number, f'more {kind}')}" for number, kind in more]
 
 
 def na_options(faults: Sequence[Fault]) -> str:
