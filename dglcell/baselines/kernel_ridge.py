@@ -32,9 +32,6 @@ RESIDUAL = 1e-3
 MOST_BYTES = 2**30
 
 
-# Pairs of genes, as entries of a matrix with few rows.
-
-
 @dataclass(frozen=True)
 class PairMatrix:
     """Hold the pairs of genes of some strains, as entries of an [R, G] matrix.
@@ -109,9 +106,6 @@ class PairKernel:
         effects += half[:, to.rows].T @ matrix[:, self.train.rows].T
         of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=len(to)) / 2
         return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
-
-
-# The regression: one sequence of products with the covariance serves all penalties.
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,6 @@ class LowRankProfiles:
         return prediction
 
 
-# Null model for pairs: what networks say about genes, then profiles of low rank of what that leaves.
-
-
 ALPHA = 1000.0
 """Penalty of the additive effects of what the kernel ridge leaves; the kernel ridge has already fitted its own."""
 

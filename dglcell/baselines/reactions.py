@@ -122,9 +122,6 @@ def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple
     return matrix
 
 
-# Null model: the link `minimum` without a model. A strain grows at most as well as what loses a part of it.
-
-
 WILD_TYPE = 1.0
 
 
@@ -165,9 +162,6 @@ class UntrainedBound:
         return bound
 
 
-# Null model: lost reactions have effects beside those of the deleted genes.
-
-
 @dataclass
 class ReactionRidge:
     """Fit additive ridge on deleted genes and lost reactions.
@@ -188,9 +182,6 @@ class ReactionRidge:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(self.reactions.beside_genes(strains))
-
-
-# Null model: strains that lose the same reactions, or reactions with the same metabolites, have similar labels.
 
 
 LANDMARKS = 2000
@@ -310,9 +301,6 @@ def blocks(size: int, others: int) -> Iterator[slice]:
     rows = max(1, MOST_COMPARED // max(others, 1))
     for start in range(0, size, rows):
         yield slice(start, start + rows)
-
-
-# Where these null models apply.
 
 
 MOST_CELLS = 2**28

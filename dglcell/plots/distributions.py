@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Distributions of measured and predicted phenotypes, and how far apart they are.
-
-
 FEWEST_BINS, MOST_BINS = 8, 60
 
 
@@ -149,9 +146,6 @@ def _many(subject: Subject) -> bool:
     return len(subject.usable) >= MANY_STRAINS
 
 
-# Correlation by number of deleted genes.
-
-
 MIN_GROUP_SIZE = 3
 
 
@@ -205,9 +199,6 @@ def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
     axes.margins(y=0.12)
     if len(groups) > 1:
         axes.legend()
-
-
-# Precision and recall where strains fall into classes: yes or no, or interactions beyond the usual cut.
 
 
 MOST_ROWS = 1000

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Style of pictures: palette, type, headings, and text of empty panels.
-
-
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
 BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
@@ -196,9 +193,6 @@ def count_axis(axes: Axes) -> None:
     axes.set_ylabel("strains")
 
 
-# Many strains in one pair of axes: points, or hexagons coloured by how many strains lie in each.
-
-
 HEXAGONS = (48, 20)  # regular in a panel that is about 1.4 times as wide as high
 FEW_STRAINS = 200
 FEWEST_COUNTED = 30
@@ -301,9 +295,6 @@ def _draw_hexagons(axes: Axes, found: Hexagons, counted: str) -> None:
     bar = axes.figure.colorbar(cells, ax=axes, pad=0.015, aspect=32, format="{x:,.0f}")
     bar.set_label(f"{counted} per cell")
     bar.outline.set_visible(False)
-
-
-# Panels: a drawing, its caption, and the numbers behind it; a panel is written as picture and table.
 
 
 WIDTH, HEIGHT = 3.7, 2.75

@@ -132,9 +132,6 @@ def _texts(strains: Strains, size: int) -> dict[str, list[str]]:
     }
 
 
-# How a batch is chosen.
-
-
 def choose_next(candidates: Candidates, strategy: str, size: int, per_gene: int | None = None) -> NDArray[np.int64]:
     """Return which candidates to measure next, the first one first.
 

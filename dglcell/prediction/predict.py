@@ -44,8 +44,6 @@ PRECISIONS = ("32-true", "bf16")
 UNTUNED_DEVICES = ("cpu",)
 """On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
 
-# These functions choose how models compute.
-
 
 def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
     """Return the number of strains per forward pass that is expected to fit into memory for every model
@@ -106,9 +104,6 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
     return seconds(first.shared) < seconds(())
 
 
-# These functions predict strains.
-
-
 def predict_rows(
     members: Sequence[Trained],
     rows: Rows,
@@ -158,8 +153,6 @@ def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharin
 def _device(member: Trained) -> torch.device:
     return next(member.model.parameters()).device
 
-
-# These functions predict strains and write files.
 
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0

@@ -53,9 +53,6 @@ from dglcell.training.task import StrainTask
 log = logging.getLogger("dglcell")
 
 
-# The batches of the steps.
-
-
 def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
     """Yield the batches of one epoch after the other without end; each epoch has its own order."""
     for number in itertools.count():
@@ -79,9 +76,6 @@ class RepeatedData(StrainDataModule):
         assert isinstance(loader.sampler, EpochBatches)
         self.batches = list(itertools.islice(repeated(loader.sampler), self.number))
         return DataLoader(loader.dataset, sampler=self.batches, batch_size=None, pin_memory=loader.pin_memory)
-
-
-# The steps of Lightning's training loop and the actions inside them.
 
 
 NEXT_BATCH = re.compile(r"\.train_dataloader_next$")

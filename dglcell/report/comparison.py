@@ -22,9 +22,6 @@ from dglcell.report.page import UNDEFINED, Grid, figure, format_value, number, w
 from dglcell.report.results_table import Line, ResultsTable, best_of
 from dglcell.report.run_files import RunFiles, read_run
 
-# Several runs side by side: metrics over the runs of each experiment, and differences of configurations.
-
-
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
 
@@ -190,9 +187,6 @@ def _cell(group: Group, key: tuple[str, str, str]) -> str:
     if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
         return text
     return f"{text} ± {sd:#.2g}".removesuffix(".")
-
-
-# The page that compares runs.
 
 
 NOTE = (

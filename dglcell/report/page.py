@@ -120,9 +120,6 @@ def _templates() -> jinja2.Environment:
     )
 
 
-# The table of results as a page shows it.
-
-
 NOTE = (
     "* marks the best value of a column in its block. Null models are grey. They are fitted on the same split, and "
     "only kernel ridge uses networks."

@@ -39,9 +39,6 @@ from dglcell.plots.embedding import principal_map
 from dglcell.report.run_tables import damaged_file, read_doses, read_node_changes, read_predictions
 from dglcell.runs.directory import EpochLog, RunDirectory
 
-# Fields that the files of a run must have.
-
-
 CONFIG = {
     "seed": COUNT,
     "experiment.name": TEXT,
