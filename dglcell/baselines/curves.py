@@ -188,7 +188,6 @@ def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> st
     """Say why the curves of several genes are not multiplied or compared; None if they are.
 
     Args:
-        strains: strains of the training part.
         most: most changed genes of any strain.
     """
     several = None if most > 1 else "is the curve of each gene, as no strain changes several"

@@ -115,9 +115,7 @@ class KernelRidge:
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
         penalty: variance of the noise.
-        kernel: kernel between strains.
         coefficients: [S] coefficients of the training strains.
-        mean: mean of the training labels.
         spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
             spread as all pairs do.
     """
@@ -154,11 +152,7 @@ class KernelRidge:
 
 
 def why_not(strains: Strains, fits: int) -> str | None:
-    """Say why kernel ridge is not fitted to these strains; None if it is.
-
-    Args:
-        strains: strains of the training part.
-    """
+    """Say why kernel ridge is not fitted to these strains; None if it is."""
     most = int(strains.num_deletions.max())
     if most < 2:
         return f"needs strains with two or more deletions (found {most} at most)"

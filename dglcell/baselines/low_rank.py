@@ -37,7 +37,6 @@ class LowRankProfiles:
             above about 2.
         rank: most eigenvalues kept.
         alpha: penalty of the additive part.
-        max_rounds: most rounds of imputation.
     """
 
     shrinkage: float = 1.0
@@ -139,9 +138,7 @@ class RidgeAndLowRank:
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 
     Attributes:
-        penalty: penalty of the kernel ridge.
         shrinkage: shrinkage of the low-rank profiles.
-        ridge, low_rank: both, fitted.
     """
 
     penalty: float

@@ -36,9 +36,6 @@ class Reactions:
 
     A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are. Where the cell
     graph says so, reactions that carry no flux once others are lost are lost, too.
-
-    Args:
-        cell: a cell graph with reactions.
     """
 
     def __init__(self, cell: CellGraph) -> None:
@@ -325,12 +322,7 @@ def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions
 
 
 def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> str | None:
-    """Say why there is no kernel ridge on lost reactions; None if there is one.
-
-    Args:
-        strains: strains of the training part.
-        reactions: reactions of the cell graph.
-    """
+    """Say why there is no kernel ridge on lost reactions; None if there is one."""
     reason = why_no_reactions(strains, reactions)
     if reason or reactions is None:
         return reason

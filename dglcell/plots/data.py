@@ -222,7 +222,6 @@ class ReportData:
     """Hold all data of one finished run that its report shows.
 
     Attributes:
-        title: name of the experiment.
         subtitle: lines below it: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
         history: record of the training; may be empty.

@@ -211,7 +211,6 @@ class PrecisionRecall:
     Attributes:
         precision, recall: [K] after each distinct score, from the highest down.
         positives: number of strains of the class.
-        n: number of all strains.
     """
 
     name: str

@@ -156,7 +156,6 @@ def draw_curves(
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
     Args:
-        history: record of the training.
         curves: name → one value an epoch.
         best_epoch: epoch that is marked.
         note: text below the title.

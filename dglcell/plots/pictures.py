@@ -210,7 +210,6 @@ def epoch_picture(
     Args:
         path: path of the PNG file.
         title: title that names run and epoch.
-        subjects: subjects of the validation part.
         embedding: embeddings of that part; where None, there is no map.
         seed: seed of the choice of strains where there are too many.
 

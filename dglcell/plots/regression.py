@@ -65,7 +65,6 @@ def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None
     """Draw points, or log density of points where there are many.
 
     Args:
-        subject: strains to draw.
         named: whether the title names phenotype and part.
     """
     title = "Measured against predicted"
@@ -118,9 +117,6 @@ class CalibrationBin:
     """Hold strains with similar predictions.
 
     Attributes:
-        predicted: mean prediction.
-        measured: mean measurement.
-        standard_error: standard error of the mean measurement.
         n: number of strains in the bin.
     """
 

@@ -327,10 +327,6 @@ class Panel:
 
     Attributes:
         key: stem of the picture's files.
-        title: a few words.
-        caption: description of the picture.
-        table: the numbers behind it.
-        draw: function that draws the picture.
         width, height: width and height in inches.
     """
 

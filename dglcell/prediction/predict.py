@@ -58,7 +58,6 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
 
     Args:
         members: one or several models, on the device where they are to predict.
-        design: strains to predict.
         batch_size: strains per forward pass.
         precision: one of ``PRECISIONS``.
 
@@ -226,7 +225,6 @@ def predict_design(
 
     Args:
         members: one or several models, on the device where this runs.
-        design: strains to predict.
         output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
             without a suffix, a folder of parts.
         batch_size: strains per forward pass.

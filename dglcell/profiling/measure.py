@@ -61,12 +61,7 @@ def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
 
 
 class RepeatedData(StrainDataModule):
-    """This data module has a training epoch of a given number of batches, however few a real epoch has.
-
-    Attributes:
-        number: number of batches in the epoch.
-        batches: the strains of each batch.
-    """
+    """This data module has a training epoch of a given number of batches, however few a real epoch has."""
 
     number = 0
 
@@ -102,7 +97,6 @@ class Schedule(NamedTuple):
 
     Attributes:
         warm_up: number of steps before the timed steps.
-        steps: number of timed steps.
     """
 
     warm_up: int
@@ -124,7 +118,6 @@ class LoopProfiler(Profiler):
 
     Args:
         schedule: numbers of warm-up and timed steps.
-        device: the device on which steps run.
         trace: path and metadata of the trace; None for no trace.
 
     Attributes:
@@ -230,7 +223,6 @@ def profile(config: Config, schedule: Schedule, folder: Path, command: str) -> P
     part of a step.
 
     Args:
-        config: validated configuration.
         schedule: numbers of warm-up and timed steps.
         folder: folder for ``profile.json`` and ``trace.json.gz``.
 

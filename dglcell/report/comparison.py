@@ -32,8 +32,6 @@ class Group:
 
     Attributes:
         name: name of the experiment or null model.
-        model: kind of model of the runs.
-        is_null: whether it is a null model.
         kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
         together: number of runs whose mean prediction the values are of; 0 where each run has its own values.

@@ -60,8 +60,6 @@ class GeneTable:
     """Hold a table about strains or genes.
 
     Attributes:
-        title: a few words.
-        note: explanation of the table.
         grid: the numbers; None where there is nothing to show.
     """
 

@@ -166,10 +166,8 @@ class RunFiles:
     """Hold what a finished run wrote.
 
     Attributes:
-        config: the resolved configuration.
         environment: versions, git state, hashes, sizes.
         results: the table of results, and the checkpoint that it is of.
-        history: the record of the training.
         predictions: part → phenotype → predictions.
         embedding: embeddings of some test strains, if the model has one.
         relation_weights: weights of relations, if the model has them.

@@ -28,7 +28,6 @@ class RunRow:
     """Hold the state of one run.
 
     Attributes:
-        path: directory of the run.
         state: ``finished``, ``running``, ``stopped``, or ``damaged``.
         epochs: number of epochs that are done.
         planned: number of epochs that the run shall have; 0 where that cannot be read.
