@@ -140,8 +140,8 @@ def _logistic(x: float) -> float:
 
 
 def to_try(run: RunFiles) -> Iterator[str]:
-    """Return advice on what may help if a null model is better on the validation part; none if no null model is."""
-    beaten = [found for found in compare(run.rows).values() if found.is_beaten]
+    """Return advice on what may help if a null model is better on the validation part, and better than chance."""
+    beaten = [found for found in compare(run.rows).values() if found.is_beaten and found.value > 0]
     for found in beaten[:MOST_PHENOTYPES]:
         yield f"'{found.null_model}' predicts {found.phenotype} better ({found}): add --with best to the line above"
         yield from _single_effects(run.rows, found)
