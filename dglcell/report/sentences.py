@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import count
-from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, NODES, PERMUTED, ResultRow, format_both, format_metric
+from dglcell.metrics import (
+    COLUMNS,
+    FEWEST_OF_CORRELATION,
+    HEADLINE,
+    LOWER_IS_BETTER,
+    NODES,
+    PERMUTED,
+    ResultRow,
+    format_both,
+    format_metric,
+)
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
@@ -69,6 +79,8 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     """
     sentences = []
     for own in (row for row in rows if row.part == "test" and not row.is_null):
+        if own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
+            continue
         nulls = [row for row in rows if row.part == "test" and row.is_null and row.phenotype == own.phenotype]
         compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
         if not compared:
