@@ -114,7 +114,7 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     return shift, scale
 
 
-def _check_labels(name: str, number: float, low: float, high: float, kind: str) -> None:
+def _check_labels(name: str, number: int, low: float, high: float, kind: str) -> None:
     """Refuse training labels that cannot be normalised; the arguments give their number and their range."""
     if number == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")

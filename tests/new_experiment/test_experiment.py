@@ -366,7 +366,7 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
     table.write_text("gene_1,growth,yield\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
-        "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
+        "phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`"
     )
 
 
