@@ -102,17 +102,26 @@ def test_columns_that_do_not_fit_are_refused() -> None:
 
 def test_faults_of_strengths_and_conditions_are_listed() -> None:
     rows = ["b0008,0.5,a,37,0.5", "b0008,0.50,a,37.0,9", "b0008,0.5,b,37,9", "b0114,half,a,30,0.6"]
-    rows += ["b0115,-1,a,30,0.5", "b0116,0.1,,30,0.5", "b0351,0.2,b,30,0.5", "b0356,,a,30,0.4", "b0451,,a,30,0.55"]
+    rows += [
+        "b0115,-1,a,30,0.5",
+        "b0116,0.1,,30,0.5",
+        ",0.5,a,30,0.6",
+        "b0118:0.2,0.1,a,30,0.6",
+        "b0351,0.2,b,30,0.5",
+        "b0356,,a,30,0.4",
+        "b0451,,a,30,0.55",
+    ]
     text = "\n".join([DOSES.splitlines()[0], *rows]) + "\n"
     with pytest.raises(FaultsError) as refused:
         init(text)
     a_strength = "no strength of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
     assert str(refused.value).splitlines()[:-1] == [
-        "'strains.csv': 4 faults in 5 of 9 rows",
+        "'strains.csv': 5 faults in 7 of 11 rows",
         "  lines 2, 3: b0008:0.5, medium a, temperature 37 has contradicting values: growth 0.5 and 9",
         f"  line 5: 'half' is {a_strength} from 1e-06 upwards",
         f"  line 6: '-1' is {a_strength} from 1e-06 upwards",
         "  line 7: condition medium is blank, and every strain needs it",
+        "  lines 8, 9: a strength has no gene, or a gene has two strengths",
     ]
     assert "strains     4, phenotypes growth\n" in init(text, clean=Path("clean.csv"))
 

@@ -180,6 +180,7 @@ class Written:
         unknown: names of genes that the cell graph lacks.
         ambiguous: names of several genes.
         left: what is left of each gene of ``rows`` as the table says it; empty where it says nothing.
+        stray: numbers of the rows where a strength has no gene, or a gene has two.
     """
 
     rows: list[list[str]]
@@ -187,6 +188,7 @@ class Written:
     unknown: list[str]
     ambiguous: frozenset[str]
     left: list[list[str]]
+    stray: list[int]
 
     @classmethod
     def of(
@@ -205,10 +207,13 @@ class Written:
             DataError: there is no such column.
         """
         amounts = _cells(rows, strengths, "--strengths")
-        written, left = list[list[str]](), list[list[str]]()
-        for names, given in zip(_cells(rows, columns, "--genes"), amounts, strict=True):
+        written, left, stray = list[list[str]](), list[list[str]](), list[int]()
+        for row, (names, given) in enumerate(zip(_cells(rows, columns, "--genes"), amounts, strict=True)):
             pairs = [split_strength(name) for name in names]
             said = [*given, *[""] * len(pairs)]
+            twice = [amount and (behind or not name) for (name, behind), amount in zip(pairs, said, strict=False)]
+            if any(twice) or any(given[len(pairs) :]):
+                stray.append(row)
             written.append([name for name, _ in pairs if name])
             left.append(
                 [
@@ -222,7 +227,7 @@ class Written:
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
         unknown = [name for name, found in meant.items() if found not in genes]
         several = [name for name in unknown if len(genes.others.systematic.get(name, ())) > 1]
-        return cls(written, meant, unknown, frozenset([*ambiguous, *several]), left)
+        return cls(written, meant, unknown, frozenset([*ambiguous, *several]), left, stray)
 
     def found(self, row: int) -> list[str]:
         """Return the systematic names of a row."""
@@ -298,6 +303,8 @@ def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterato
 
 
 def _faulty_strengths(strains: Written) -> Iterator[Fault]:
+    if strains.stray:
+        yield Fault(tuple(strains.stray), "a strength has no gene, or a gene has two strengths")
     where: dict[str, list[int]] = {}
     for row, left in enumerate(strains.left):
         for amount in dict.fromkeys(left):
