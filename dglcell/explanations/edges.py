@@ -30,7 +30,6 @@ class CarriedEdges:
 
     Attributes:
         layer: number of the layer, from 1.
-        relation: the relation.
         edge_P: numbers of the edges, in the order of ``ResidentRelation``.
         strain_P: the strain of each.
         target_P: which of the listed targets it leads to.
@@ -73,8 +72,6 @@ def along_edges(
 
     Args:
         known: edges from listed sources to listed targets.
-        edges: their relation.
-        sent_DH: what the sources send.
         like_KH: has the shape and the type of what the targets receive.
         mean: for means, how they depend on what is removed.
     """

@@ -40,7 +40,6 @@ class Removed:
     Attributes:
         layer: number of the layer, from 1; one behind the last where nodes are missing from a pooled mean.
         relation: the relation along which they send; None where they are pooled.
-        node_type: their node type.
         removed_NB: [N, B] how much of each node is removed, 1 where it is lost.
     """
 
@@ -56,10 +55,7 @@ class Rows:
 
     Attributes:
         layer: number of the layer, from 1.
-        node_type: the type of the nodes.
         relation: the relation along which they receive; None for states.
-        index: the pairs.
-        delta_KH: their differences.
     """
 
     layer: int
@@ -217,9 +213,7 @@ def trace(
     """Pass messages over the strains' graphs, within ``secants()``.
 
     Args:
-        encoder: the encoder of a model.
         pools: node type → its pooling, and what pooled states are multiplied by.
-        genotypes: the strains.
         kept_pass: what earlier batches computed of the wild type.
         with_edges: whether to keep the edges that carry differences, too.
     """
@@ -252,9 +246,6 @@ def pool(pooling: AttentionPooling, states: DifferenceStates, kept: Kept, remove
     Changes of shares and of states are split by their midpoint, but for lost nodes, whose states do not matter.
 
     Args:
-        pooling: the module.
-        states: states of the nodes.
-        kept: which nodes are kept.
         removed_NB: how much of each node is removed.
     """
     gate = states.map(pooling.gate)
