@@ -421,15 +421,14 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         DataError: no phenotype that the model predicts is measured.
         GenotypeError: strains cannot be predicted.
     """
+    predictor = run if isinstance(run, Predictor) else load(run)
     if strains is None:
         from dglcell.training.evaluate import evaluate_run
 
-        members = run if isinstance(run, Predictor) else load(run)
-        found = zip(members.members, members.directories, strict=True)
+        found = zip(predictor.members, predictor.directories, strict=True)
         return _results(
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
-    predictor = run if isinstance(run, Predictor) else load(run)
     if not isinstance(strains, Strains):
         strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}

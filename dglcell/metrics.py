@@ -87,6 +87,10 @@ def is_constant(x: NDArray[np.float64]) -> bool:
     return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
 
 
+FEWEST_OF_CORRELATION = 3
+"""A correlation of so few strains or fewer has no interval, and that of two is always 1 or minus 1."""
+
+
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Return the Pearson correlation of two arrays without missing values; NaN where either is constant."""
     if is_constant(x) or is_constant(y):

@@ -34,9 +34,6 @@ def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
     return fewest if fewest > 0 else float(np.median(labels))
 
 
-# Null model: every deletion scales the phenotype by a factor of its own.
-
-
 ROUNDS = 100
 STEP = 1e-4
 
@@ -102,9 +99,6 @@ class Multiplicative:
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
-
-
-# Null model: a strain is as fit as the least fit of its measured subsets.
 
 
 LARGEST_SUBSET = 3

@@ -73,7 +73,6 @@ class Problem:
     """Hold one phenotype of the strains of a split.
 
     Attributes:
-        train: training strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
         similarity: gives that of all genes to those of the training part; called if it is needed.

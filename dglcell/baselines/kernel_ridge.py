@@ -32,9 +32,6 @@ RESIDUAL = 1e-3
 MOST_BYTES = 2**30
 
 
-# Pairs of genes, as entries of a matrix with few rows.
-
-
 @dataclass(frozen=True)
 class PairMatrix:
     """Hold the pairs of genes of some strains, as entries of an [R, G] matrix.
@@ -111,9 +108,6 @@ class PairKernel:
         return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
 
 
-# The regression: one sequence of products with the covariance serves all penalties.
-
-
 @dataclass(frozen=True)
 class KernelRidge:
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
@@ -121,9 +115,7 @@ class KernelRidge:
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
         penalty: variance of the noise.
-        kernel: kernel between strains.
         coefficients: [S] coefficients of the training strains.
-        mean: mean of the training labels.
         spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
             spread as all pairs do.
     """
@@ -160,11 +152,7 @@ class KernelRidge:
 
 
 def why_not(strains: Strains, fits: int) -> str | None:
-    """Say why kernel ridge is not fitted to these strains; None if it is.
-
-    Args:
-        strains: strains of the training part.
-    """
+    """Say why kernel ridge is not fitted to these strains; None if it is."""
     most = int(strains.num_deletions.max())
     if most < 2:
         return f"needs strains with two or more deletions (found {most} at most)"

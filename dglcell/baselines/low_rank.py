@@ -37,7 +37,6 @@ class LowRankProfiles:
             above about 2.
         rank: most eigenvalues kept.
         alpha: penalty of the additive part.
-        max_rounds: most rounds of imputation.
     """
 
     shrinkage: float = 1.0
@@ -128,9 +127,6 @@ class LowRankProfiles:
         return prediction
 
 
-# Null model for pairs: what networks say about genes, then profiles of low rank of what that leaves.
-
-
 ALPHA = 1000.0
 """Penalty of the additive effects of what the kernel ridge leaves; the kernel ridge has already fitted its own."""
 
@@ -142,9 +138,7 @@ class RidgeAndLowRank:
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 
     Attributes:
-        penalty: penalty of the kernel ridge.
         shrinkage: shrinkage of the low-rank profiles.
-        ridge, low_rank: both, fitted.
     """
 
     penalty: float

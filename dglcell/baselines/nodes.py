@@ -30,7 +30,6 @@ class NodeProblem:
     """Hold values of nodes of the strains of a split.
 
     Attributes:
-        train: training strains.
         y_train: [S, M] differences from the wild type in units of their spread, NaN where not measured.
         y_validation: likewise for the validation strains.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
@@ -71,7 +70,6 @@ class NearestStrain:
     """Predict the values of the training strain that is most alike; of several equally near ones, their mean.
 
     Attributes:
-        features: vectors of strains.
         vectors: [S, F] those of the training strains.
         values: [S, M] their values, the mean where not measured.
     """

@@ -70,9 +70,6 @@ LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
 """Null models that say little beside the others."""
 
 
-# The choice of the null models that predict best.
-
-
 def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
     """Return the mean of the two null models with the least error, fitted to the training part.
 
@@ -127,9 +124,6 @@ def _folds(problem: Problem) -> list[Problem]:
     """Return one problem for each fold, which is its validation part; all other folds are its training part."""
     order = np.random.default_rng(0).permutation(len(problem.y_train))
     return [problem.without(np.sort(held_out)) for held_out in np.array_split(order, FOLDS)]
-
-
-# Null models as bytes, and back.
 
 
 @dataclass(frozen=True)

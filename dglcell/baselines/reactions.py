@@ -36,9 +36,6 @@ class Reactions:
 
     A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are. Where the cell
     graph says so, reactions that carry no flux once others are lost are lost, too.
-
-    Args:
-        cell: a cell graph with reactions.
     """
 
     def __init__(self, cell: CellGraph) -> None:
@@ -122,9 +119,6 @@ def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple
     return matrix
 
 
-# Null model: the link `minimum` without a model. A strain grows at most as well as what loses a part of it.
-
-
 WILD_TYPE = 1.0
 
 
@@ -165,9 +159,6 @@ class UntrainedBound:
         return bound
 
 
-# Null model: lost reactions have effects beside those of the deleted genes.
-
-
 @dataclass
 class ReactionRidge:
     """Fit additive ridge on deleted genes and lost reactions.
@@ -188,9 +179,6 @@ class ReactionRidge:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(self.reactions.beside_genes(strains))
-
-
-# Null model: strains that lose the same reactions, or reactions with the same metabolites, have similar labels.
 
 
 LANDMARKS = 2000
@@ -312,9 +300,6 @@ def blocks(size: int, others: int) -> Iterator[slice]:
         yield slice(start, start + rows)
 
 
-# Where these null models apply.
-
-
 MOST_CELLS = 2**28
 
 
@@ -337,12 +322,7 @@ def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions
 
 
 def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> str | None:
-    """Say why there is no kernel ridge on lost reactions; None if there is one.
-
-    Args:
-        strains: strains of the training part.
-        reactions: reactions of the cell graph.
-    """
+    """Say why there is no kernel ridge on lost reactions; None if there is one."""
     reason = why_no_reactions(strains, reactions)
     if reason or reactions is None:
         return reason

@@ -48,9 +48,6 @@ def why_too_long(operations: float) -> str | None:
     return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
 
 
-# Null model: every strain has the mean label of the training part.
-
-
 @dataclass
 class TrainingMean:
     """Predict y = mean of the training labels."""
@@ -65,9 +62,6 @@ class TrainingMean:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return np.full(len(strains), self.mean)
-
-
-# Null model: deletions and conditions act independently, each with one effect.
 
 
 RESIDUAL = 1e-8
@@ -162,9 +156,6 @@ class Shrunk:
         return np.where(self.keys[place] == keys, self.means[place], unknown)
 
 
-# Null model: a strain behaves like the training strains that share its query pair.
-
-
 @dataclass
 class QueryPairMean:
     """Predict y = mean label of the strain's query pair, shrunk to the training mean.
@@ -201,9 +192,6 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
     rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
     low, high = strains.first_two(rows)
     return rows, low * len(strains.names) + high
-
-
-# Null model: a strain behaves in a medium as it did in others.
 
 
 @dataclass

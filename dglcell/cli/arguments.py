@@ -76,9 +76,6 @@ def strengths(text: str) -> tuple[float, ...]:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
 
 
-# Options that several verbs share.
-
-
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the file of an experiment, its overrides, and ``--raw``."""
     parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")

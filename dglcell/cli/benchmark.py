@@ -124,9 +124,6 @@ def _only(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
     return [entry for entry in entries if entry.experiment in wanted_experiments and entry.model in wanted_models]
 
 
-# A suite as a pipeline of SLURM jobs.
-
-
 def _submit(options: argparse.Namespace, suite: Suite, entries: Sequence[Entry], output: Path) -> None:
     """Submit the jobs of a suite: builds of stores, arrays of seeds after them, and the table after all.
 

@@ -45,7 +45,6 @@ class Finding:
 
     Attributes:
         ok: whether it works; None where it is only information.
-        do: how to mend it.
     """
 
     what: str

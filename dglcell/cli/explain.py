@@ -12,6 +12,7 @@ from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor
+    from dglcell.data.strains import Strains
 
 NODES = 20
 """This is ``dglcell.explanations.tables.NODES``, whose module takes long to import."""
@@ -150,7 +151,7 @@ TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
 """Words that end so are tables, also where no such file exists."""
 
 
-def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor, run: Path) -> Any:
+def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor, run: Path) -> Strains:
     """Return the strains that are asked for, with genes of the cell graph."""
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.frames import read_strains
@@ -170,10 +171,11 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
     return read_strains(frame, conditions, columns, genes)[2].strains
 
 
-def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -> Any:
+def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -> Strains:
     """Return the strains of the test part whose predictions are farthest from those for the wild type.
 
-    With ``interaction`` they are those with the largest predicted interactions.
+    The wild type is that in the conditions of each strain. With ``interaction`` they are those with the largest
+    predicted interactions.
 
     Raises:
         ConfigError: an interaction is asked for, and no strain of the test part has one.
@@ -181,17 +183,22 @@ def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -
     import numpy as np
 
     from dglcell.explanations.interactions import MOST_CHANGES, subsets_of
-    from dglcell.explanations.tables import explain as explain_strains
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_rows
     from dglcell.prediction.table import GenotypeTable, read_genotypes
     from dglcell.report.run_tables import check_predictions
     from dglcell.runs.directory import RunDirectory
 
-    path = RunDirectory(run).predictions("test")
-    check_predictions(RunDirectory(run), "test")
-    table = read_genotypes(path, predictor.cell.genes, (), GenotypeColumns.of(predictor.members[0], ["genes"]))
-    strains = table.strains
+    path = check_predictions(RunDirectory(run), "test")
+    strains = read_genotypes(
+        path, predictor.cell.genes, (), GenotypeColumns.of(predictor.members[0], ["genes"])
+    ).strains
+
+    def predicted(some: Strains) -> list[Any]:
+        known = GenotypeTable([], [], some, np.ones(len(some), bool))
+        columns = predict_rows(predictor.members, known)
+        return [columns[f"predicted_{name}"] for name in predictor.phenotypes]
+
     if interaction:
         changes = strains.num_deletions
         strains = strains.take(np.flatnonzero((changes >= 2) & (changes <= MOST_CHANGES)))
@@ -202,14 +209,9 @@ def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -
                 do="name strains, or leave --interaction out",
             )
         subsets = subsets_of(strains)
-        every = len(subsets.strains)
-        table = GenotypeTable([], [[]] * every, subsets.strains, np.ones(every, bool))
-    predicted = predict_rows(predictor.members, table)
-    if interaction:
-        change = sum(np.abs(subsets.sums(predicted[f"predicted_{name}"])) for name in predictor.phenotypes)
+        change = [subsets.sums(values) for values in predicted(subsets.strains)]
     else:
-        first = explain_strains(predictor.members, strains.slice(0, 1), nodes=1).strains.set_index("phenotype")
-        change = sum(
-            np.abs(predicted[f"predicted_{name}"] - first.loc[name, "wild_type"]) for name in predictor.phenotypes
-        )
-    return strains.take(np.argsort(-np.asarray(change), kind="stable")[:number])
+        wild = strains.with_targets(np.zeros(len(strains.targets), bool))
+        wild = wild if strains.conditions else wild.slice(0, 1)
+        change = [own - base for own, base in zip(predicted(strains), predicted(wild), strict=True)]
+    return strains.take(np.argsort(-np.abs(change).sum(0), kind="stable")[:number])

@@ -136,7 +136,6 @@ def job_of(file: Path, overrides: list[str], sweep: Sweep, *, measured: bool = F
     """Return the job of an experiment with the members of a sweep, each of which is checked.
 
     Args:
-        overrides: overrides of every member.
         measured: look up the time and memory that finished runs took, where these are `auto`.
     """
     from dglcell.cluster.scripts import render, with_limits

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dglcell.metrics import ResultRow
 
 
-# ``dglcell profile`` and ``dglcell compare`` measure where the time of training steps goes.
-
-
 PROFILE_HELP = "measure which parts of a training step take how much time"
 
 PROFILE_EPILOG = """\
@@ -85,9 +82,6 @@ def compare(options: argparse.Namespace) -> None:
     from dglcell.profiling.profile import compare as run
 
     print(run(options.first, options.second))
-
-
-# ``dglcell sync`` uploads runs from a cluster without network to W&B.
 
 
 SYNC_HELP = "upload runs that were recorded with `tracking.wandb: offline` to W&B"
@@ -376,9 +370,6 @@ def baselines(options: argparse.Namespace) -> None:
     found = evaluate_null_models(config, options.output, options.command)
     print(f"\n{format_results_table([*found.rows, *found.node_rows], color=sys.stdout.isatty())}\n")
     print("\n".join(left_out_lines(found.left_out)))
-
-
-# ``dglcell models`` lists trained models, and ``dglcell export`` writes one.
 
 
 MODELS_HELP = "list trained models that predict at once, or show the card of one"

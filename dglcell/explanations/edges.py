@@ -72,7 +72,6 @@ def along_edges(
 
     Args:
         known: edges from listed sources to listed targets.
-        sent_DH: what the sources send.
         like_KH: has the shape and the type of what the targets receive.
         mean: for means, how they depend on what is removed.
     """

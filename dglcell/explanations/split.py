@@ -358,7 +358,6 @@ def _balance(found: GrowthShares, growth_BP: Tensor, slope_CP: Tensor | None, li
     """Split the part of flux balance over groups of reactions: what growth counts for, times its own split.
 
     Args:
-        found: the split of growth.
         growth_BP: growth after each part of the rounds, relative to the wild type's.
         slope_CP: by how much the output rises with each fall of growth, through the head.
         linked_B: what the last growth changes in the link.

@@ -212,8 +212,6 @@ class _Collected:
 
     Args:
         most: how many nodes of each layer are kept for a strain; all where None.
-        interaction: whether interactions are explained.
-        reactions: the reactions of the metabolic model.
     """
 
     def __init__(

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Distributions of measured and predicted phenotypes, and how far apart they are.
-
-
 FEWEST_BINS, MOST_BINS = 8, 60
 
 
@@ -149,9 +146,6 @@ def _many(subject: Subject) -> bool:
     return len(subject.usable) >= MANY_STRAINS
 
 
-# Correlation by number of deleted genes.
-
-
 MIN_GROUP_SIZE = 3
 
 
@@ -207,9 +201,6 @@ def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
         axes.legend()
 
 
-# Precision and recall where strains fall into classes: yes or no, or interactions beyond the usual cut.
-
-
 MOST_ROWS = 1000
 
 
@@ -220,7 +211,6 @@ class PrecisionRecall:
     Attributes:
         precision, recall: [K] after each distinct score, from the highest down.
         positives: number of strains of the class.
-        n: number of all strains.
     """
 
     name: str

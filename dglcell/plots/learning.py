@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Learning curves: losses, their terms, and the correlation on the validation part.
-
-
 TERMS = ("train/loss/", "validation/loss/")
 FEW_EPOCHS = 25
 LOG_FROM = 20.0  # ratio of the largest to the smallest value
@@ -159,7 +156,6 @@ def draw_curves(
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
     Args:
-        history: record of the training.
         curves: name → one value an epoch.
         best_epoch: epoch that is marked.
         note: text below the title.
@@ -225,9 +221,6 @@ def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
     nulls = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == phenotype)
     best = best_row(nulls, metric)
     return math.nan if best is None else best.metrics[metric]
-
-
-# Size and spread of the strains' embeddings over the epochs: whether they collapse onto each other.
 
 
 NORM, SPREAD, COSINE = "validation/embedding_norm", "validation/embedding_spread", "validation/embedding_cosine"

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Measured against predicted phenotypes.
-
-
 def agreement(subject: Subject) -> Panel:
     """Make the panel of measured against predicted values."""
     n, metrics = len(subject.usable), subject.predictions.metrics
@@ -68,7 +65,6 @@ def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None
     """Draw points, or log density of points where there are many.
 
     Args:
-        subject: strains to draw.
         named: whether the title names phenotype and part.
     """
     title = "Measured against predicted"
@@ -112,9 +108,6 @@ def _table(subject: Subject) -> Table:
     return Table(("predicted", "measured", "strains"), rows)
 
 
-# Calibration: mean measurement of strains with similar predictions.
-
-
 MAX_BINS = 12
 MIN_BIN_SIZE = 5
 
@@ -124,9 +117,6 @@ class CalibrationBin:
     """Hold strains with similar predictions.
 
     Attributes:
-        predicted: mean prediction.
-        measured: mean measurement.
-        standard_error: standard error of the mean measurement.
         n: number of strains in the bin.
     """
 
@@ -199,9 +189,6 @@ def draw_calibration(axes: Axes, subject: Subject) -> None:
     axes.locator_params(axis="x", nbins=6)
     axes.set_xlabel(with_unit(f"mean predicted {shorten(subject.phenotype)}", subject.unit))
     axes.set_ylabel(with_unit(f"mean measured {shorten(subject.phenotype)}", subject.unit))
-
-
-# Residuals: predicted minus measured, along the predictions and as a histogram.
 
 
 LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, FEWEST_COUNTED
@@ -317,9 +304,6 @@ def _counts(error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.f
     reach = max(map(abs, robust_range(error)))
     counts, edges = np.histogram(error, int(np.clip(math.sqrt(len(error)) * 2, 8, 60)), (-reach, reach))
     return counts, edges
-
-
-# Measured phenotypes of strains whose predictions lie in the same bin, as boxes.
 
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -77,7 +77,6 @@ class GenotypeColumns:
         """Return how tables for a trained model are read.
 
         Args:
-            names: names of the gene columns.
             aliases: as for `aliases_of`.
             unknown: as above.
         """

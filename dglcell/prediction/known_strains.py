@@ -46,7 +46,6 @@ def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path], *, 
     """Return the strains that a member was trained on, or chosen by, as `identities`, ascending.
 
     Args:
-        members: trained models.
         measured: whether all strains of the stores are returned, also those of the test part.
 
     Raises:

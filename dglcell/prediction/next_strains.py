@@ -132,9 +132,6 @@ def _texts(strains: Strains, size: int) -> dict[str, list[str]]:
     }
 
 
-# How a batch is chosen.
-
-
 def choose_next(candidates: Candidates, strategy: str, size: int, per_gene: int | None = None) -> NDArray[np.int64]:
     """Return which candidates to measure next, the first one first.
 
@@ -142,7 +139,6 @@ def choose_next(candidates: Candidates, strategy: str, size: int, per_gene: int 
         strategy: ``effect``: predictions that are farthest from the median of all candidates. ``sick``: the lowest
             upper ends of intervals, or the highest probabilities of class 1. ``informative``: strains whose phenotypes
             are the most uncertain together (`most_uncertain_together`).
-        size: number of strains.
         per_gene: most strains that change the same gene; the others follow only where too few are left. For ``effect``
             and ``sick``.
 

@@ -44,8 +44,6 @@ PRECISIONS = ("32-true", "bf16")
 UNTUNED_DEVICES = ("cpu",)
 """On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
 
-# These functions choose how models compute.
-
 
 def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
     """Return the number of strains per forward pass that is expected to fit into memory for every model
@@ -60,7 +58,6 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
 
     Args:
         members: one or several models, on the device where they are to predict.
-        design: strains to predict.
         batch_size: strains per forward pass.
         precision: one of ``PRECISIONS``.
 
@@ -104,9 +101,6 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
         return math.inf if trial is None else trial.seconds
 
     return seconds(first.shared) < seconds(())
-
-
-# These functions predict strains.
 
 
 def predict_rows(
@@ -158,8 +152,6 @@ def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharin
 def _device(member: Trained) -> torch.device:
     return next(member.model.parameters()).device
 
-
-# These functions predict strains and write files.
 
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0
@@ -233,7 +225,6 @@ def predict_design(
 
     Args:
         members: one or several models, on the device where this runs.
-        design: strains to predict.
         output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
             without a suffix, a folder of parts.
         batch_size: strains per forward pass.

@@ -22,9 +22,6 @@ from dglcell.report.page import UNDEFINED, Grid, figure, format_value, number, w
 from dglcell.report.results_table import Line, ResultsTable, best_of
 from dglcell.report.run_files import RunFiles, read_run
 
-# Several runs side by side: metrics over the runs of each experiment, and differences of configurations.
-
-
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
 
@@ -35,8 +32,6 @@ class Group:
 
     Attributes:
         name: name of the experiment or null model.
-        model: kind of model of the runs.
-        is_null: whether it is a null model.
         kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
         together: number of runs whose mean prediction the values are of; 0 where each run has its own values.
@@ -190,9 +185,6 @@ def _cell(group: Group, key: tuple[str, str, str]) -> str:
     if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
         return text
     return f"{text} ± {sd:#.2g}".removesuffix(".")
-
-
-# The page that compares runs.
 
 
 NOTE = (

@@ -77,7 +77,6 @@ class Ensemble:
     """Hold several runs of one experiment on one split.
 
     Attributes:
-        model: kind of model of the runs.
         kinds: phenotype → kind of its labels.
         joined: phenotype → part → predictions.
     """

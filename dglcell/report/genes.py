@@ -60,8 +60,6 @@ class GeneTable:
     """Hold a table about strains or genes.
 
     Attributes:
-        title: a few words.
-        note: explanation of the table.
         grid: the numbers; None where there is nothing to show.
     """
 
@@ -155,9 +153,6 @@ def genes_tables(run: RunFiles) -> dict[str, list[GeneTable]]:
     return {phenotype: tables for phenotype, tables in found.items() if tables}
 
 
-# Tables of strains.
-
-
 def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class: bool) -> Iterator[GeneTable]:
     """Make tables of the strongest predictions and the largest errors of the test part."""
     predictions = run.predictions["test"][phenotype]
@@ -182,9 +177,6 @@ def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class
     error = np.abs(predicted - measured)
     if np.isfinite(error).any():
         yield GeneTable("Worst missed strains", "Test strains with the largest errors.", Grid(heads, rows(error)))
-
-
-# Tables of genes.
 
 
 @dataclass(frozen=True)
@@ -265,9 +257,6 @@ def _gene_tables(run: RunFiles, about: GenesOfRun, phenotype: str) -> Iterator[G
     ):
         note, grid = _over_represented(about, found.genes, first_genes(values), which)
         yield GeneTable(title, note, grid)
-
-
-# Sets of genes.
 
 
 @dataclass(frozen=True)

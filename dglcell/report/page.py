@@ -28,8 +28,6 @@ class Figure:
 
     Attributes:
         id: unique on the page.
-        title: a few words.
-        caption: description of the picture.
         source: the picture, as a data URI.
         width, height: natural size in CSS pixels.
         is_wide: whether it needs the width of two pictures.
@@ -66,7 +64,6 @@ class Section:
 
     Attributes:
         id: unique on the page.
-        figures: pictures in order.
         is_open: whether they are shown from the beginning.
         table: table that is folded away; None for no table.
     """
@@ -118,9 +115,6 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-# The table of results as a page shows it.
 
 
 NOTE = (

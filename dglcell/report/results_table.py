@@ -44,7 +44,6 @@ class ResultsTable:
 
     Attributes:
         texts: number of columns from the left that hold text.
-        rows: lines, in blocks.
     """
 
     columns: list[str]

@@ -28,7 +28,6 @@ class RunRow:
     """Hold the state of one run.
 
     Attributes:
-        path: directory of the run.
         state: ``finished``, ``running``, ``stopped``, or ``damaged``.
         epochs: number of epochs that are done.
         planned: number of epochs that the run shall have; 0 where that cannot be read.
@@ -88,8 +87,8 @@ def format_runs(runs: Sequence[RunRow]) -> str:
             text.append(printable(str(folder)))
             before = folder
         # The last cell goes onto another line where there is no room for it.
-        filled = textwrap.fill(null, WIDTH, initial_indent=f"{line}  ", subsequent_indent=" " * (len(line) + 2))
-        text.append(filled or line.rstrip())
+        line = f"{line}  "
+        text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
     return "\n".join(text)
 
 

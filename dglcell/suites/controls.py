@@ -46,7 +46,6 @@ class Controls:
     """These are the scores that stand beside one phenotype of the test part of one run; NaN where there is none.
 
     Attributes:
-        measure: title of the metric.
         null: name of the null model with the highest score; empty where there is none.
         over_strains: interval of the difference at 95 %, if strains are drawn again.
         over_genes: the same, if genes are drawn again.

@@ -38,7 +38,6 @@ class TableRow:
     """A row says how one model predicts one phenotype of the test part, beside the best null model.
 
     Attributes:
-        model: name of the model in the suite, and what it is.
         null: name of the null model with the highest mean score; empty where there is none.
         low, high: ends of the interval of the mean difference between model and null model, at 95 %.
         why: what is missing, where there are no scores.
