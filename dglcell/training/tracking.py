@@ -208,7 +208,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     known = {step for file in files for step in logged_steps(file)}
     flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
     run: Any = wandb.init(
-        mode=config.tracking.wandb,
+        mode="offline" if config.tracking.wandb == "offline" else "online",
         name=f"{config.experiment.name} seed {config.seed}",
         dir=str(directory.path),
         project=config.tracking.project,
