@@ -35,21 +35,25 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         DataError: the shapes differ or are not one-dimensional.
     """
     p, t = measured_pairs(prediction, target)
-    if len(t) == 0:
-        return {name: math.nan for name in METRICS[:-1]} | {"n": 0}
-    if not np.isfinite(p).all():
+    errors = error_metrics(p, t)
+    if math.isnan(errors["mse"]):
         return {name: math.nan for name in METRICS[:-1]} | {"n": len(t)}
-    error = p - t
-    mse = float(np.mean(error**2))
     return {
-        "mse": mse,
-        "rmse": math.sqrt(mse),
-        "mae": float(np.mean(np.abs(error))),
+        **errors,
         "pearson": pearson(p, t),
         "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(mean_ranks(p), mean_ranks(t)),
-        "r2": _r2(error, t),
+        "r2": _r2(p - t, t),
         "n": len(t),
     }
+
+
+def error_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
+    """Return ``mse``, ``rmse`` and ``mae`` as :func:`regression_metrics` does, without ranking the strains."""
+    p, t = measured_pairs(prediction, target)
+    if len(t) == 0 or not np.isfinite(p).all():
+        return dict.fromkeys(METRICS[:3], math.nan)
+    mse = float(np.mean((p - t) ** 2))
+    return {"mse": mse, "rmse": math.sqrt(mse), "mae": float(np.mean(np.abs(p - t)))}
 
 
 def _r2(error: NDArray[np.float64], target: NDArray[np.float64]) -> float:
@@ -81,6 +85,10 @@ def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np
 def is_constant(x: NDArray[np.float64]) -> bool:
     """Return whether all values are equal up to rounding; true for fewer than two values."""
     return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
+
+
+FEWEST_OF_CORRELATION = 3
+"""A correlation of so few strains or fewer has no interval, and that of two is always 1 or minus 1."""
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

@@ -10,14 +10,6 @@ from torch import Tensor, nn
 from dglcell.errors import DataError, count
 
 
-def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.mean(), values.std(unbiased=False)
-
-
-def _minmax(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.min(), values.max() - values.min()
-
-
 def _robust(values: Tensor) -> tuple[Tensor, Tensor]:
     # `torch.quantile` takes at most 16 million values.
     ordered, position = values.sort().values, torch.tensor([0.25, 0.75], dtype=values.dtype) * (len(values) - 1)
@@ -32,8 +24,8 @@ def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "standard": _standard,
-    "minmax": _minmax,
+    "standard": lambda values: (values.mean(), values.std(unbiased=False)),
+    "minmax": lambda values: (values.min(), values.max() - values.min()),
     "robust": _robust,
     "none": _identity,
     "logistic": _identity,
@@ -122,7 +114,7 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     return shift, scale
 
 
-def _check_labels(name: str, number: float, low: float, high: float, kind: str) -> None:
+def _check_labels(name: str, number: int, low: float, high: float, kind: str) -> None:
     """Refuse training labels that cannot be normalised; the arguments give their number and their range."""
     if number == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")

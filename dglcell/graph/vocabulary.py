@@ -92,6 +92,10 @@ class Vocabulary:
         """Return a hash of the names in order; two vocabularies with this hash give every name the same index."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
 
+    def examples(self, number: int = 5) -> str:
+        """Return a few names from all over the vocabulary, since the first ones are often unlike the others."""
+        return ", ".join(self.names[:: max(1, -(-len(self.names) // number))])
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -247,20 +247,14 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
         finally:
             peak.bytes = torch.cuda.max_memory_allocated(device) - before
         return
-    _reset_high_water()
+    with suppress(OSError):
+        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
     before = status("VmRSS") or 0
     try:
         yield peak
     finally:
         high = status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         peak.bytes = max(0, high - before)
-
-
-def _reset_high_water() -> None:
-    try:
-        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
-    except OSError:
-        return
 
 
 def available_memory() -> int | None:

@@ -107,7 +107,7 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Ta
     phenotypes, left = _varied_phenotypes(rows, wanted, phenotypes, decimal)
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
-        notes.append("phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`")
+        notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     found = replace(found, phenotypes=phenotypes, decimal=decimal, conditions=conditions)
     return replace(found, na_values=wanted.na_values, keep_blank=wanted.keep_blank, average=wanted.average), notes
 
@@ -137,9 +137,9 @@ def allele_columns(columns: TableColumns) -> list[str]:
     return [name for name in columns.conditions if ALLELES.fullmatch(name)]
 
 
-def no_numbers(rows: Rows, column: str, na_values: Sequence[str]) -> bool:
+def no_numbers(rows: Rows, column: str, columns: TableColumns) -> bool:
     """Return whether no cell of a column that says anything says a number."""
-    values, missing = read_numbers(rows.frame[column], ".", na_values)
+    values, missing = read_numbers(rows.frame[column], columns.decimal, columns.na_values)
     return bool(not missing.all() and np.isnan(values[~missing]).all())
 
 
@@ -193,7 +193,9 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
 def _refuse_percent(rows: Rows, strengths: Sequence[str]) -> None:
     for name in strengths:
         cells = rows.frame[name].str.strip()
-        largest = np.fmax.reduce(read_numbers(cells.str.removesuffix("%"), ".", ())[0], initial=0.0)
+        largest = np.fmax.reduce(
+            read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())[0], initial=0.0
+        )
         if largest > STRONGEST or cells.str.endswith("%").any():
             raise DataError(
                 f"'{rows.file}': strengths look like percent",

@@ -95,7 +95,7 @@ class Facts:
             raise DataError(
                 "every strain deletes a gene that the cell graph lacks",
                 got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
-                expected="names like " + listing(cell.genes.names, 5),
+                expected="names like " + cell.genes.examples(),
                 do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
             )
         deletions = table.num_deletions[kept]

@@ -93,7 +93,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
-            expected="names like " + listing(cell.genes.names, 5),
+            expected="names like " + cell.genes.examples(),
             do="; ".join(
                 [
                     *_names_to_fetch(cell, downloads),
@@ -149,7 +149,7 @@ def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: 
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
     advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
-    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns.na_values)]
+    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns)]
     if words:
         return [about_words(rows, name) for name in words]
     if any(fault.kind == CONTRADICTING for fault in faults):

@@ -8,7 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import count
-from dglcell.metrics import COLUMNS, HEADLINE, NODES, PERMUTED, ResultRow, best_row, format_both, format_metric
+from dglcell.metrics import (
+    COLUMNS,
+    FEWEST_OF_CORRELATION,
+    HEADLINE,
+    NODES,
+    PERMUTED,
+    ResultRow,
+    best_row,
+    format_both,
+    format_metric,
+)
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
@@ -63,6 +73,8 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Return a sentence for each phenotype on how far the model is ahead of the best null model of the test part."""
     sentences = []
     for own, nulls in tested(rows):
+        if own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
+            continue
         compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
         if not compared:
             continue

@@ -39,7 +39,7 @@ def environment(command: str) -> dict[str, Any]:
         "command": command,
         "python": platform.python_version(),
         "platform": machine_kind(),
-        "packages": package_versions(),
+        "packages": {name: version_of(name) for name in PACKAGES},
         "git": git_state(Path(dglcell.__file__).parent),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
@@ -50,11 +50,6 @@ def machine_kind() -> str:
     """Return the system, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
     parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
     return "-".join(part for part in parts if part)
-
-
-def package_versions() -> dict[str, str | None]:
-    """Return the installed versions of packages, with None where a package is missing."""
-    return {name: version_of(name) for name in PACKAGES}
 
 
 def version_of(package: str) -> str | None:

@@ -319,7 +319,8 @@ class Preemption(Callback):
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # `completed` is not used: within `on_train_batch_end` the batch only counts as processed.
         done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
-        _data(trainer).first_batch = done
+        data: StrainDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        data.first_batch = done
 
 
 def leave_signals_alone(trainer: pl.Trainer) -> None:
@@ -328,18 +329,8 @@ def leave_signals_alone(trainer: pl.Trainer) -> None:
     Its handlers save, requeue and broadcast within the handler, and with several ranks it makes the host wait for the
     device before every batch, to ask whether one of them was called.
     """
-    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = _nothing  # type: ignore[method-assign]
-
-
-def _nothing() -> None:
-    pass
-
-
-def _data(trainer: pl.Trainer) -> StrainDataModule:
-    data = getattr(trainer, "datamodule", None)
-    assert isinstance(data, StrainDataModule)
-    return data
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,23 @@ def test_strengths_in_percent_are_refused(column: str, cell: str) -> None:
         assert "strengths   " in init(text, strengths=[column])
 
 
+def test_strengths_may_have_decimal_commas() -> None:
+    said = init("gene;strength;growth\nb0008;0,5;0,9\nb0114:0,25;;0,8\nb0115;;high\n", na_values=["high"])
+    assert "strengths   0.25 to 0.5; 0 deletions\n" in said
+    strengths = load_source(load_config(Path("mine.yaml")).data.source).strengths
+    assert strengths is not None
+    assert strengths.tolist() == [0.5, 0.25]
+    with pytest.raises(FaultsError, match=r"line 3: '0.2.5' is no strength(.|\n)*  do: +mend these lines; or"):
+        init("gene;strength;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n")
+
+
+def test_rows_without_genes_are_one_fault() -> None:
+    with pytest.raises(FaultsError, match=r"1 fault in 2 of 4 rows\n  lines 3, 5: no gene is deleted\n"):
+        init("gene,growth\nb0008,0.9\n,1\nb0114,0.8\n,1.1\n")
+    with pytest.raises(DataError, match="expected: names like b0008, b0903, b1849, b2492, b3737\n"):
+        init("gene,growth\nYAL001C,0.9\nYAL002W,1\n")
+
+
 def test_columns_beside_a_measurement_are_no_phenotypes() -> None:
     beside = ["Unnamed: 0", "replicate", "n", "growth_sd", "Growth SEM", "std dev", "p-value", "padj"]
     rows = [f"{gene},{i / 7},{','.join([str(i)] * len(beside))}" for i, gene in enumerate(["b0008", "b0114"], 1)]

@@ -103,9 +103,9 @@ def test_what_is_shown_of_whom() -> None:
         "fitness-models",
     ]
     assert run_panels(RUNS["nothing at all"]) == {}
-    both = run_panels(RUNS["embeddings and relations"])
-    assert [panel.key for panel in both["Relations"]] == ["relations", "relations-layer-2"]
-    assert [panel.key for panel in both["Embeddings"]] == ["test-fitness-embedding"]
+    last = run_panels(RUNS["embeddings and relations"])
+    assert [panel.key for panel in last["Relations"]] == ["relations", "relations-layer-2"]
+    assert [panel.key for panel in last["Embeddings"]] == ["test-fitness-embedding"]
 
 
 def test_captions_say_how_many_strains() -> None:

@@ -128,12 +128,3 @@ def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_pat
     torch.save(content, tmp_path / "damaged.ckpt")
     with pytest.raises(CheckpointError, match="is damaged: its measured strains are wrong"):
         load_trained(run, str(tmp_path / "damaged.ckpt"))
-
-
-@pytest.mark.parametrize("phenotype", ["digenic_interaction", "fitness"])
-def test_auto_trains_whatever_the_phenotype_is(tiny: Tiny, tmp_path: Path, phenotype: str) -> None:
-    keys = ("model.link=auto", f"data.phenotypes=[{phenotype}]", "trainer.epochs=1")
-    directory = tiny.train(tmp_path, *keys).directory
-    link = load_trained(directory).model.find(Link)
-    assert link is not None
-    assert LINKS[int(link.codes[0])] == ("minimum" if phenotype == "fitness" else "identity")

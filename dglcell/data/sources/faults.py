@@ -210,7 +210,13 @@ class Written:
             pairs = [split_strength(name) for name in names]
             said = [*given, *[""] * len(pairs)]
             written.append([name for name, _ in pairs if name])
-            left.append([amount or behind for (name, behind), amount in zip(pairs, said, strict=False) if name])
+            left.append(
+                [
+                    (amount or behind).replace(",", ".")
+                    for (name, behind), amount in zip(pairs, said, strict=False)
+                    if name
+                ]
+            )
         distinct = list(dict.fromkeys(name for row in written for name in row))
         resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
@@ -252,10 +258,11 @@ def _plain(cell: str) -> float | str:
 
 def _faulty_genes(strains: Written, genes: Vocabulary, *, may_be_empty: bool) -> Iterator[Fault]:
     where: dict[str, list[int]] = {}
+    empty = [row for row, written in enumerate(strains.rows) if not written]
+    if empty and not may_be_empty:
+        yield Fault(tuple(empty), "no gene is deleted")
     for row, written in enumerate(strains.rows):
         found = strains.found(row)
-        if not found and not may_be_empty:
-            yield Fault((row,), "no gene is deleted")
         twice = sorted({gene for gene in found if found.count(gene) > 1})
         if twice:
             same = [place for place, gene in enumerate(found) if gene == twice[0]]

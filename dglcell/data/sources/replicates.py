@@ -104,7 +104,8 @@ def find_conflicts(
     order = repeated[np.argsort(keys[repeated], kind="stable")]
     strains, starts, group = np.unique(keys[order], return_index=True, return_inverse=True)
     groups = len(strains)
-    last = rows.targets[rows.offsets[1:] - 1]
+    # A strain without targets has been crossed in one way only.
+    last = np.append(rows.targets, -1)[np.where(rows.num_deletions > 0, rows.offsets[1:] - 1, -1)]
     turned = last[order] != last[first[keys[order]]]
     opposite, apart, directions_apart = (np.zeros(groups, dtype=bool) for _ in range(3))
     for name, p_of_rows in p_values.items():

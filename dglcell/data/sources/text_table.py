@@ -322,7 +322,8 @@ def read_genotypes(
         aliases: other names of genes.
         ignored: systematic names of genes that do not count as deleted.
         mistakes: gets the rows that delete nothing, or a gene twice, or have a strength that is none.
-        strengths: the columns of strengths, in the same order; empty where there are none.
+        strengths: the columns of strengths, in the same order; empty where there are none. A strength may have a
+            decimal comma.
         may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
 
     Raises:
@@ -397,8 +398,8 @@ def _strengths(
         said = np.where(given == "", behind, given)
     if not (said != "").any():
         return None
-    filled = np.where(said == "", "0", said)
-    values = pd.to_numeric(pd.Series(filled.ravel()), errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
+    filled = pd.Series(np.where(said == "", "0", said).ravel(), dtype=str).str.replace(",", ".", regex=False)
+    values = pd.to_numeric(filled, errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
     wrong_values: NDArray[np.bool_] = np.any(no_strengths(values), axis=1)
     mistakes.add(
         rows,

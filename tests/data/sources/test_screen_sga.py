@@ -152,17 +152,24 @@ def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, mo
     assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
 
 
-def test_kuzmin2018_trigenic_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, kind="trigenic")
-    assert table.genotypes == [[A, B, C], [E, B, D]]
-    assert list(table.phenotypes) == ["trigenic_interaction", "fitness"]
-    assert table.provenance.counts["rows_of_another_kind"] == 4
-
-
-def test_kuzmin2018_deletions_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, deletions_only=True)
-    assert table.genotypes == [[A, C], [A, B, C], [A, HO]]
-    assert table.provenance.counts["rows_with_other_alleles"] == 3
+@pytest.mark.parametrize(
+    ("options", "strains", "count"),
+    [
+        ({"kind": "trigenic"}, [[A, B, C], [E, B, D]], ("rows_of_another_kind", 4)),
+        ({"deletions_only": True}, [[A, C], [A, B, C], [A, HO]], ("rows_with_other_alleles", 3)),
+    ],
+)
+def test_kuzmin2018_filters(
+    kuzmin2018: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+    strains: list[list[str]],
+    count: tuple[str, int],
+) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, **options)
+    assert table.genotypes == strains
+    assert ("digenic_interaction" in table.phenotypes) == ("kind" not in options)
+    assert table.provenance.counts[count[0]] == count[1]
 
 
 def test_kuzmin2018_with_listed_genes_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
