@@ -164,7 +164,7 @@ class StrainTask(pl.LightningModule):
     def _scaled_nodes(self, batch: Strains) -> dict[str, Tensor]:
         """Return what heads of nodes should predict: name → [B, M]."""
         given = batch.of_kind(NODE_VALUES)
-        return {name: head.scaled(given[name]) for name, head in self.model.node_heads.items() if name in given}
+        return {name: head.targets(given[name]) for name, head in self.model.node_heads.items() if name in given}
 
     def validation_step(self, batch: Strains, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""

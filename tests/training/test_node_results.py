@@ -28,7 +28,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
-from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, spread
+from dglcell.training.node_targets import READ_TOGETHER, bare_node_heads, limit_targets, spread
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
@@ -137,6 +137,21 @@ def test_the_spread_is_that_of_all_strains_however_few_are_read_at_a_time() -> N
     np.testing.assert_allclose(mean, np.nanmean(measured, axis=0))
     np.testing.assert_allclose(sd, np.nanstd(measured, axis=0), rtol=1e-6)
     assert number[[0, -1]].tolist() == [4, 5]
+
+
+def test_the_loss_takes_no_value_for_larger_than_those_of_training(folder: Path, prepared: Prepared) -> None:
+    (head,) = bare_node_heads(config_of(folder), prepared).values()
+    limit_targets({"flux": head}, prepared)
+    values = prepared.nodes["flux"]
+    train, validation = (
+        torch.from_numpy(values.of_strains(prepared.parts[part].numpy())) for part in ("train", "validation")
+    )
+    assert torch.equal(head.targets(train).nan_to_num(), head.scaled(train).nan_to_num())
+    assert torch.equal((train - head.wild_type).abs().nan_to_num().amax(0), head.largest)
+    beyond = torch.where(head.changes, head.wild_type + 1e6, validation)
+    torch.testing.assert_close(
+        head.targets(beyond)[:, head.changes], (head.largest / head.scale)[head.changes].expand(len(beyond), -1)
+    )
 
 
 def test_null_models_of_values_are_fitted_without_a_model(
