@@ -326,7 +326,7 @@ def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
         ["trainer.precision=bf16-mixed", "model.layers=3"],
         ["trainer.precision=bf16-mixed", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
-        ["split.kind=gene_disjoint", "split.subset=null"],
+        ["split.kind=gene_disjoint"],
     ],
     ids=" ".join,
 )
