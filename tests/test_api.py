@@ -517,16 +517,15 @@ def test_callbacks_and_loggers_are_told_of_the_training(folder: Path, tmp_path: 
         dglcell.train("quickstart", "experiment.name=told", epochs=epochs, null_models=False, **told)
 
     counted, logger = Epochs(), CSVLogger(tmp_path)
-    train(2, callbacks=[counted], logger=logger)
+    train(1, callbacks=[counted], logger=logger)
     rows = pd.read_csv(Path(logger.log_dir) / "metrics.csv")
-    assert rows.epoch.tolist() == [0, 1]
-    assert counted.seen == [0, 1]
+    assert rows.epoch.tolist() == counted.seen == [0]
     assert rows["validation/loss"].notna().all()
     again = Epochs()
     stopping = EarlyStopping("validation/loss", patience=50)
-    train(3, callbacks=[again, stopping], logger=[CSVLogger(tmp_path), CSVLogger(tmp_path)])
-    assert again.seen == [0, 1, 2]
-    train(4)
+    train(2, callbacks=[again, stopping], logger=[CSVLogger(tmp_path), CSVLogger(tmp_path)])
+    assert again.seen == [0, 1]
+    train(3)
 
 
 @pytest.mark.parametrize(("key", "given"), [("callbacks", [print]), ("logger", "csv"), ("logger", print)])

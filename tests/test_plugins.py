@@ -24,6 +24,8 @@ from dglcell.models.model import make_model
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import class_of, find_class, installed_names
+from dglcell.report.run_files import read_run
+from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 
@@ -260,7 +262,8 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     (folder / "in.csv").write_text("genes\nb0008;b0114\n")
     assert main(["predict", str(run.path), "in.csv", "-o", "out.csv"]) == 0
     assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
-    assert main(["report", str(run.path)]) == 0
+    files = read_run(run.path)
+    assert page_content(files, files.report_data(), lambda panel: b"")["title"] == "mine, seed 0"
     (folder / "my_parts.py").rename(folder / "elsewhere.py")
     sys.modules.pop("my_parts")
     capsys.readouterr()

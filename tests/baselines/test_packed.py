@@ -17,7 +17,7 @@ from dglcell.baselines.fit import (
     best_of,
     fit_null_models,
 )
-from dglcell.baselines.packed import PackedNulls, fit_best_two
+from dglcell.baselines.packed import FEW, PackedNulls, fit_best_two
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.simple import AdditiveRidge, SameStrain
 from dglcell.data.columns import condition_columns
@@ -56,7 +56,7 @@ def test_what_is_unpacked_predicts_the_same(name: str) -> None:
 
 
 def test_with_many_validation_strains_it_is_the_null_model_of_that_name() -> None:
-    problem = growth(200)
+    problem = growth(FEW)
     best = fit_best_two(problem)
     expected = fit_null_models(problem)[MEAN_OF_TWO]
     assert isinstance(best, MeanOfTwo)

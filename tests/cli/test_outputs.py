@@ -97,12 +97,11 @@ def test_nothing_of_another_kind_is_replaced(
     assert not list(tmp_path.rglob("*.partial*"))
 
 
-@pytest.mark.parametrize(("verb", "kind"), [("report", "a page of a report"), ("job render", "a script of a job")])
-def test_an_earlier_output_is_replaced(verb: str, kind: str, place: dict[str, Path], tmp_path: Path) -> None:
-    words = [word.format(**place) for word in COMMANDS[verb]]
+def test_an_earlier_output_is_replaced(place: dict[str, Path], tmp_path: Path) -> None:
+    words = [word.format(**place) for word in COMMANDS["job render"]]
     (tmp_path / "out").touch()
-    assert main([*words, "--output", str(tmp_path / "out")]) == 0  # over an empty file
-    check_output(tmp_path / "out", kind)
+    for _ in range(2):  # over an empty file, and over an output
+        assert main([*words, "--output", str(tmp_path / "out")]) == 0
 
 
 def test_nothing_is_written_beside_a_store(place: dict[str, Path]) -> None:

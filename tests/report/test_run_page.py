@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dglcell.cli import main
+from dglcell.cli.outputs import check_output
 from dglcell.metrics import format_metric
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import RelationWeights, make_mixer
@@ -103,8 +104,11 @@ def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Pat
     shutil.rmtree(run.figures)
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     output = tmp_path / "elsewhere" / "page.html"
+    output.parent.mkdir()
+    output.touch()  # An empty file is replaced, and so is an earlier page.
     assert main(["report", str(run.path), "--output", str(output)]) == 0
     Page(output).check()
+    check_output(output, "a page of a report")
     assert [path.name for path in output.parent.iterdir()] == ["page.html"]
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
