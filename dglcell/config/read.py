@@ -371,9 +371,6 @@ def _sections(plain: Any, path: Sequence[str]) -> list[dict[str, Any]]:
 def check_yaml(text: str) -> str:
     """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than ``MOST_NODES`` nodes.
 
-    Args:
-        text: text of the file; whether it is YAML at all is found when it is read.
-
     Returns:
         The text, with quotes around times like 2:00:00, which YAML would take for the number 7200.
 

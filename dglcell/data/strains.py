@@ -21,6 +21,7 @@ from dglcell.data.columns import (
     PREFIXES,
     ROW,
     SEEN,
+    STORED,
     Array,
     Column,
     ContentHash,
@@ -29,6 +30,7 @@ from dglcell.data.columns import (
     check_strengths,
     columns_of,
     condition_columns,
+    stored_numbers,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
 from dglcell.errors import DataError, import_optional, listing
@@ -302,6 +304,12 @@ class Strains:
         shape = (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 
+    def total(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of ``values``, [P], over the targets of each strain, [S]; of flags, how many are set."""
+        totals = np.zeros(len(values) + 1, values.dtype if values.dtype.kind == "u" else np.int64)
+        np.cumsum(values, out=totals[1:])
+        return np.diff(totals[self.offsets])
+
     def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
         start = self.offsets[rows]
@@ -548,7 +556,8 @@ class Strains:
         vocabulary = Vocabulary.of(self.names)
         content = ContentHash(vocabulary, self.columns, self.units, with_strengths=self.strengths is not None)
         targets = translated(self.targets, vocabulary.indices(self.names))
-        content.update(self.num_deletions, targets, self.strengths, self.columns)
+        columns = {column: stored_numbers(values) for column, values in self.columns.items() if column.kind in STORED}
+        content.update(self.num_deletions, targets, self.strengths, columns)
         return content.hexdigest()
 
     def to_anndata(self) -> anndata.AnnData:

@@ -100,13 +100,18 @@ def frame_genotypes(
         filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
         rows = zip(*filled, strict=True)
         if len(columns) == 1:
-            return [[part.strip() for part in str(cell).split(";")] for (cell,) in rows]
-        return [[str(cell).strip() for cell in row] for row in rows]
+            return [[part.strip() for part in written_as(cell).split(";")] for (cell,) in rows]
+        return [[written_as(cell).strip() for cell in row] for row in rows]
 
     written = cells([header.index(name) for name in amounts]) if amounts else None
     rows = cells(chosen) if chosen else [[]] * len(frame)
     names = row_names(frame)
     return [with_strengths(row, written[i] if written else (), names[i]) for i, row in enumerate(rows)]
+
+
+def written_as(cell: object) -> str:
+    """Return a cell as text; whole numbers have no point, because a column with gaps and a spreadsheet hold floats."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def row_names(frame: pd.DataFrame) -> list[str]:

@@ -10,14 +10,6 @@ from torch import Tensor, nn
 from dglcell.errors import DataError, count
 
 
-def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.mean(), values.std(unbiased=False)
-
-
-def _minmax(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.min(), values.max() - values.min()
-
-
 def _robust(values: Tensor) -> tuple[Tensor, Tensor]:
     # `torch.quantile` takes at most 16 million values.
     ordered, position = values.sort().values, torch.tensor([0.25, 0.75], dtype=values.dtype) * (len(values) - 1)
@@ -32,8 +24,8 @@ def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "standard": _standard,
-    "minmax": _minmax,
+    "standard": lambda values: (values.mean(), values.std(unbiased=False)),
+    "minmax": lambda values: (values.min(), values.max() - values.min()),
     "robust": _robust,
     "none": _identity,
     "logistic": _identity,
@@ -129,7 +121,7 @@ def _check_labels(name: str, number: int, low: float, high: float, kind: str) ->
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
-            got=f"{low:g} in {count(number, 'strain')}",
+            got=f"{low:g} in {count(int(number), 'strain')}",
             do=(
                 "leave it out of `data.phenotypes`, or choose another split"
                 if number > 1

@@ -12,10 +12,9 @@ import numpy as np
 
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
-from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary

@@ -12,7 +12,6 @@ import numpy as np
 
 from dglcell.config.published import format_offer, named
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import (
     CONTRADICTING,
     Fault,
@@ -26,7 +25,7 @@ from dglcell.data.sources.faults import (
     write_clean,
 )
 from dglcell.data.sources.guides import MISMATCH
-from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.sources.text_table import Rows, read_numbers, read_rows
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS
@@ -123,7 +122,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or _choose_aliases(other, name, downloads.raw)
+    chosen = wanted.aliases or (_choose_aliases(other, name, downloads.raw) if other else None)
     if chosen is not None:
         keys["aliases"] = chosen
         are = "is no systematic one" if len(other) == 1 else "are not systematic"

@@ -178,15 +178,14 @@ class NodeHead(nn.Module):
         scaled_BM = (values_BM - self.wild_type) / self.scale
         return scaled_BM.masked_fill(~self.changes, torch.nan)
 
-    def targets(self, values_BM: Tensor) -> Tensor:
-        """Return what the loss compares with predictions: scaled differences, none larger than those of training.
+    def within_training(self, changes_BM: Tensor) -> Tensor:
+        """Return scaled differences from the wild type, none larger than those of training strains.
 
         A value that hardly changes in training has a tiny scale. Where a validation strain changes it, the difference
-        would be thousands of standard deviations, and the loss would tell nothing of other values.
+        is thousands of standard deviations, and a mean over all values would tell nothing of the others.
         """
-        changes_BM = values_BM - self.wild_type
-        nearer_BM = self.wild_type + torch.clamp(changes_BM, -self.largest, self.largest)
-        return self.scaled(torch.where(changes_BM.abs() > self.largest, nearer_BM, values_BM))
+        limit_M = self.largest / self.scale
+        return changes_BM.clamp(-limit_M, limit_M)
 
     def restore(self, predicted_BM: Tensor) -> Tensor:
         """Return predicted values in original units."""

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Style of pictures: palette, type, headings, and text of empty panels.
-
-
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
 BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
@@ -196,9 +193,6 @@ def count_axis(axes: Axes) -> None:
     axes.set_ylabel("strains")
 
 
-# Many strains in one pair of axes: points, or hexagons coloured by how many strains lie in each.
-
-
 HEXAGONS = (48, 20)  # regular in a panel that is about 1.4 times as wide as high
 FEW_STRAINS = 200
 FEWEST_COUNTED = 30
@@ -268,7 +262,6 @@ def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
     This is for strains that are too few to be counted in bins.
 
     Args:
-        axes: axes to draw in.
         rows: name → values and their colour, from the top.
     """
     for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
@@ -304,9 +297,6 @@ def _draw_hexagons(axes: Axes, found: Hexagons, counted: str) -> None:
     bar.outline.set_visible(False)
 
 
-# Panels: a drawing, its caption, and the numbers behind it; a panel is written as picture and table.
-
-
 WIDTH, HEIGHT = 3.7, 2.75
 DPI = 230
 FORMATS = ("png", "svg")
@@ -317,7 +307,6 @@ class Table:
     """Hold a table of numbers.
 
     Attributes:
-        columns: names of the columns.
         rows: rows with one value per column; NaN where undefined.
     """
 
@@ -338,10 +327,6 @@ class Panel:
 
     Attributes:
         key: stem of the picture's files.
-        title: a few words.
-        caption: description of the picture.
-        table: the numbers behind it.
-        draw: function that draws the picture.
         width, height: width and height in inches.
     """
 
@@ -366,11 +351,7 @@ def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
 
 
 def write_panel(panel: Panel, folder: Path) -> bytes:
-    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
-
-    Returns:
-        The path of the PNG file.
-    """
+    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV; return the PNG file."""
     files = render(panel, FORMATS)
     for kind, content in files.items():
         with atomic_file(folder / f"{panel.key}.{kind}") as partial:

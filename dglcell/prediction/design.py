@@ -21,10 +21,10 @@ from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction import KINDS
 from dglcell.prediction.conditions import added_column
 
 MOST_STRAINS = 2**63 - 1
-KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,6 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out.
 
     Args:
-        path: the text file.
         vocabulary: gene vocabulary of the model's cell graph.
 
     Raises:

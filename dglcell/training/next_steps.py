@@ -41,13 +41,11 @@ TOLD = {
 
 
 def what_next(run: RunFiles) -> str:
-    """Return the lines, at most as wide as a terminal except for commands that are to be pasted.
-
-    Args:
-        run: the finished run.
-    """
+    """Return the lines, at most as wide as a terminal except for commands that are to be pasted."""
     lines = ["What next"]
-    genes, file = example(run.directory), new_table()
+    # The table is overwritten, so it has a name that no file of this folder has.
+    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
+    genes, file = example(run.directory), next(name for name in names if not Path(name).exists())
     said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"
     lines += _entry("predict", [f"printf '{genes}' > {file}", said] if genes else [said])
     for text in how_sure(run.rows, run.results["units"]):
@@ -63,12 +61,6 @@ def _entry(label: str, texts: list[str]) -> list[str]:
 
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False, break_on_hyphens=False)
-
-
-def new_table() -> str:
-    """Return a name for the example table that no file of this folder has, because the table is overwritten."""
-    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
-    return next(name for name in names if not Path(name).exists())
 
 
 def example(directory: RunDirectory) -> str:
@@ -88,9 +80,6 @@ def example(directory: RunDirectory) -> str:
     csv.writer(table, lineterminator="\n").writerows([shown, *strains])
     quoted = table.getvalue().replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''").replace("\n", "\\n")
     return quoted if strains else ""
-
-
-# How sure the model is.
 
 
 def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
@@ -137,9 +126,6 @@ def interval(row: ResultRow) -> tuple[float, float]:
 
 def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
-
-
-# Advice on what to try.
 
 
 def to_try(run: RunFiles) -> Iterator[str]:

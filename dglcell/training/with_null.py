@@ -118,8 +118,6 @@ def predicting_with(wanted: str, trained: Trained, run: Path) -> Trained:
 
     Args:
         wanted: ``MODEL``, ``BEST`` or the name of a null model.
-        trained: trained model of the run.
-        run: directory of the run.
 
     Raises:
         CheckpointError: the run is not finished, or a null model is to be fitted to a store that is gone.

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import load_config
 from dglcell.suites.controls import NOTE, Controls, as_table, controls_of
-from site_extension.experiments import experiment_files
+from site_extension.experiments import experiment_files, loaded
 from site_extension.markdown import code
 from site_extension.results import all_rows, committed
 
@@ -25,7 +24,7 @@ def pages(root: Path) -> dict[str, str]:
     runs: dict[str, Any] = json.loads((root / FILE).read_text(encoding="utf-8"))["experiments"]
     measured, others = [], []
     for file in experiment_files(root):
-        config = load_config(file)
+        config = loaded(file)
         found = _of_experiment(root, config, runs.get(config.experiment.name))
         measured += found
         others += [] if found else [config.experiment.name]

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dglcell.config.read import load_config
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE, LIKE_VALIDATION
-from site_extension.experiments import experiment_files
+from site_extension.experiments import experiment_files, loaded
 from site_extension.markdown import code, table
 from site_extension.results import committed
 
@@ -29,7 +28,7 @@ def pages(root: Path) -> dict[str, str]:
         name: (about["split"], [_of_draw(draw) for draw in about["draws"].values()])
         for name, about in benchmark.items()
     }
-    for config in map(load_config, experiment_files(root)):
+    for config in map(loaded, experiment_files(root)):
         name = config.experiment.name
         draws = [draw for record in committed(root, config).values() for draw in _of_record(record)]
         draws = draws or _of_record(runs.get(name, {"rows": []}))

@@ -86,8 +86,8 @@ def shorten(cell: str) -> str:
 
 
 def is_slow(page: Path) -> bool:
-    """Return whether a page trains for long; `make docs` runs the cells of the gallery in full."""
-    return page.parent.name == "gallery" and page.stem != "quickstart"
+    """Return whether a page is of the gallery, whose cells `make docs` runs in full."""
+    return page.parent.name == "gallery"
 
 
 @pytest.mark.parametrize(

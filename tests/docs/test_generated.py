@@ -12,7 +12,6 @@ import pytest
 
 from dglcell.cli.parser import make_parser
 from dglcell.config.experiment import KINDS, Config
-from tests.config_files import config_of
 from tests.docs.pages import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
@@ -89,17 +88,18 @@ def test_every_experiment_has_a_page() -> None:
 
 def test_a_page_says_whether_it_was_measured(tmp_path: Path) -> None:
     file = ROOT / "conf" / "101-collins2007" / "random.yaml"
-    config = config_of(file)
+    config = experiments.loaded(file)
     page = experiments.page(ROOT, file, config, {})
     assert page.splitlines()[2].startswith("**Measured in part:**")
     assert "| the same | random, 1 |" in page
     other = ROOT / "conf" / "103-tong2004" / "random.yaml"
-    assert experiments.page(ROOT, other, config_of(other), {}).splitlines()[2].startswith("**Not measured yet:**")
+    page = experiments.page(ROOT, other, experiments.loaded(other), {})
+    assert page.splitlines()[2].startswith("**Not measured yet:**")
 
 
 def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
     file = ROOT / "conf" / "105-yeast-gem" / "random.yaml"
-    config = config_of(file)
+    config = experiments.loaded(file)
     for seed, pearson in ((0, 0.25), (1, 0.35)):
         rows = [{"phenotype": "fitness", "part": "test", "model": "hetero_cell", "metrics": {"pearson": pearson}}]
         path = tmp_path / results.RESULTS / config.experiment.name / f"seed-{seed}" / "results.json"
@@ -117,7 +117,7 @@ def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
 
 def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:
     file = ROOT / "conf" / "102-costanzo2016" / "set_operator_random.yaml"
-    config = config_of(file)
+    config = experiments.loaded(file)
     found = results.committed(ROOT, config)
     page = experiments.page(ROOT, file, config, found)
     for seed, record in found.items():
@@ -141,7 +141,7 @@ def test_the_list_of_experiments_has_results_time_and_data() -> None:
     }
     entries = []
     for name in ("101-collins2007/set_operator_random", "006-kuzmin-tmi/dango_string12_0", "quickstart"):
-        config = config_of(folder / f"{name}.yaml")
+        config = experiments.loaded(folder / f"{name}.yaml")
         known = cost.costs(ROOT, name, results.committed(ROOT, config))
         entries.append(experiment_list.Entry(Path(f"{name}.yaml"), name.replace("/", "-"), config, known))
     page = experiment_list.index(ROOT, entries)
@@ -158,7 +158,8 @@ def test_the_list_of_experiments_has_results_time_and_data() -> None:
 
 def _mean_and_spread(model: str) -> str:
     """Pearson correlation on the test parts of the committed runs of one experiment: what the page has to state."""
-    records = results.committed(ROOT, config_of(ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"))
+    file = ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"
+    records = results.committed(ROOT, experiments.loaded(file))
     values = [
         row["metrics"]["pearson"]
         for record in records.values()
@@ -183,7 +184,7 @@ def test_what_runs_took_is_what_was_recorded() -> None:
 
 def test_a_page_says_where_files_come_from() -> None:
     file = ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"
-    page = experiments.page(ROOT, file, config_of(file), {})
+    page = experiments.page(ROOT, file, experiments.loaded(file), {})
     assert f"\ndglcell data fetch --all {file.relative_to(ROOT)}\n" in page
     assert "| `interactions/collins2007_emap_whole.csv.gz` | 1.3 MB | `raw.githubusercontent.com/bioc/SLGI` |" in page
     assert "140,579 rows, sha256" in page
@@ -192,7 +193,7 @@ def test_a_page_says_where_files_come_from() -> None:
 @pytest.fixture(scope="module")
 def loaded() -> dict[Path, Config]:
     """Return all experiments."""
-    return {file: config_of(file) for file in experiments.experiment_files(ROOT)}
+    return {file: experiments.loaded(file) for file in experiments.experiment_files(ROOT)}
 
 
 def test_pages_say_what_differs_from_the_original(loaded: dict[Path, Config]) -> None:
@@ -209,11 +210,12 @@ def test_pages_say_what_differs_from_the_original(loaded: dict[Path, Config]) ->
 
 
 def test_commands_of_experiments_exist(loaded: dict[Path, Config]) -> None:
+    parser = make_parser()
     for file, config in loaded.items():
         text = experiments.run_it(config, file.relative_to(ROOT), results.committed(ROOT, config))
         for line in text.splitlines():
             if line.startswith("dglcell "):
-                _, rest = make_parser().parse_known_args(shlex.split(line)[1:])
+                _, rest = parser.parse_known_args(shlex.split(line)[1:])
                 assert all("=" in word for word in rest), line
 
 

@@ -40,7 +40,7 @@ from tests.hostile import (
     test_tables,
 )
 from tests.hostile.inputs import Input, tree, write
-from tests.integration.processes import heed_interrupts
+from tests.integration.processes import PATIENCE, heed_interrupts, start
 from tests.tiny import Tiny, process_environment
 
 SHELL = shutil.which("sh")
@@ -110,9 +110,10 @@ def test_hostile_inputs_with_closed_streams(
 
 
 def test_a_run_is_finished_without_a_standard_output(tiny: Tiny, tmp_path: Path) -> None:
-    keys = " ".join(tiny.overrides(tmp_path, "plot=false", "null_models=false", "trainer.epochs=1"))
-    done = shell(f"train {tiny.file} {keys} >&- <&-", tmp_path)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    closed = "import os, sys; os.close(0); os.close(1); sys.stdin = sys.stdout = None"  # as after `>&- <&-`
+    process = start(tiny, tmp_path, "trainer.epochs=1", before=closed)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "Traceback" in said) == (0, False)
     assert json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import train
 from dglcell.training.task import StrainTask
-from tests.tiny import BARE, Tiny, dglcell, fresh_dglcell, history
+from tests.tiny import BARE, Tiny, fresh_dglcell, history
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "quickstart_tiny.json"
 
@@ -76,15 +77,27 @@ def test_everything_needed_is_written_before_the_first_step(
     assert seen == [[True] * 4] * 4
 
 
+KEYS = ("tracking.wandb=offline", "slurm.requeue=false", "slurm.environment={TOKEN: s3cret}")
+
+
+@pytest.fixture(scope="module")
+def worked(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Return the folder in which a process of its own trained with a secret, and what it said."""
+    folder = tmp_path_factory.mktemp("worked")
+    home = {name: str(folder / "home") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
+    done = fresh_dglcell("train", tiny.file, *KEYS, cwd=folder, **home)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
 def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
     tiny: Tiny,
-    tmp_path: Path,
+    worked: tuple[Path, subprocess.CompletedProcess[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first = fresh_dglcell("train", tiny.file, cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
+    folder, first = worked
     assert "building store data/insilico-" in first.stderr
     assert "training from scratch" in first.stderr
     assert "Warning" not in first.stderr
@@ -95,14 +108,15 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
     for model in ("hetero_cell", "training mean", "additive ridge"):
         lines = [line for line in table.splitlines() if not line.startswith("On the test part")]
         assert sum(model in line for line in lines) == 2
-    record = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes()
+    record = (folder / "runs/tiny/seed-0/metrics.jsonl").read_bytes()
 
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", str(tiny.file), "plot=false"]) == 0
+    monkeypatch.chdir(folder)
+    # Another value of a secret does not make it another run.
+    assert main(["train", str(tiny.file), "plot=false", "slurm.environment={TOKEN: other, MORE: x}"]) == 0
     assert "continuing from runs/tiny/seed-0/checkpoints/last.ckpt, written after epoch 2" in caplog.text
     assert "training is finished after 2 epochs; evaluating" in caplog.text
     assert table in capsys.readouterr().out
-    assert (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes() == record
+    assert (folder / "runs/tiny/seed-0/metrics.jsonl").read_bytes() == record
 
 
 def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,19 +191,12 @@ def test_undefined_metrics_are_null_in_the_record(tiny: Tiny, tmp_path: Path) ->
         assert all(value is None or math.isfinite(value) for value in row.values())
 
 
-def test_no_file_of_a_run_has_a_secret(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["tracking.wandb=offline", "null_models=false", "trainer.epochs=1", "slurm.requeue=false"]
-    arguments = [*tiny.overrides(tmp_path / "runs", *options), "slurm.environment={TOKEN: s3cret}"]
-    home = {name: str(tmp_path / "home") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
-    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path, **home)
-    assert done.returncode == 0, done.stderr
+def test_no_file_of_a_run_has_a_secret(worked: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = worked
     assert "s3cret" not in done.stdout + done.stderr
-    run = RunDirectory(tmp_path / "runs/tiny/seed-0")
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    run = RunDirectory(folder / "runs/tiny/seed-0")
+    files = [path for path in folder.rglob("*") if path.is_file()]
     assert {run.config, run.environment, run.last, run.page} <= set(files)
     assert any(path.suffix == ".wandb" for path in files)
     assert [path for path in files if b"s3cret" in path.read_bytes()] == []
     assert "TOKEN" in run.config.read_text()
-    # Another value does not make it another run.
-    tiny.train(tmp_path / "runs", "trainer.epochs=2", "slurm.environment={TOKEN: other, MORE: x}")
-    assert len(history(run)) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.sources.faults import FaultsError
 from dglcell.errors import DataError
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, write_experiment
 
 DOSES = """\
@@ -25,17 +25,16 @@ b0008,,acetate,37,0.3
 b0114:0.25,,glucose,37,0.8
 """
 
-WANTED = Wanted(Path("mine.yaml"), Path("strains.csv"), None, "textbook", force=True)
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def init(text: str, **more: object) -> str:
+def init(text: str, split: str = "random", **more: object) -> str:
     Path("strains.csv").write_text(text)
-    return write_experiment(replace(WANTED, **more))  # type: ignore[arg-type]
+    table = WantedTable(Path("strains.csv"), **more)  # type: ignore[arg-type]
+    return write_experiment(Wanted(Path("mine.yaml"), table, None, "textbook", split, force=True))
 
 
 def test_strengths_and_conditions_are_found() -> None:

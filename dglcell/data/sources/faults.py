@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.sources.csv_table import read_numbers
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
