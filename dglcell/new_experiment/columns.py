@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dglcell.checks import STRONGEST
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
 from dglcell.data.sources.faults import TableColumns
@@ -35,9 +36,6 @@ BESIDE = re.compile(
     re.IGNORECASE,
 )
 """Columns of numbers with such names stand beside a measurement: where it was made, how often, and how sure it is."""
-
-STRONGEST = 10.0
-"""Larger strengths look like percent; genes are seldom expressed so many times as strongly."""
 
 SHORTEST_GUIDE = 15
 """A shorter sequence is no guide."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import re
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import STRONGEST
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.strains import Strains
 from dglcell.data.table import (
@@ -42,6 +44,8 @@ from dglcell.prediction.conditions import (
 )
 from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
+
+log = logging.getLogger("dglcell")
 
 MAX_REPORTED = 10
 
@@ -160,8 +164,15 @@ def read_genotypes(
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, f"{len(rows):,} rows", f"'{path}': ")
+    strains = how.strains(found, vocabulary)
+    strongest = 0.0 if strains.strengths is None else float(strains.strengths.max(initial=0))
+    if strongest > STRONGEST:
+        log.warning(
+            "'%s': strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%",
+            *(path, strongest),
+        )
     known = np.array([not row.lacking for row in found])
-    table = GenotypeTable(header, [[*row, *cells] for _, row in rows], how.strains(found, vocabulary), known)
+    table = GenotypeTable(header, [[*row, *cells] for _, row in rows], strains, known)
     return _with_systematic(table, [row.written for row in found])
 
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dglcell.errors import ConfigError
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.model import joined
+from dglcell.models.model import joined, make_model
 from dglcell.nn.node_head import NodeHead
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
@@ -153,3 +155,21 @@ def test_without_messages_every_trained_weight_has_a_gradient(cell: RandomCell) 
     total = prediction.phenotypes.sum() + torch.stack([x.sum() for x in prediction.nodes.values()]).sum()
     total.backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
+
+
+@pytest.mark.parametrize("pool", [["gene"], ["reaction"], ["gene", "reaction"]])
+def test_all_that_values_of_nodes_depend_on_is_trained(pool: list[str]) -> None:
+    config = HeteroCellConfig(
+        hidden=8, layers=2, pool=pool, nodes={"flux": "reaction"}, local_head=False, combination="none"
+    )
+    model = cast("HeteroCell", make_model(config, ResidentCell.of(build_cell(CellConfig(model="textbook"))), outputs=1))
+    for head in model.node_heads.values():
+        head.changes.fill_(True)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model(GenotypeBatch.from_lists([[3], [5, 9], [20]])).nodes["flux"].square().sum().backward()
+    seen = {name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()}
+    assert seen
+    assert not seen & frozen

@@ -124,6 +124,20 @@ def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize(
+    ("cells", "strength"), [("b0008;0,3", 0.3), ("b0008:0,3;", 0.3), ("b0008;2", 2), ("b0008;30", 30)]
+)
+def test_strengths_have_decimal_commas_and_those_like_percent_are_said(
+    trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture, cells: str, strength: float
+) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(f"gene_1;strength_1\n{cells}\n")
+    strengths = read_genotypes(source, trained.cell.genes).strains.strengths
+    assert strengths is not None
+    assert strengths.tolist() == [np.float32(strength)]
+    assert ("strengths up to 30 look like percent" in caplog.text) == (strength == 30)
+
+
 def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
     message = refusal(trained, tmp_path, "genes\n" + "nope\n" * 25)
     assert "25 of 25 rows cannot be predicted" in message
