@@ -15,9 +15,11 @@ from pathlib import Path
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
+        "cobra",
         "dglcell.cli.predict",
         "dglcell.data.sources.csv_table",
         "dglcell.data.sources.insilico",
+        "dglcell.kernels.spmm_numba",
         "dglcell.report.run_page",
         "dglcell.training.run",
         "dglcell.training.tuning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import re
 import sys
 import textwrap
@@ -85,6 +86,7 @@ COMPUTING = ("train", "tune", "benchmark", "evaluate", "baselines", "predict", "
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
+@functools.cache
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all verbs with their options."""
     parser = Parser(

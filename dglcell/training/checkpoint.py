@@ -124,7 +124,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     """
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
-    path = directory.checkpoint(checkpoint or read_config(directory).trainer.checkpoint)
+    path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
     read = ReadCheckpoint(path, PREDICTING)
     about, state = read.about, read.take()["state_dict"]
     cell = cell or cell_of_run(directory)

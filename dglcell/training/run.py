@@ -15,7 +15,6 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
 from dglcell.config.experiment import AUTO, Config
-from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held, lives
@@ -289,7 +288,7 @@ def write_run_files(
         if not lives(partial.name.rpartition(".partial-")[2]):
             partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
-        partial.write_text(to_yaml(config), encoding="utf-8")
+        partial.write_text(task.about["config"], encoding="utf-8")
     started = read_started(directory)
     hashes = {
         "cell": prepared.cell.sha256,

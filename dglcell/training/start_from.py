@@ -16,9 +16,10 @@ from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, count, listing
 from dglcell.files.atomic import sha256_file, write_json
 from dglcell.models.model import StrainModel
+from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import find_run
-from dglcell.training.checkpoint import MODEL, read_config, shape_of
+from dglcell.training.checkpoint import MODEL, shape_of
 from dglcell.training.checkpoint_file import PREDICTING, ReadCheckpoint
 from dglcell.training.prepare import Prepared
 
@@ -70,7 +71,7 @@ def read_start(config: Config) -> ReadCheckpoint | None:
     path = Path(config.start_from)
     if path.suffix != ".ckpt" or not path.is_file():
         run = RunDirectory(find_run(config.start_from))
-        path = run.checkpoint(read_config(run).trainer.checkpoint)
+        path = run.checkpoint(read_run_config(run)["trainer"]["checkpoint"])
     return ReadCheckpoint(path, PREDICTING)
 
 

@@ -31,6 +31,7 @@ def run(*arguments: object) -> int:
     return main([*map(str, arguments), "--in-process"])
 
 
+@pytest.mark.slow
 def test_a_tiny_cell_graph_gives_a_table_and_a_file(tmp_path: Path, capsys) -> None:
     pytest.importorskip("torch_geometric")
     target = tmp_path / "bench.json"

@@ -24,7 +24,6 @@ from tests.forked import Forked
 from tests.tiny import BARE, ENDLESS, Tiny, history, process_environment
 
 SCHEDULES = {
-    "none": ["scheduler.name=none"],
     "cosine": ["scheduler.name=cosine_restarts", "scheduler.first_cycle=5", "scheduler.interval=step"],
     "cosine by epoch": ["scheduler.name=cosine_restarts", "scheduler.first_cycle=3", "scheduler.gamma=0.5"],
     # Every epoch is worse by this threshold, so that the rate falls in each.
@@ -51,7 +50,7 @@ def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) 
     parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
     assert_same_end(whole, parts)
     rates = [row["learning_rate"] for row in history(whole)]
-    assert (len(set(rates)) > 1) == (schedule != "none")
+    assert len(set(rates)) > 1
 
 
 def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -> None:
@@ -83,6 +82,7 @@ def test_the_plateau_lowers_the_rate_of_the_next_epoch(tiny: Tiny, tmp_path: Pat
     assert [row["learning_rate"] for row in rows] == pytest.approx([3e-3, 3e-3, 6e-4])
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     options = ["model.dropout=0.2", "data.batch_size=24", *ENDLESS]
     arguments = tiny.overrides(tmp_path / "killed", *BARE, *options)
