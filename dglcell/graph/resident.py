@@ -333,6 +333,10 @@ class ResidentRelation(nn.Module):
         self.made.clear()
         return super()._apply(fn, recurse)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out of copies what is made anew, as sparse matrices cannot be copied."""
+        return {**self.__dict__, "made": {}}
+
 
 def sparse_matrix(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """Make a CSR matrix of indices that are right."""

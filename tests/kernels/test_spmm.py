@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,14 @@ def test_derived_forms_follow_a_change_of_dtype() -> None:
     for kernel in ON_CPUS:
         assert spmm(relation, x, kernel=kernel).dtype == torch.float32
         torch.testing.assert_close(spmm(relation, x, kernel=kernel), dense.float() @ x, atol=1e-5, rtol=1e-5)
+
+
+def test_a_relation_can_be_copied_after_its_use() -> None:
+    relation, dense = random_relation(3, weighted=True)
+    x = torch.randn(relation.num_src, 2, dtype=torch.float64)
+    for kernel in ON_CPUS:
+        spmm(relation, x, kernel=kernel)
+        torch.testing.assert_close(spmm(copy.deepcopy(relation), x, kernel=kernel), dense @ x)
 
 
 @pytest.mark.parametrize("works", [True, False])

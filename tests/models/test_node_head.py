@@ -20,6 +20,7 @@ from dglcell.nn.node_head import NodeHead
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
+from tests.perturbation.states_of import agree, gradients
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
 TYPES = {"expression": "gene", "flux": "reaction"}
@@ -59,18 +60,13 @@ def test_strategies_agree_and_give_the_formula(data: st.DataObject) -> None:
     for strategy in ("node_mask", "difference"):
         model = model_of(cell, strategy)
         nodes = model(batch).nodes
-        weights = list(model.of_nodes.parameters())
-        total = torch.stack([x.square().sum() for x in nodes.values()]).sum()
-        gradients = torch.autograd.grad(total, weights, allow_unused=True)  # no strain may differ
-        zeros = map(torch.zeros_like, weights)
-        found[strategy] = [*nodes.values(), *(z if g is None else g for z, g in zip(zeros, gradients, strict=True))]
-    for one, other in zip(*found.values(), strict=True):
-        close(one, other)
-    whole = {kind: states.whole() for kind, states in model.encoder(perturb(model.cell, batch, "node_mask")).items()}
-    base = {kind: states.base_NH for kind, states in model.encoder(perturb(model.cell, batch, "node_mask")).items()}
+        together = torch.cat([x.flatten() for x in nodes.values()])
+        found[strategy] = [*nodes.values(), *gradients(together, list(model.of_nodes.parameters()))]
+    agree(*found.values())
+    states = model.encoder(perturb(model.cell, batch, "node_mask"))
     embedding = model(batch).embedding
     for (name, kind), head in zip(TYPES.items(), model.node_heads.values(), strict=True):
-        change = head.rows(whole[kind]) - head.rows(base[kind])[:, None]
+        change = head.rows(states[kind].whole()) - head.rows(states[kind].base_NH)[:, None]
         of_strain = head.strain(embedding) - head.strain(torch.zeros_like(embedding[:1]))
         expected = (change * head.own.weight[:, None]).sum(-1).T + of_strain
         close(model(batch).nodes[name], expected)

@@ -107,8 +107,6 @@ class Case:
             for s in ((HEADS, DEPTH), (width,))
         )
         score = SCORES[data.draw(st.sampled_from(list(SCORES)))](vector, edge_vector)
-        if isinstance(score, GATv2Score) and relation not in cell.weights:
-            score = GATv2Score(vector, None, score.slope)
         return cls(keys, queries, vector, edge_vector, score)
 
     @property

@@ -24,6 +24,7 @@ from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.states import Execution
 from tests.examples import examples
 from tests.perturbation.states_of import DENSE_SHARES, agree, gradients, states_of, values_of
+from tests.perturbation.test_strategies import dense_aggregate
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells, randomise, results
 
 WIDTH = 3
@@ -53,12 +54,8 @@ def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduc
     changes = data.draw(changes_of(cell, len(strains)))
     for relation in cell.edges:
         values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
-        x, columns = values.whole(len(strains)).detach().numpy(), []
-        for b, strain in enumerate(strains):
-            matrix, degree = cell.adjacency(relation, strain, changes[relation][b] if relation in changes else None)
-            y = matrix @ x[:, b]
-            columns.append(y / np.where(degree == 0, 1, degree)[:, None] if reduce == "mean" else y)
-        expected, found = torch.as_tensor(np.stack(columns, axis=1)), []
+        x_NBH, found = values.whole(len(strains)), []
+        expected = dense_aggregate(cell, relation, strains, x_NBH, reduce, changes.get(relation))
         for strategy in STRATEGIES:
             batch, strengths = with_changes(cell, strains, changes)
             perturbed = perturb(cell.resident, batch, strategy, execution=Execution(dense_share=dense_share))

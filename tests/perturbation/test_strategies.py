@@ -34,18 +34,25 @@ from tests.perturbation.states_of import (
     states_of,
     values_of,
 )
-from tests.random_cells import RandomCell, genotypes_of, random_cells
+from tests.random_cells import Changes, RandomCell, genotypes_of, random_cells
 
 WIDTH = 4
 
 
-def dense_aggregate(cell: RandomCell, relation: Relation, strains: list, x_NBH: Tensor, reduce: str) -> Tensor:
+def dense_aggregate(
+    cell: RandomCell,
+    relation: Relation,
+    strains: list,
+    x_NBH: Tensor,
+    reduce: str,
+    changes: list[Changes] | None = None,
+) -> Tensor:
     """[M, B, H] by the adjacency of every strain's reduced graph."""
     columns = []
     for b, strain in enumerate(strains):
-        matrix, degree = cell.adjacency(relation, strain)
+        matrix, degree = cell.adjacency(relation, strain, changes and changes[b])
         y = matrix @ x_NBH[:, b].detach().numpy()
-        columns.append(y / np.maximum(degree, 1)[:, None] if reduce == "mean" else y)
+        columns.append(y / np.where(degree == 0, 1, degree)[:, None] if reduce == "mean" else y)
     return torch.as_tensor(np.stack(columns, axis=1))
 
 

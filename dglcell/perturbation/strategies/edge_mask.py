@@ -78,7 +78,8 @@ class EdgeMask:
         alive_EC = alive_EC if changes is None else changes.removed_from(alive_EC)
         graph, gone_EC1 = edges.dgl_graph, ~alive_EC.unsqueeze(-1)
         ends = key_NCH[edges.src].flatten(0, 1), query_MCH[edges.dst].flatten(0, 1)
-        logits_ECA = score(*ends, weight_EC.flatten()).unflatten(0, alive_EC.shape)
+        weights = None if edges.weight is None else weight_EC.flatten()
+        logits_ECA = score(*ends, weights).unflatten(0, alive_EC.shape)
         strength_EC = self._strengths(relation, alive_EC, key_NCH.dtype)
         if strength_EC is not None:
             logits_ECA = logits_ECA + strength_EC.unsqueeze(-1).masked_fill(gone_EC1, 1).log()

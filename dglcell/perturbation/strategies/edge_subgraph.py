@@ -116,7 +116,7 @@ class EdgeSubgraph:
         if graph.num_edges() == 0:
             return torch.zeros_like(query_MH)
         source, destination = graph.edges()
-        weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else key_NH.new_ones(len(source))
+        weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else None
         logits_EA = score(key_NH[source], query_MH[destination], weights)
         strength_E = _edge_strengths(graph, strength_N, key_NH.dtype)
         if strength_E is not None:
