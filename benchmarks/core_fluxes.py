@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scipy import stats
 
 from dglcell.config.read import load_config
 from dglcell.files.atomic import parse_json, write_json
@@ -26,9 +25,10 @@ from dglcell.report.run_files import NODES, result_rows
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.control_rows import control_rows
-from dglcell.training.node_results import PartScores, null_node_rows
+from dglcell.training.node_values import PartScores, null_node_rows
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
+from dglcell.uncertainty.paired import student
 
 EXPERIMENT = Path("conf/115-core-fluxes/new_genes.yaml")
 MODEL, ROUNDS = "hetero_cell", "rounds without training"
@@ -88,9 +88,7 @@ def scores_of(rows: Iterable[ResultRow], part: str) -> Scores:
 def ahead(draws: Sequence[dict[str, Any]], name: str, metric: str) -> list[float]:
     """Return by how much the model is ahead on average, with Student's interval at 95 % over draws."""
     leads = [one["scores"][MODEL][metric] - one["scores"][name][metric] for one in draws]
-    mean = statistics.fmean(leads)
-    half = stats.t.ppf(0.975, len(leads) - 1) * statistics.stdev(leads) / len(leads) ** 0.5
-    return [round(float(value), 4) for value in (mean, mean - half, mean + half)]
+    return [round(value, 4) for value in (statistics.fmean(leads), *student(leads))]
 
 
 def summary(draws: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:

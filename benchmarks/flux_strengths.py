@@ -41,7 +41,7 @@ from dglcell.perturbation.sent import keep_masks
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.control import without_messages
-from dglcell.training.node_results import MassBalance, NodeScores, scaled_values
+from dglcell.training.node_values import MassBalance, NodeScores, scaled_values
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train

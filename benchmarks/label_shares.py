@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from benchmarks.new_genes import predicted as predicted_growth
 from dglcell.baselines.fit import MEAN_OF_TWO, fit_null_models
@@ -38,6 +38,7 @@ from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import train
+from dglcell.uncertainty.paired import student
 
 EXPERIMENT = experiment_file("quickstart")
 SHARES = {0.01: (8, 40), 0.05: (16, 30), 0.2: (32, 20)}
@@ -249,10 +250,9 @@ def _over_draws(r: list[dict[str, float]], name: str) -> dict[str, Any]:
     if len(values) > 1:
         row["sd"] = round(float(values.std(ddof=1)), 4)
     for other, key in ((MODEL_WITH_FLUXES, "fluxes_ahead"), (TAUGHT, "taught_ahead")):
-        lead = np.array([one[other] - one[name] for one in r if other in one])
+        lead = [one[other] - one[name] for one in r if other in one]
         if len(lead) > 1 and other != name:
-            half = stats.t.ppf(0.975, len(lead) - 1) * lead.std(ddof=1) / len(lead) ** 0.5
-            row[key] = [round(float(x), 4) for x in (lead.mean(), lead.mean() - half, lead.mean() + half)]
+            row[key] = [round(x, 4) for x in (statistics.fmean(lead), *student(lead))]
     return row
 
 

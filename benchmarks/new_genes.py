@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
-from scipy import stats
 
 from benchmarks.boosted_trees import BoostedTrees
 from dglcell.baselines.fit import fit_null_models
@@ -41,6 +40,7 @@ from dglcell.runs.directory import RunDirectory
 from dglcell.training.control_rows import CONTROL
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
+from dglcell.uncertainty.paired import student
 
 BOUND = "untrained bound, by gene rules"
 """Where this bound is 1, no training strain loses a part of what the strain loses."""
@@ -143,9 +143,7 @@ def over_draws(found: list[dict[str, dict[str, float | None]]], name: str, metri
     """Return the mean difference of the model from a predictor, with Student's interval at 95 %."""
     pairs = [(one["model"][metric], one[name][metric]) for one in found]
     values = [own - other for own, other in pairs if own is not None and other is not None]
-    mean = statistics.fmean(values)
-    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    return [round(value, 4) for value in (mean, mean - half, mean + half)]
+    return [round(value, 4) for value in (statistics.fmean(values), *student(values))]
 
 
 def over_genes(draws: list[dict[str, Any]], name: str) -> list[float]:

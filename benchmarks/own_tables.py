@@ -32,6 +32,7 @@ from dglcell.files.atomic import write_json
 from dglcell.machine.processor import cores, processor_name
 from dglcell.metrics import ResultRow
 from dglcell.new_experiment.cell import Downloads, find_cell
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, write_experiment
 from dglcell.training.run import train
 
@@ -263,7 +264,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         try:
             rows = table.write(Path("table.csv"))
             clocks = Clocks.start()
-            said = write_experiment(Wanted(Path("own.yaml"), Path("table.csv"), None, table.cell))
+            said = write_experiment(Wanted(Path("own.yaml"), WantedTable(Path("table.csv")), None, table.cell))
             of_init = clocks.minutes()
             splits = seeds or (SPLITS if rows <= SMALL else 1)
             runs = [_train(seed) for seed in range(splits)]

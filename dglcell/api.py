@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
@@ -420,15 +421,14 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         DataError: no phenotype that the model predicts is measured.
         GenotypeError: strains cannot be predicted.
     """
+    predictor = run if isinstance(run, Predictor) else load(run)
     if strains is None:
         from dglcell.training.evaluate import evaluate_run
 
-        members = run if isinstance(run, Predictor) else load(run)
-        found = zip(members.members, members.directories, strict=True)
+        found = zip(predictor.members, predictor.directories, strict=True)
         return _results(
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
-    predictor = run if isinstance(run, Predictor) else load(run)
     if not isinstance(strains, Strains):
         strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
@@ -523,24 +523,23 @@ def rows_on(
         )
     table = renamed(table, predictor.cell.genes)
     trained = strains_of_runs(predictor.members, predictor.directories)
-    unknown = [any(name not in predictor.cell.genes for name in genes) for genes in table.genotypes]
-    seen = [identity in trained for identity in identities(table, predictor.members[0])]
+    lacking = np.array([name not in predictor.cell.genes for name in table.names])
+    unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
+    seen = np.isin(identities(table, predictor.members[0]), trained)
     # The wild type is a strain for models that see its conditions.
     idle = (table.num_deletions == 0) & (not predictor._columns.seen)
-    kept = [number for number, out in enumerate(zip(unknown, seen, idle, strict=True)) if not any(out)]
-    log.info(
-        "%s: %s of %s strains; %s have genes that the cell graph lacks, %s were trained on",
-        *(config.experiment.name, f"{len(kept):,}", f"{len(table):,}", f"{sum(unknown):,}", f"{sum(seen):,}"),
-    )
+    kept = np.flatnonzero(~(unknown | seen | idle))
+    said = f"{unknown.sum():,} have genes that the cell graph lacks, {seen.sum():,} were trained on"
+    log.info("%s: %s of %s strains; %s", config.experiment.name, f"{len(kept):,}", f"{len(table):,}", said)
     if idle.any():
         log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
-    if not kept:
+    if not len(kept):
         raise DataError(
             f"no strain of '{config.experiment.name}' is left to evaluate the model on",
-            got=f"{len(table):,}; {sum(unknown):,} have genes that the cell graph lacks, {sum(seen):,} were trained on",
+            got=f"{len(table):,}; {said}",
             do="choose an experiment with other strains, or a model that was not trained on these",
         )
-    strains = table.take(np.array(kept))
+    strains = table.take(kept)
     empty = sorted(name for name in set(measured.values()) if np.isnan(strains.phenotypes[name]).all())
     if empty:
         raise DataError(

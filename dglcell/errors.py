@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 LONGEST_PART = 1_500
@@ -106,6 +106,18 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
     shown = [str(item) for item in items]
     more = len(shown) - limit
     return ", ".join(shown[:limit]) + (f" … and {more:,} more" if more > 0 else "")
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+    """Return the rows of a table as lines, whose columns are as wide as needed, and flush right but for some."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:

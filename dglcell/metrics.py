@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError
-
-# Regression metrics of one phenotype.
-
 
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
 # Below this spread relative to its size an array is a constant with rounding errors.
@@ -38,21 +35,25 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         DataError: the shapes differ or are not one-dimensional.
     """
     p, t = measured_pairs(prediction, target)
-    if len(t) == 0:
-        return {name: math.nan for name in METRICS[:-1]} | {"n": 0}
-    if not np.isfinite(p).all():
+    errors = error_metrics(p, t)
+    if math.isnan(errors["mse"]):
         return {name: math.nan for name in METRICS[:-1]} | {"n": len(t)}
-    error = p - t
-    mse = float(np.mean(error**2))
     return {
-        "mse": mse,
-        "rmse": math.sqrt(mse),
-        "mae": float(np.mean(np.abs(error))),
+        **errors,
         "pearson": pearson(p, t),
         "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(mean_ranks(p), mean_ranks(t)),
-        "r2": _r2(error, t),
+        "r2": _r2(p - t, t),
         "n": len(t),
     }
+
+
+def error_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
+    """Return ``mse``, ``rmse`` and ``mae`` as :func:`regression_metrics` does, without ranking the strains."""
+    p, t = measured_pairs(prediction, target)
+    if len(t) == 0 or not np.isfinite(p).all():
+        return dict.fromkeys(METRICS[:3], math.nan)
+    mse = float(np.mean((p - t) ** 2))
+    return {"mse": mse, "rmse": math.sqrt(mse), "mae": float(np.mean(np.abs(p - t)))}
 
 
 def _r2(error: NDArray[np.float64], target: NDArray[np.float64]) -> float:
@@ -84,6 +85,10 @@ def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np
 def is_constant(x: NDArray[np.float64]) -> bool:
     """Return whether all values are equal up to rounding; true for fewer than two values."""
     return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
+
+
+FEWEST_OF_CORRELATION = 3
+"""A correlation of so few strains or fewer has no interval, and that of two is always 1 or minus 1."""
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -148,8 +153,9 @@ class ResultRow:
     is_null: bool = False
     kind: str = REGRESSION
 
-
-# Metrics of phenotypes that are there or not: how well predictions rank, and how well they are calibrated.
+    def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
+        """Return the row with more metrics."""
+        return replace(self, metrics={**self.metrics, **more})
 
 
 RANKING_METRICS = ("average_precision", "auroc", "brier", "prevalence", "n")
@@ -273,12 +279,9 @@ def rows_of(
     """Compute the metrics of a model for one phenotype, a row per part.
 
     Args:
-        model: name shown.
-        phenotype: label column.
         kind: kind of its labels. Classes are told apart at the threshold that is best on the validation part.
         predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
-        is_null: whether it is a null model.
         groups: part → [S] group of each strain, such as its medium. Rows of numbers have the metric ``pearson_within``
             (:func:`pearson_within`) where two groups have one.
     """
@@ -311,12 +314,8 @@ def row_of(
     Labels 0 and 1 are classes, which no threshold tells apart here.
 
     Args:
-        model: name shown.
-        phenotype: the phenotype that the model predicts.
-        part: name shown.
         predicted: [S] predictions.
         measured: [S] labels.
-        is_null: whether it is a null model.
     """
     metrics, kind = regression_metrics(predicted, measured), REGRESSION
     if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
@@ -324,11 +323,8 @@ def row_of(
     return ResultRow(model, part, phenotype, metrics, is_null, kind)
 
 
-# What tables of metrics show.
-
-
 NODES = "nodes"
-"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_results``)."""
+"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_values``)."""
 
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
@@ -363,6 +359,13 @@ LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
 
 
+def best_row(rows: Iterable[ResultRow], metric: str) -> ResultRow | None:
+    """Return the first of the rows with the best value of a metric; None where none is defined."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    known = (row for row in rows if math.isfinite(row.metrics.get(metric, math.nan)))
+    return max(known, key=lambda row: sign * row.metrics[metric], default=None)
+
+
 def format_metric(metric: str, value: float) -> str:
     """Format one value as the tables show it; errors have four digits, correlations three decimals."""
     if not math.isfinite(value):
@@ -371,3 +374,13 @@ def format_metric(metric: str, value: float) -> str:
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+
+
+def format_both(metric: str, one: float, other: float) -> tuple[str, str]:
+    """Format two values of a metric, with more digits than tables show where it takes these to tell them apart."""
+    texts = format_metric(metric, one), format_metric(metric, other)
+    for digits in range(4, 8):
+        if texts[0] != texts[1] or one == other:
+            break
+        texts = f"{one:#.{digits}g}", f"{other:#.{digits}g}"
+    return texts

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,9 +120,10 @@ def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str
         found = [name for name in names if re.fullmatch(NAMED_GROUPS.get(group) or translate(group), name)]
         twice = next((name for name in found if name in group_of), None)
         if not found:
+            parts = dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name)
             raise ConfigError(
                 f"`optimizer.groups.{group}` names no parameter of this model",
-                expected=", ".join([*NAMED_GROUPS, *_beginnings(names)]),
+                expected=", ".join([*NAMED_GROUPS, *parts]),
                 do="choose another name, or leave the group out",
             )
         if twice is not None:
@@ -135,20 +136,8 @@ def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str
     members: dict[str | None, list[nn.Parameter]] = {None: []} | {group: [] for group in config.groups}
     for name, parameter in model.named_parameters():
         members[group_of.get(name)].append(parameter)
-    return [
-        {"params": chosen, **({} if group is None else _own_settings(config.groups[group]))}
-        for group, chosen in members.items()
-    ]
-
-
-def _beginnings(names: Sequence[str]) -> list[str]:
-    """Return patterns for the parts that a model is made of."""
-    return list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name))
-
-
-def _own_settings(group: GroupConfig) -> dict[str, float]:
-    settings = {"lr": group.lr, "weight_decay": group.weight_decay}
-    return {key: value for key, value in settings.items() if value is not None}
+    settings = {group: {k: v for k, v in vars(own).items() if v is not None} for group, own in config.groups.items()}
+    return [{"params": chosen, **settings.get(group or "", {})} for group, chosen in members.items()]
 
 
 def make_optimizer(
@@ -171,8 +160,9 @@ def make_optimizer(
     try:
         groups: list[Any] = list(parameters)
         weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)
-        capturable = {"capturable": True} if capturable_on(kind, {w.device.type for w in weights}) else {}
-        settings = {"lr": config.lr, "weight_decay": config.weight_decay, **capturable, **config.options}
+        settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
+        if {w.device.type for w in weights} == {"cuda"} and "capturable" in inspect.signature(kind).parameters:
+            settings = {"capturable": True, **settings}  # all its state is on the device, so that a step never waits
         return kind(groups, **settings)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(
@@ -180,11 +170,6 @@ def make_optimizer(
             got=error,
             do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
         ) from error
-
-
-def capturable_on(kind: type, device_types: Collection[str]) -> bool:
-    """Return whether a class of ``torch.optim`` can keep all its state on these devices, so that a step never waits."""
-    return set(device_types) == {"cuda"} and "capturable" in inspect.signature(kind).parameters
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
@@ -217,7 +202,6 @@ def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int
 
     Args:
         batches: batches per epoch, on one rank.
-        epochs: epochs of the whole training.
         accumulate: first epoch → batches per step from then on; one batch before the first entry. The last step of an
             epoch may be short.
     """
@@ -231,14 +215,7 @@ def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int
 def make_scheduler(
     config: SchedulerConfig, optimizer: torch.optim.Optimizer, *, epochs: int, steps: int
 ) -> dict[str, Any] | None:
-    """Make the schedule as Lightning takes it; None where the learning rate does not change.
-
-    Args:
-        config: validated configuration.
-        optimizer: optimiser whose learning rate changes.
-        epochs: epochs of the whole training.
-        steps: optimiser steps of the whole training.
-    """
+    """Make the schedule as Lightning takes it; None where the learning rate does not change."""
     from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
     if config.name == "none":

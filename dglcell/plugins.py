@@ -19,8 +19,8 @@ from dglcell.errors import ConfigError, OwnClassError, did_you_mean, listing
 
 
 @dataclass(frozen=True)
-class Part:
-    """Describe a part of experiments for which users may write a class of their own.
+class Slot:
+    """A slot is a key of experiments that may name a class of the user's own.
 
     Attributes:
         key: key that names the class in a configuration.
@@ -33,42 +33,42 @@ class Part:
     base: str
 
 
-PARTS = {
-    "model": Part("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
-    "conv": Part("model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution"),
-    "loss": Part("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
-    "source": Part("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
+SLOTS = {
+    "model": Slot("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
+    "conv": Slot("model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution"),
+    "loss": Slot("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
+    "source": Slot("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
 }
 
 FORM = "MODULE:CLASS of your own"
 """Errors describe a class that is not part of this package with these words."""
 
 
-def installed_names(part: str) -> tuple[str, ...]:
+def installed_names(slot: str) -> tuple[str, ...]:
     """Return the short names that installed packages have given to their classes by entry points."""
-    return tuple(sorted(entry_points(group=PARTS[part].group).names))
+    return tuple(sorted(entry_points(group=SLOTS[slot].group).names))
 
 
-def class_of(part: str, name: str, shipped: Mapping[str, Any]) -> Any:
+def class_of(slot: str, name: str, shipped: Mapping[str, Any]) -> Any:
     """Return the class that a configuration names.
 
     Args:
-        part: part of the experiment, as for ``find_class``.
+        slot: as for ``find_class``.
         name: name of a class of this package, or as ``find_class`` takes it.
         shipped: name → configuration of a class of this package, which has the class as ``implementation``.
     """
     if name in shipped:
-        return _import(PARTS[part].key, shipped[name].implementation)
-    return find_class(part, name)
+        return _import(SLOTS[slot].key, shipped[name].implementation)
+    return find_class(slot, name)
 
 
-def find_class(part: str, name: str) -> Any:
+def find_class(slot: str, name: str) -> Any:
     """Import and check the class that a configuration names.
 
     Modules are looked up where Python looks them up, and then in the working folder.
 
     Args:
-        part: ``model``, ``conv``, ``loss`` or ``source``.
+        slot: ``model``, ``conv``, ``loss`` or ``source``.
         name: ``MODULE:CLASS``, or the name of an entry point.
 
     Returns:
@@ -77,7 +77,7 @@ def find_class(part: str, name: str) -> Any:
     Raises:
         ConfigError: the class cannot be imported, or lacks something that the message names.
     """
-    about, target = PARTS[part], name
+    about, target = SLOTS[slot], name
     if ":" not in name:
         found = [entry.value for entry in entry_points(group=about.group) if entry.name == name]
         if not found:
@@ -114,7 +114,7 @@ def _import(key: str, target: str) -> Any:
     return getattr(found, name)
 
 
-def _check(about: Part, target: str, made: Any, base: Any) -> None:
+def _check(about: Slot, target: str, made: Any, base: Any) -> None:
     """Refuse an object that is no class derived from the base, or lacks something, before anything runs."""
     named, wanted = f"`{about.key}: {target}`", about.base.replace(":", ".")
     is_derived = isinstance(made, type) and issubclass(made, base)

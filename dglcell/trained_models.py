@@ -24,12 +24,10 @@ from dglcell.files.untrusted import (
     SHA256,
     TEXT,
     Kind,
-    UnreadableError,
     damaged,
-    find_wrong,
     list_of,
     mapping_of,
-    read_json,
+    read_fields,
     record,
 )
 from dglcell.graph.cell import build_cell
@@ -54,8 +52,6 @@ FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|np
 
 SUFFIX = ".zip"
 """A model in one file has this suffix."""
-
-# These functions read and check cards.
 
 
 @dataclass(frozen=True)
@@ -144,13 +140,7 @@ def read_card(folder: Path) -> Card:
     if not path.is_file():
         do = "make one of a finished run with `dglcell export RUN -o MODEL`"
         raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
-    try:
-        content = read_json(path)
-    except UnreadableError as error:
-        raise damaged(path, error, CheckpointError, expected="the card of a trained model", do=AGAIN) from error
-    wrong = find_wrong(content, FIELDS)
-    if wrong is not None:
-        raise damaged(path, wrong, CheckpointError, expected="", do=AGAIN)
+    content = read_fields(path, FIELDS, CheckpointError, expected="the card of a trained model", do=AGAIN)
     return Card(**{name: content[name] for name in Card.__dataclass_fields__})
 
 
@@ -172,9 +162,6 @@ def check_files(folder: Path) -> Card:
                 do=AGAIN,
             )
     return card
-
-
-# These functions find models.
 
 
 _LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
@@ -203,13 +190,10 @@ def list_models() -> dict[str, Path | PublishedFile]:
 def _read_listing(path: Path) -> dict[str, PublishedFile]:
     if not os.path.lexists(path):
         return {}
-    expected = "names of models, each with its url, sha256, size and description"
-    try:
-        content = read_json(path)
-    except UnreadableError as error:
-        raise damaged(path, error, CheckpointError, expected=expected, do="mend or remove it") from error
+    expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
+    content = read_fields(path, {}, CheckpointError, expected=expected, do=do)
     if not _LISTED.fits(content):
-        raise damaged(path, "something else", CheckpointError, expected=expected, do="mend or remove it")
+        raise damaged(path, "something else", CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
             about["sha256"] + SUFFIX,
@@ -310,9 +294,6 @@ def _extract(path: Path, folder: Path) -> None:
         ) from error
 
 
-# These functions read the cell graph of a run, which a trained model may have to build.
-
-
 def cell_of_run(directory: RunDirectory) -> CellGraph:
     """Read the cell graph in a run directory; for a model without one, build it from what cobra ships, and keep it.
 
@@ -357,9 +338,6 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     with suppress(OSError):
         cell.save(kept, overwrite=True)
     return cell
-
-
-# These functions format models as text.
 
 
 def format_models(models: Mapping[str, Path | PublishedFile]) -> str:

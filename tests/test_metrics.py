@@ -25,9 +25,6 @@ from dglcell.metrics import (
     rows_of,
 )
 
-# Metrics against scipy and textbook formulas.
-
-
 grid = st.integers(-20, 20).map(lambda i: i / 4)  # coarse, so that ties occur
 pairs = st.lists(st.tuples(grid, grid), min_size=2, max_size=40)
 
@@ -79,11 +76,6 @@ def test_single_precision_inputs_are_compared_in_double_precision() -> None:
     t = (1e4 + rng.normal(size=1000)).astype(np.float32)
     expected = scipy.stats.pearsonr(p.astype(float), t.astype(float))[0]
     assert regression_metrics(p, t)["pearson"] == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_constant_with_rounding_errors_counts_as_constant() -> None:
-    p = 0.1 + np.array([0, 1, 0, 1]) * np.spacing(0.1)
-    assert math.isnan(regression_metrics(p, np.arange(4.0))["pearson"])
 
 
 def test_no_strain_and_one_strain() -> None:
@@ -149,9 +141,6 @@ def test_neither_correlation_is_defined_for_a_constant_with_rounding_errors() ->
 def test_r2_of_labels_that_hardly_differ() -> None:
     target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
     assert regression_metrics(1e3 + prediction * 1e-6, 1e3 + target * 1e-6)["r2"] == pytest.approx(0.8, abs=1e-6)
-
-
-# Metrics of classes against their definitions.
 
 
 # Coarse scores, so that ties occur.

@@ -37,13 +37,24 @@ NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which cell graphs are built once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test, and no folder of models but that of the package."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("DGLCELL_CACHE", str(folder))
+def surroundings(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder of models but that of the package."""
+    monkeypatch.setenv("DGLCELL_CACHE", str(shared))
     monkeypatch.delenv(VARIABLE, raising=False)
-    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -271,7 +282,7 @@ class TestOneFile:
 
 class TestFetched:
     @pytest.fixture
-    def listed(self, tiny_run: RunDirectory, shelf: Path, tmp_path: Path) -> Path:
+    def listed(self, tiny_run: RunDirectory, shelf: Path, tmp_path: Path, cache: Path) -> Path:
         """A list of models that names one file on a server of this machine; returns that file."""
         path = export(tiny_run.path, tmp_path / "web" / "large.zip", ABOUT)
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(path.parent)))

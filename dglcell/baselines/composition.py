@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.simple import labelled
+from dglcell.baselines.simple import Shrunk, labelled
 from dglcell.data.strains import Strains
 
 MOST_NEGATIVE = 0.01
@@ -32,9 +32,6 @@ def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
     """Return the median label of the strains with the fewest deletions, or of all where that is not positive."""
     fewest = float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]))
     return fewest if fewest > 0 else float(np.median(labels))
-
-
-# Null model: every deletion scales the phenotype by a factor of its own.
 
 
 ROUNDS = 100
@@ -104,9 +101,6 @@ class Multiplicative:
         return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
 
 
-# Null model: a strain is as fit as the least fit of its measured subsets.
-
-
 LARGEST_SUBSET = 3
 
 
@@ -120,8 +114,7 @@ class SmallestSubset:
 
     mean: float = field(default=0.0, init=False)
     mean_of: dict[int, float] = field(default_factory=dict, init=False, repr=False)
-    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64), init=False, repr=False)
-    labels: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    measured: Shrunk = field(init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged."""
@@ -133,8 +126,7 @@ class SmallestSubset:
         keys = np.empty(len(strains), np.uint64)
         for rows, genes in strains.by_number():
             keys[rows] = _keys(genes, len(strains.names))
-        self.keys, inverse = np.unique(keys[small], return_inverse=True)
-        self.labels = np.bincount(inverse, labels[small], minlength=len(self.keys)) / np.bincount(inverse)
+        self.measured = Shrunk.of(keys[small], labels[small], 0)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -145,16 +137,10 @@ class SmallestSubset:
             smallest = np.full(len(rows), np.inf)
             for size in range(1, min(number - 1, LARGEST_SUBSET) + 1):
                 for chosen in itertools.combinations(range(number), size):
-                    smallest = np.minimum(smallest, self._measured(_keys(genes[:, chosen], len(strains.names))))
+                    subsets = _keys(genes[:, chosen], len(strains.names))
+                    smallest = np.minimum(smallest, self.measured(subsets, np.inf))
             prediction[rows] = np.where(np.isfinite(smallest), smallest, self.mean_of.get(number, self.mean))
         return prediction
-
-    def _measured(self, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return the label of each gene set; it is infinite where the set is not measured."""
-        if len(self.keys) == 0:
-            return np.full(len(keys), np.inf)
-        position = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        return np.where(self.keys[position] == keys, self.labels[position], np.inf)
 
 
 def _keys(genes: NDArray[np.integer], num_genes: int) -> NDArray[np.uint64]:

@@ -61,9 +61,6 @@ def without_conditions(strains: Strains, labels: NDArray[np.float64]) -> tuple[N
     return labels - ridge.of_conditions(strains), ridge
 
 
-# Null model: all genes have the same curve.
-
-
 TOTAL, MOST = "all that is lost", "the least strength"
 
 
@@ -96,9 +93,6 @@ class PooledCurve:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return self.curve(self._place(strains)) + self.conditions.of_conditions(strains)
-
-
-# Null model: every gene has its own curve, near the pooled one where little is measured.
 
 
 SUM, PRODUCT, MINIMUM = "sum", "product", "minimum"
@@ -179,9 +173,6 @@ def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]
     return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []
 
 
-# Where these null models apply.
-
-
 def why_no_curve(strains: Strains) -> str | None:
     """Say why there is no curve over strength; None if there is one."""
     return "needs strains with strengths" if strains.strengths is None else None
@@ -197,8 +188,6 @@ def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> st
     """Say why the curves of several genes are not multiplied or compared; None if they are.
 
     Args:
-        strains: strains of the training part.
-        y: their labels.
         most: most changed genes of any strain.
     """
     several = None if most > 1 else "is the curve of each gene, as no strain changes several"

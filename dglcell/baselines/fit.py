@@ -73,8 +73,6 @@ class Problem:
     """Hold one phenotype of the strains of a split.
 
     Attributes:
-        train: training strains.
-        validation: validation strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
         similarity: gives that of all genes to those of the training part; called if it is needed.
@@ -117,7 +115,11 @@ class Problem:
         if count < 2 or not np.isnan(self.y_validation).all():
             return self
         order = np.random.default_rng(0).permutation(count)
-        held_out, rest = np.sort(order[: max(1, count // FOLDS)]), np.sort(order[max(1, count // FOLDS) :])
+        return self.without(np.sort(order[: max(1, count // FOLDS)]))
+
+    def without(self, held_out: NDArray[np.int64]) -> Problem:
+        """Return the problem in which some training strains are the validation part, and only the others train."""
+        rest = np.setdiff1d(np.arange(len(self.y_train)), held_out)
         return replace(
             self,
             train=self.train.take(rest),
@@ -128,17 +130,20 @@ class Problem:
 
     def error(self, model: NullModel) -> float:
         """Return the mean squared error on the validation part; NaN where nothing is measured there."""
-        measured = ~np.isnan(self.y_validation)
-        if not measured.any():
-            return float("nan")
-        return float(np.square(model.predict(self.validation) - self.y_validation)[measured].mean())
+        return squared_error(model, self.validation, self.y_validation)
 
 
 class NullModel(Protocol):
-    """Predict one phenotype from the deleted genes."""
+    """Predict one phenotype, or the values of V nodes, from the deleted genes."""
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
+        """Return predictions in the units of the labels, [S] or [S, V]."""
+
+
+def squared_error(model: NullModel, strains: Strains, y: NDArray[np.floating]) -> float:
+    """Return the mean squared error of predictions, NaN where no label is measured."""
+    measured = ~np.isnan(y)
+    return float(np.square(model.predict(strains) - y)[measured].mean()) if measured.any() else float("nan")
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,6 @@ class MeanOfTwo:
 
     Attributes:
         names: keys of ``ALL_NULL_MODELS``.
-        models: fitted.
     """
 
     names: tuple[str, str]

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
 from dglcell.data.strains import Strains
 
 OWN = 0.1
@@ -30,11 +30,6 @@ PROFILE_ALPHA = 10.0
 MOST_STEPS = 60
 RESIDUAL = 1e-3
 MOST_BYTES = 2**30
-MOST_OPERATIONS = 2e12
-"""Floating-point operations of a fit: a minute or two on one core."""
-
-
-# Pairs of genes, as entries of a matrix with few rows.
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,6 @@ class PairKernel:
 
         Args:
             values: [S] of the training strains.
-            to: the strains.
             genes: [M] their genes, ascending.
         """
         matrix = self.matrix[genes]
@@ -114,9 +108,6 @@ class PairKernel:
         return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
 
 
-# The regression: one sequence of products with the covariance serves all penalties.
-
-
 @dataclass(frozen=True)
 class KernelRidge:
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
@@ -124,9 +115,7 @@ class KernelRidge:
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
         penalty: variance of the noise.
-        kernel: kernel between strains.
         coefficients: [S] coefficients of the training strains.
-        mean: mean of the training labels.
         spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
             spread as all pairs do.
     """
@@ -163,12 +152,7 @@ class KernelRidge:
 
 
 def why_not(strains: Strains, fits: int) -> str | None:
-    """Say why kernel ridge is not fitted to these strains; None if it is.
-
-    Args:
-        strains: strains of the training part.
-        fits: number of fits.
-    """
+    """Say why kernel ridge is not fitted to these strains; None if it is."""
     most = int(strains.num_deletions.max())
     if most < 2:
         return f"needs strains with two or more deletions (found {most} at most)"
@@ -178,10 +162,7 @@ def why_not(strains: Strains, fits: int) -> str | None:
     if held > MOST_BYTES:
         return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
     rows = len(PairMatrix.of(strains, np.arange(len(strains.names))).rows)
-    operations = fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted)
-    if operations > MOST_OPERATIONS:
-        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
-    return None
+    return why_too_long(fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted))
 
 
 def fit_kernel_ridge(

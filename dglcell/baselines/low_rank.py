@@ -15,7 +15,7 @@ from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 
 OVERSAMPLING = 10
 CHANGE = 3e-3
@@ -37,7 +37,6 @@ class LowRankProfiles:
             above about 2.
         rank: most eigenvalues kept.
         alpha: penalty of the additive part.
-        max_rounds: most rounds of imputation.
     """
 
     shrinkage: float = 1.0
@@ -49,12 +48,6 @@ class LowRankProfiles:
     values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or not self.shrinkage >= 0:
-            raise ConfigError(
-                "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
-                got=f"rank {self.rank}, shrinkage {self.shrinkage}",
-                expected="a rank of 1 or more and a shrinkage of 0 or more",
-            )
         self.additive = AdditiveRidge(self.alpha)
 
     @staticmethod
@@ -134,9 +127,6 @@ class LowRankProfiles:
         return prediction
 
 
-# Null model for pairs: what networks say about genes, then profiles of low rank of what that leaves.
-
-
 ALPHA = 1000.0
 """Penalty of the additive effects of what the kernel ridge leaves; the kernel ridge has already fitted its own."""
 
@@ -148,9 +138,7 @@ class RidgeAndLowRank:
     The kernel ridge with profiles compares genes by their profiles; this one completes them.
 
     Attributes:
-        penalty: penalty of the kernel ridge.
         shrinkage: shrinkage of the low-rank profiles.
-        ridge, low_rank: both, fitted.
     """
 
     penalty: float

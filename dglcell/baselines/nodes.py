@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.fit import OWN_SHARES, REACTION_PENALTIES
-from dglcell.baselines.reactions import LostSetKernel, Reactions, blocks, fit_landmarks
+from dglcell.baselines.fit import OWN_SHARES, REACTION_PENALTIES, NullModel, squared_error
+from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, Reactions, blocks, fit_landmarks
 from dglcell.data.strains import Strains
 
 MOST_VALUES = 2**28
@@ -31,8 +30,6 @@ class NodeProblem:
     """Hold values of nodes of the strains of a split.
 
     Attributes:
-        train: training strains.
-        validation: validation strains.
         y_train: [S, M] differences from the wild type in units of their spread, NaN where not measured.
         y_validation: likewise for the validation strains.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
@@ -44,27 +41,17 @@ class NodeProblem:
     y_validation: NDArray[np.float32]
     reactions: Reactions | None = None
 
-    def error(self, model: NodeNull) -> float:
-        """Return the mean squared error on the validation part."""
-        squared = np.square(model.predict(self.validation) - self.y_validation)
-        return float(np.nanmean(squared)) if np.isfinite(squared).any() else float("nan")
+    def error(self, model: NullModel) -> float:
+        """Return the mean squared error on the validation part; NaN where nothing is measured there."""
+        return squared_error(model, self.validation, self.y_validation)
 
-    def features(self, own: float) -> Features:
-        """Return a vector for each strain; the inner product of two vectors says how similar the strains are.
+    def kernel(self, own: float) -> LostSetKernel:
+        """Return what says how alike strains are.
 
-        They are of lost reactions, as `LostSetKernel` has them; of what is lost of genes where strains have strengths
-        or the cell graph has no reactions.
+        It compares lost reactions, or what is lost of genes where strains have strengths or the cell graph has no
+        reactions.
         """
-        if self.reactions is None or self.train.strengths is not None:
-            return lambda strains: sparse.csr_array(strains.design)
-        return LostSetKernel(own, self.reactions).features
-
-
-class NodeNull(Protocol):
-    """Predict values of nodes from the deleted genes."""
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return differences from the wild type in units of their spread, [S, M]."""
+        return LostSetKernel(own, None if self.train.strengths is not None else self.reactions)
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,6 @@ class NearestStrain:
     """Predict the values of the training strain that is most alike; of several equally near ones, their mean.
 
     Attributes:
-        features: vectors of strains.
         vectors: [S, F] those of the training strains.
         values: [S, M] their values, the mean where not measured.
     """
@@ -103,53 +89,28 @@ class NearestStrain:
         return found
 
 
-@dataclass(frozen=True)
-class NodeKernelRidge:
-    """Predict all nodes by one ridge regression with the kernel of lost reactions (`LostSetKernel`).
-
-    Attributes:
-        features: vectors of strains.
-        penalty: variance of the noise.
-        landmarks: [L, F] vectors of the strains that span the regression.
-        coefficients: [L, M] coefficients of these strains.
-        mean: [M] means of the training values.
-    """
-
-    features: Features = field(repr=False)
-    penalty: float
-    landmarks: sparse.csr_array = field(repr=False)
-    coefficients: NDArray[np.float64] = field(repr=False)
-    mean: NDArray[np.float64] = field(repr=False)
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions, [S, M]."""
-        vectors = self.features(strains)
-        found = np.empty((len(strains), len(self.mean)))
-        for rows in blocks(len(strains), len(self.coefficients)):
-            found[rows] = self.mean + LostSetKernel.between(vectors[rows], self.landmarks) @ self.coefficients
-        return found
-
-
-def _mean(problem: NodeProblem) -> Iterator[NodeNull]:
+def _mean(problem: NodeProblem) -> Iterator[NullModel]:
     yield MeanStrain(np.nan_to_num(_means(problem.y_train)))
 
 
-def _nearest(problem: NodeProblem) -> Iterator[NodeNull]:
-    features = problem.features(1.0)
+def _nearest(problem: NodeProblem) -> Iterator[NullModel]:
+    features = problem.kernel(1.0).features
     yield NearestStrain(features, features(problem.train), _filled(problem.y_train))
 
 
-def _ridges(problem: NodeProblem) -> Iterator[NodeNull]:
+def _ridges(problem: NodeProblem) -> Iterator[NullModel]:
     mean = np.nan_to_num(_means(problem.y_train))
     values = _filled(problem.y_train).astype(np.float64) - mean
-    shares = OWN_SHARES if problem.reactions is not None and problem.train.strengths is None else OWN_SHARES[:1]
-    for own in shares:
-        features = problem.features(own)
-        for penalty, landmarks, coefficients in fit_landmarks(features(problem.train), values, REACTION_PENALTIES):
-            yield NodeKernelRidge(features, penalty, landmarks, coefficients, mean)
+    for own in OWN_SHARES:
+        kernel = problem.kernel(own)
+        vectors = kernel.features(problem.train)
+        for penalty, landmarks, coefficients in fit_landmarks(vectors, values, REACTION_PENALTIES):
+            yield ReactionKernelRidge(own, penalty, kernel, landmarks, coefficients, mean)
+        if kernel.reactions is None:
+            break  # The share concerns reactions alone.
 
 
-NODE_NULLS: dict[str, Callable[[NodeProblem], Iterator[NodeNull]]] = {
+NODE_NULLS: dict[str, Callable[[NodeProblem], Iterator[NullModel]]] = {
     "mean of training strains": _mean,
     "nearest training strain": _nearest,
     "kernel ridge on lost reactions": _ridges,
@@ -157,7 +118,7 @@ NODE_NULLS: dict[str, Callable[[NodeProblem], Iterator[NodeNull]]] = {
 """This maps a name to null models of one form, of which the validation part chooses one."""
 
 
-def fit_node_nulls(problem: NodeProblem) -> tuple[dict[str, NodeNull], dict[str, str]]:
+def fit_node_nulls(problem: NodeProblem) -> tuple[dict[str, NullModel], dict[str, str]]:
     """Return the null models that apply, by name, and for each other one why it does not.
 
     A strain counts for all nodes or for none: values that were not measured in a strain of which others were are

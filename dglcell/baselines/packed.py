@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import Condition, Conditions
-from dglcell.baselines.composition import Multiplicative
+from dglcell.baselines.composition import Multiplicative, SmallestSubset
 from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
 from dglcell.baselines.fit import Family, MeanOfTwo, NullModel, Problem, best_of, families_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
-from dglcell.baselines.simple import AdditiveRidge, SameStrain, Shrunk
+from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, Shrunk, TrainingMean
 from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
@@ -51,13 +51,16 @@ CLASSES: dict[str, type] = {
         PairKernel,
         PairMatrix,
         PooledCurve,
+        QueryPairMean,
         ReactionKernelRidge,
         ReactionRidge,
         RidgeAndLowRank,
         SameStrain,
         Shrunk,
+        SmallestSubset,
         StrainKernel,
         StrainKernelRidge,
+        TrainingMean,
         UntrainedBound,
     )
 }
@@ -65,9 +68,6 @@ CLASSES: dict[str, type] = {
 
 LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
 """Null models that say little beside the others."""
-
-
-# The choice of the null models that predict best.
 
 
 def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
@@ -79,7 +79,6 @@ def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
     each time by null models that were fitted to its other folds.
 
     Args:
-        problem: one phenotype.
         names: the null models to choose among; none for all that apply.
 
     Raises:
@@ -124,22 +123,7 @@ def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:
 def _folds(problem: Problem) -> list[Problem]:
     """Return one problem for each fold, which is its validation part; all other folds are its training part."""
     order = np.random.default_rng(0).permutation(len(problem.y_train))
-    found = []
-    for held_out in map(np.sort, np.array_split(order, FOLDS)):
-        rest = np.setdiff1d(order, held_out)
-        found.append(
-            replace(
-                problem,
-                train=problem.train.take(rest),
-                y_train=problem.y_train[rest],
-                validation=problem.train.take(held_out),
-                y_validation=problem.y_train[held_out],
-            )
-        )
-    return found
-
-
-# Null models as bytes, and back.
+    return [problem.without(np.sort(held_out)) for held_out in np.array_split(order, FOLDS)]
 
 
 @dataclass(frozen=True)

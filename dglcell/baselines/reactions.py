@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
@@ -36,9 +36,6 @@ class Reactions:
 
     A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are. Where the cell
     graph says so, reactions that carry no flux once others are lost are lost, too.
-
-    Args:
-        cell: a cell graph with reactions.
     """
 
     def __init__(self, cell: CellGraph) -> None:
@@ -122,9 +119,6 @@ def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple
     return matrix
 
 
-# Null model: the link `minimum` without a model. A strain grows at most as well as what loses a part of it.
-
-
 WILD_TYPE = 1.0
 
 
@@ -165,9 +159,6 @@ class UntrainedBound:
         return bound
 
 
-# Null model: lost reactions have effects beside those of the deleted genes.
-
-
 @dataclass
 class ReactionRidge:
     """Fit additive ridge on deleted genes and lost reactions.
@@ -190,9 +181,6 @@ class ReactionRidge:
         return self.ridge.predict(self.reactions.beside_genes(strains))
 
 
-# Null model: strains that lose the same reactions, or reactions with the same metabolites, have similar labels.
-
-
 LANDMARKS = 2000
 SMALLEST = 1e-6
 
@@ -206,13 +194,16 @@ class LostSetKernel:
 
     Attributes:
         own: share of a reaction's square length that it has in common with no other reaction.
+        reactions: tells which reactions a strain loses; None to compare what is lost of genes.
     """
 
     own: float
-    reactions: Reactions = field(repr=False)
+    reactions: Reactions | None = field(repr=False)
 
     def features(self, strains: Strains) -> sparse.csr_array:
         """Return the vectors whose inner products are taken, [S, F]."""
+        if self.reactions is None:
+            return sparse.csr_array(strains.design)
         lost = self.reactions.lost(strains)
         near = lost @ self.reactions.neighbourhood
         return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
@@ -236,10 +227,9 @@ class ReactionKernelRidge:
     Attributes:
         own_share: the attribute ``own`` of the ``LostSetKernel``.
         penalty: variance of the noise.
-        kernel: the kernel with this share.
         landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M] coefficients of these strains.
-        mean: mean of the training labels.
+        coefficients: [M] coefficients of these strains, or [M, V] of V values of nodes.
+        mean: mean of the training labels, or [V] means.
     """
 
     own_share: float
@@ -247,12 +237,12 @@ class ReactionKernelRidge:
     kernel: LostSetKernel = field(repr=False)
     landmarks: sparse.csr_array = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float = field(repr=False)
+    mean: float | NDArray[np.float64] = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
+        """Return predictions in the units of the labels, [S] or [S, V]."""
         vectors = self.kernel.features(strains)
-        found = np.empty(len(strains))
+        found = np.empty((len(strains), *self.coefficients.shape[1:]))
         for rows in blocks(len(strains), len(self.coefficients)):
             found[rows] = self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
         return self.mean + found
@@ -310,12 +300,7 @@ def blocks(size: int, others: int) -> Iterator[slice]:
         yield slice(start, start + rows)
 
 
-# Where these null models apply.
-
-
 MOST_CELLS = 2**28
-MOST_OPERATIONS = 2e12
-"""Floating-point operations of a fit: a minute or two on one core."""
 
 
 def why_no_reactions(strains: Strains, reactions: Reactions | None) -> str | None:
@@ -337,18 +322,9 @@ def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions
 
 
 def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> str | None:
-    """Say why there is no kernel ridge on lost reactions; None if there is one.
-
-    Args:
-        strains: strains of the training part.
-        reactions: reactions of the cell graph.
-        fits: number of fits.
-    """
+    """Say why there is no kernel ridge on lost reactions; None if there is one."""
     reason = why_no_reactions(strains, reactions)
     if reason or reactions is None:
         return reason
     landmarks = min(LANDMARKS, len(_different_rows(reactions.lost(strains))))
-    operations = 2.0 * fits * len(strains) * landmarks**2
-    if operations > MOST_OPERATIONS:
-        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
-    return None
+    return why_too_long(2.0 * fits * len(strains) * landmarks**2)

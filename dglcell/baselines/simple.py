@@ -14,7 +14,7 @@ from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
 from dglcell.data.columns import CONDITION, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 
 
 def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
@@ -37,7 +37,15 @@ def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArra
     return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])
 
 
-# Null model: every strain has the mean label of the training part.
+MOST_OPERATIONS = 2e12
+"""Floating-point operations of a fit: a minute or two on one core."""
+
+
+def why_too_long(operations: float) -> str | None:
+    """Say why a fit of so many operations is left out; None if it is not."""
+    if operations <= MOST_OPERATIONS:
+        return None
+    return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
 
 
 @dataclass
@@ -54,9 +62,6 @@ class TrainingMean:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         return np.full(len(strains), self.mean)
-
-
-# Null model: deletions and conditions act independently, each with one effect.
 
 
 RESIDUAL = 1e-8
@@ -82,10 +87,6 @@ class AdditiveRidge:
     effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
     conditions: Conditions | None = field(default=None, init=False, repr=False)
     condition_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ConfigError("additive ridge: `alpha` must be positive", got=self.alpha, expected="a number above 0")
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""
@@ -147,15 +148,12 @@ class Shrunk:
         sums, count = np.bincount(inverse, values, len(found)), np.bincount(inverse, minlength=len(found))
         return cls(found, sums / (count + pseudo_count))
 
-    def __call__(self, keys: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the mean of each key, [S], and 0 for a key that is not known."""
+    def __call__(self, keys: NDArray[np.integer], unknown: float = 0.0) -> NDArray[np.float64]:
+        """Return the mean of each key, [S], and ``unknown`` for a key that is not known."""
         if len(self.keys) == 0:
-            return np.zeros(len(keys))
+            return np.full(len(keys), unknown)
         place = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, self.means[place], 0.0)
-
-
-# Null model: a strain behaves like the training strains that share its query pair.
+        return np.where(self.keys[place] == keys, self.means[place], unknown)
 
 
 @dataclass
@@ -172,12 +170,6 @@ class QueryPairMean:
     pseudo_count: float = 1.0
     mean: float = field(default=0.0, init=False)
     deviations: Shrunk = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.pseudo_count >= 0:
-            raise ConfigError(
-                "query-pair mean: `pseudo_count` must not be negative", got=self.pseudo_count, expected="0 or more"
-            )
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
@@ -200,9 +192,6 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
     rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
     low, high = strains.first_two(rows)
     return rows, low * len(strains.names) + high
-
-
-# Null model: a strain behaves in a medium as it did in others.
 
 
 @dataclass

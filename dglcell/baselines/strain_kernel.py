@@ -48,8 +48,6 @@ class StrainKernel:
         condition_length: ℓ of the numbers of conditions; NaN where there are none.
         genes: [G] indices of the genes that training strains change, ascending.
         matrix: [N, G] K, a row for every gene.
-        conditions: the conditions of the training strains.
-        train: the training strains.
     """
 
     strength_length: float
@@ -103,11 +101,8 @@ class StrainKernelRidge:
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Attributes:
-        strength_length, alike, condition_length: those of the kernel.
         penalty: variance of the noise, relative to that of the effects of conditions.
-        kernel: the kernel between strains.
         coefficients: [T] coefficients of the training strains.
-        mean: mean of the training labels.
     """
 
     strength_length: float
@@ -130,7 +125,6 @@ def fit_strain_kernels(
     """Yield one model for each set of hyperparameters that concern the strains; missing labels (NaN) are ignored.
 
     Args:
-        strains: strains of the training part.
         y: [S] labels.
         similarity: how alike all genes are to those of the training part.
     """

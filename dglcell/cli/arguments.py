@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.errors import shorten
@@ -18,65 +19,49 @@ DIGITS = re.compile(r"[0-9]{1,18}")
 """This pattern matches numbers that fit into 64 bits."""
 
 
-def add_raw(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--raw``."""
-    parser.add_argument(
-        "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
-    )
-
-
-def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
-    """Return a function that prints progress lines, each behind ``words``; with ``--quiet`` it prints none."""
-    return (lambda line: None) if options.quiet else partial(print, *words, flush=True)
-
-
-def add_insecure(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--insecure``."""
-    parser.add_argument(
-        "--insecure", action="store_true", help="also download files over plain http that have no published hash"
-    )
+def keys_of(options: argparse.Namespace) -> list[str]:
+    """Return the overrides of an experiment, with ``--raw`` as one of them."""
+    return [*options.overrides, *([f"paths.raw={options.raw}"] if options.raw else [])]
 
 
 def load(options: argparse.Namespace) -> Config:
     """Read the experiment that FILE, its overrides and ``--raw`` give."""
     from dglcell.config.read import experiment_file, load_config
 
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
-    return load_config(experiment_file(options.config), [*options.overrides, *raw])
+    return load_config(experiment_file(options.config), keys_of(options))
 
 
-def positive(text: str) -> int:
-    """Parse an integer of 1 or more.
-
-    Raises:
-        argparse.ArgumentTypeError: the text is no such integer.
-    """
-    if not (DIGITS.fullmatch(text) and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 1 or more")
-    return int(text)
-
-
-def natural(text: str) -> int:
+def natural(text: str, least: int = 0) -> int:
     """Parse an integer of 0 or more.
 
     Raises:
         argparse.ArgumentTypeError: the text is no such integer.
     """
-    if not DIGITS.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 0 or more")
+    if not (DIGITS.fullmatch(text) and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of {least} or more")
     return int(text)
 
 
-def phenotype_pair(text: str) -> tuple[str, str]:
-    """Parse ``A=B`` into the pair of A and B.
+def positive(text: str) -> int:
+    """Parse an integer of 1 or more, as `natural` does."""
+    return natural(text, 1)
+
+
+def condition(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
+    """Parse ``NAME=VALUE`` into the pair of both.
 
     Raises:
-        argparse.ArgumentTypeError: A or B is missing.
+        argparse.ArgumentTypeError: the name or the value is missing.
     """
-    first, _, second = text.partition("=")
-    if not first or not second:
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
-    return first, second
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not {form}")
+    return name, value
+
+
+def phenotype_pair(text: str) -> tuple[str, str]:
+    """Parse two phenotypes, as `condition` parses a name and its value."""
+    return condition(text, "MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
 
 
 def strengths(text: str) -> tuple[float, ...]:
@@ -91,13 +76,62 @@ def strengths(text: str) -> tuple[float, ...]:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
 
 
-def condition(text: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE`` into the pair of both.
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Add the file of an experiment, its overrides, and ``--raw``."""
+    parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
+    add_raw(parser)
 
-    Raises:
-        argparse.ArgumentTypeError: the name or the value is missing.
-    """
-    name, _, value = text.partition("=")
-    if not name or not value:
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not NAME=VALUE")
-    return name, value
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the run directory, and ``--checkpoint``."""
+    parser.add_argument(
+        "run_directory",
+        type=Path,
+        metavar="RUN",
+        help="run directory, as printed by `train`, or a trained model's name",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        help="best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)",
+    )
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--raw``."""
+    parser.add_argument(
+        "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
+    )
+
+
+def add_insecure(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--insecure``."""
+    parser.add_argument(
+        "--insecure", action="store_true", help="also download files over plain http that have no published hash"
+    )
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add the options for how a table of strains is read."""
+    parser.add_argument(
+        "--condition",
+        type=condition,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a condition of all strains that the model sees, e.g. medium=glycerol; may be repeated",
+    )
+    parser.add_argument(
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--device``."""
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
+    """Return a function that prints progress lines, each behind ``words``; with ``--quiet`` it prints none."""
+    return (lambda line: None) if options.quiet else partial(print, *words, flush=True)

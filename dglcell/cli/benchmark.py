@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_raw, reporter
+from dglcell.cli.arguments import add_raw, keys_of, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, DglcellError, count, printable
 
@@ -66,8 +65,7 @@ def benchmark(options: argparse.Namespace) -> None:
     """
     from dglcell.suites.suite import read_suite
 
-    keys = [*options.overrides, *([f"paths.raw={options.raw}"] if options.raw else [])]
-    suite = read_suite(options.suite)
+    suite, keys = read_suite(options.suite), keys_of(options)
     output = _output(options, suite, keys)
     entries = _only(suite.entries(keys), options.only)
     if options.submit:
@@ -126,14 +124,12 @@ def _only(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
     return [entry for entry in entries if entry.experiment in wanted_experiments and entry.model in wanted_models]
 
 
-# A suite as a pipeline of SLURM jobs.
-
-
 def _submit(options: argparse.Namespace, suite: Suite, entries: Sequence[Entry], output: Path) -> None:
     """Submit the jobs of a suite: builds of stores, arrays of seeds after them, and the table after all.
 
     Nothing is submitted unless SLURM would take everything.
     """
+    from dglcell.cli.job import after_success
     from dglcell.cluster.jobs import Submitting, refuse_under_way, try_script
     from dglcell.cluster.scripts import job_name, render_step
 
@@ -158,10 +154,9 @@ def _submit(options: argparse.Namespace, suite: Suite, entries: Sequence[Entry],
         print(f"job {number} submitted; it builds the store {store}")
     after = []
     for job in jobs:
-        before = [f"--dependency=afterok:{numbers[job.store]}", "--kill-on-invalid-dep=yes"] if job.build else []
+        before = after_success(numbers[job.store]) if job.build else []
         of_job = Submitting(job_name(job.config), Path.cwd(), submission.logs)
-        tasks = [""] if len(job.runs) == 1 else map(str, range(len(job.runs)))
-        after.append(of_job.runs(job.script, dict(zip(tasks, map(str, job.runs), strict=True)), *before))
+        after.append(of_job.runs(job.script, job.tasks, *before))
         print(f"job {after[-1]} submitted; the runs are {', '.join(map(str, job.runs))}")
     last = submission.script(table, *([f"--dependency=afterany:{':'.join(after)}"] if after else []))
     print(f"job {last} submitted; it writes {output}")
@@ -173,12 +168,11 @@ def _submit(options: argparse.Namespace, suite: Suite, entries: Sequence[Entry],
 def _job(suite: Suite, entry: Entry) -> Job | None:
     """Return the job array of an experiment and model with the seeds that are not finished; None if all are."""
     from dglcell.cli.job import job_of
-    from dglcell.cluster.scripts import Sweep, render_build
+    from dglcell.cluster.scripts import Sweep
     from dglcell.training.run import is_finished
 
     left = tuple(seed for seed in suite.seeds if not is_finished(entry.member(seed)))
     if not left:
         return None
-    job = job_of(entry.file, [*entry.overrides, "plot=false"], Sweep(left, (), suite.split_seeds), measured=True)
-    build = None if job.store.exists() else render_build(job.config, job.file, job.overrides, job.store)
-    return replace(job, build=build)
+    sweep = Sweep(left, (), suite.split_seeds)
+    return job_of(entry.file, [*entry.overrides, "plot=false"], sweep, measured=True).with_build()

@@ -44,10 +44,7 @@ class Finding:
     """A finding is one line of the doctor's report.
 
     Attributes:
-        what: what was looked at.
-        state: what was found.
         ok: whether it works; None where it is only information.
-        do: how to mend it.
     """
 
     what: str

@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.cli.arguments import condition, positive, reporter
+from dglcell.cli.arguments import add_device, add_reading, add_run, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor
+    from dglcell.data.strains import Strains
 
 NODES = 20
 """This is ``dglcell.explanations.tables.NODES``, whose module takes long to import."""
@@ -46,6 +47,7 @@ files:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for which strains are explained, and where the explanations go."""
+    add_run(parser)
     parser.add_argument(
         "strains", nargs="*", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
     )
@@ -58,14 +60,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edges", action="store_true", help="split what layers bring in over edges, too")
     parser.add_argument("--phenotype", metavar="NAME", help="explain only this phenotype, if there are several")
     parser.add_argument(
-        "--condition",
-        type=condition,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a condition of all strains that the model sees; may be repeated",
-    )
-    parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html (default: print it)"
     )
     parser.add_argument("--escher", type=Path, metavar="FILE", help="shares of reactions for a map of Escher, .json")
@@ -76,14 +70,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"nodes, and edges, of each layer that are written for a strain (default: {NODES})",
     )
-    parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    add_reading(parser)
     parser.add_argument(
         "--batch-size", type=positive, metavar="N", help="strains per pass (default: as many as fit into memory)"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_device(parser)
 
 
 def explain(options: argparse.Namespace) -> None:
@@ -160,7 +151,7 @@ TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
 """Words that end so are tables, also where no such file exists."""
 
 
-def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor, run: Path) -> Any:
+def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor, run: Path) -> Strains:
     """Return the strains that are asked for, with genes of the cell graph."""
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.frames import read_strains
@@ -180,10 +171,11 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
     return read_strains(frame, conditions, columns, genes)[2].strains
 
 
-def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -> Any:
+def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -> Strains:
     """Return the strains of the test part whose predictions are farthest from those for the wild type.
 
-    With ``interaction`` they are those with the largest predicted interactions.
+    The wild type is that in the conditions of each strain. With ``interaction`` they are those with the largest
+    predicted interactions.
 
     Raises:
         ConfigError: an interaction is asked for, and no strain of the test part has one.
@@ -191,17 +183,22 @@ def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -
     import numpy as np
 
     from dglcell.explanations.interactions import MOST_CHANGES, subsets_of
-    from dglcell.explanations.tables import explain as explain_strains
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_rows
     from dglcell.prediction.table import GenotypeTable, read_genotypes
     from dglcell.report.run_tables import check_predictions
     from dglcell.runs.directory import RunDirectory
 
-    path = RunDirectory(run).predictions("test")
-    check_predictions(RunDirectory(run), "test")
-    table = read_genotypes(path, predictor.cell.genes, (), GenotypeColumns.of(predictor.members[0], ["genes"]))
-    strains = table.strains
+    path = check_predictions(RunDirectory(run), "test")
+    strains = read_genotypes(
+        path, predictor.cell.genes, (), GenotypeColumns.of(predictor.members[0], ["genes"])
+    ).strains
+
+    def predicted(some: Strains) -> list[Any]:
+        known = GenotypeTable([], [], some, np.ones(len(some), bool))
+        columns = predict_rows(predictor.members, known)
+        return [columns[f"predicted_{name}"] for name in predictor.phenotypes]
+
     if interaction:
         changes = strains.num_deletions
         strains = strains.take(np.flatnonzero((changes >= 2) & (changes <= MOST_CHANGES)))
@@ -212,14 +209,9 @@ def _farthest(predictor: Predictor, run: Path, number: int, interaction: bool) -
                 do="name strains, or leave --interaction out",
             )
         subsets = subsets_of(strains)
-        every = len(subsets.strains)
-        table = GenotypeTable([], [[]] * every, subsets.strains, np.ones(every, bool))
-    predicted = predict_rows(predictor.members, table)
-    if interaction:
-        change = sum(np.abs(subsets.sums(predicted[f"predicted_{name}"])) for name in predictor.phenotypes)
+        change = [subsets.sums(values) for values in predicted(subsets.strains)]
     else:
-        first = explain_strains(predictor.members, strains.slice(0, 1), nodes=1).strains.set_index("phenotype")
-        change = sum(
-            np.abs(predicted[f"predicted_{name}"] - first.loc[name, "wild_type"]) for name in predictor.phenotypes
-        )
-    return strains.take(np.argsort(-np.asarray(change), kind="stable")[:number])
+        wild = strains.with_targets(np.zeros(len(strains.targets), bool))
+        wild = wild if strains.conditions else wild.slice(0, 1)
+        change = [own - base for own, base in zip(predicted(strains), predicted(wild), strict=True)]
+    return strains.take(np.argsort(-np.abs(change).sum(0), kind="stable")[:number])

@@ -9,11 +9,13 @@ import argparse
 import shlex
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
-from dglcell.cli.arguments import load
+from dglcell.cli.arguments import add_raw, load
 from dglcell.errors import ConfigError, count
 
+INIT_HELP = "write the file of your own experiment"
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
@@ -25,23 +27,67 @@ listed by line. With --write-clean FILE, a copy without them is written, and the
 the cell graph needs are offered for download; --fetch downloads them without asking."""
 
 
+def add_init(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the strains, the cell graph and the model of a new experiment."""
+    parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
+    strains = parser.add_mutually_exclusive_group()
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
+    strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
+    parser.add_argument(
+        "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
+    )
+    parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)"
+    )
+    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
+    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    parser.add_argument(
+        "--strengths", nargs="*", metavar="COLUMN", help="what is left of each gene (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument(
+        "--conditions", nargs="*", metavar="COLUMN", help="media, doses, alleles (default: by name; none: no COLUMN)"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
+    parser.add_argument(
+        "--na-values",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WORD",
+        help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
+    )
+    parser.add_argument(
+        "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
+    )
+    parser.add_argument(
+        "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
+    )
+    parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
+    parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
+    parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")
+    add_raw(parser)
+
+
 def init(options: argparse.Namespace) -> None:
     """Run ``dglcell init``."""
     from dglcell.new_experiment.cell import Downloads
+    from dglcell.new_experiment.columns import WantedTable
     from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
         if not sys.stdin.isatty():
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = replace(ask(file, input), raw=options.raw)
+        wanted = ask(file, input)
     else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
-        wanted = Wanted(file, *(getattr(options, name) for name in names))
-    same = {
-        name: getattr(options, name) for name in ("force", "model", "keep_blank", "strengths", "conditions", "average")
-    }
-    wanted = replace(wanted, clean=options.write_clean, **same)
+        table = None if options.table is None else WantedTable(options.table)
+        wanted = Wanted(file, table, options.screen, options.cell, options.split)
+    if wanted.table is not None:
+        names = {key.name for key in fields(WantedTable)} - {"path", "clean"}
+        given = {name: getattr(options, name) for name in names}
+        wanted = replace(wanted, table=replace(wanted.table, clean=options.write_clean, **given))
+    wanted = replace(wanted, raw=options.raw, force=options.force, model=options.model)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
     if not options.quiet:

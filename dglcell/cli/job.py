@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import load
+from dglcell.cli.arguments import keys_of, load
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, DglcellError, count
 
@@ -37,7 +37,6 @@ class Job:
     """A job runs an experiment with SLURM.
 
     Attributes:
-        file: file of the experiment.
         config: configuration read from this file.
         overrides: overrides from the command line.
         sweep: the members of the job array.
@@ -69,6 +68,19 @@ class Job:
     def page(self) -> Path:
         """Return the path of the page that compares the runs."""
         return self.config.run_directory.parent / "comparison.html"
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """Return number of each member of the array → its run directory; the text is empty where there is no array."""
+        numbers = [""] if len(self.runs) == 1 else map(str, range(len(self.runs)))
+        return dict(zip(numbers, map(str, self.runs), strict=True))
+
+    def with_build(self) -> Job:
+        """Return the job with a script that builds the store, where there is none."""
+        from dglcell.cluster.scripts import render_build
+
+        build = None if self.store.exists() else render_build(self.config, self.file, self.overrides, self.store)
+        return replace(self, build=build)
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -113,26 +125,18 @@ def experiments(path: Path) -> list[Path]:
 
 
 def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False) -> Job:
-    """Read an experiment and check every member of its array.
-
-    Args:
-        measured: look up the time and memory that finished runs took, where these are `auto`.
-    """
+    """Read an experiment and check every member of its array, as `job_of` does."""
     from dglcell.cluster.scripts import Sweep
 
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
     sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
-    return job_of(file, [*options.overrides, *raw], sweep, measured=measured)
+    return job_of(file, keys_of(options), sweep, measured=measured)
 
 
 def job_of(file: Path, overrides: list[str], sweep: Sweep, *, measured: bool = False) -> Job:
     """Return the job of an experiment with the members of a sweep, each of which is checked.
 
     Args:
-        file: file of the experiment.
-        overrides: overrides of every member.
-        sweep: the members.
-        measured: as for `make_job`.
+        measured: look up the time and memory that finished runs took, where these are `auto`.
     """
     from dglcell.cluster.scripts import render, with_limits
     from dglcell.config.read import load_config
@@ -219,31 +223,29 @@ def _submit_job(job: Job, submission: Submitting) -> None:
     if job.build is not None:
         number = submission.script(job.build)
         print(f"job {number} submitted; it builds the store")
-        after = _after(number)
-    tasks = [""] if len(job.runs) == 1 else map(str, range(len(job.runs)))
-    runs = dict(zip(tasks, map(str, job.runs), strict=True))
-    number = submission.runs(job.script, runs, *after)
+        after = after_success(number)
+    number = submission.runs(job.script, job.tasks, *after)
     place = job.runs[0] if len(job.runs) == 1 else job.config.run_directory.parent
     print(f"job {number} submitted; output goes to {submission.logs}/, the run to {place}")
     if job.comparison is not None:
-        number = submission.script(job.comparison, *_after(number))
+        number = submission.script(job.comparison, *after_success(number))
         print(f"job {number} submitted; it compares the runs in {job.page}")
     submission.finish()
 
 
-def _after(number: str) -> list[str]:
+def after_success(number: str) -> list[str]:
     """Return options of sbatch that start a job when another has succeeded, and cancel it when that one has failed."""
     return [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
 
 
 def _pipeline(job: Job) -> Job:
     """Add scripts to a job: one that builds the store where there is none, and one that compares the runs."""
-    from dglcell.cluster.scripts import render_build, render_comparison
+    from dglcell.cluster.scripts import render_comparison
 
     if len(job.runs) < 2:
         raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
-    build = None if job.store.exists() else render_build(job.config, job.file, job.overrides, job.store)
-    return replace(job, build=build, comparison=render_comparison(job.config, job.file, job.runs, job.page))
+    comparison = render_comparison(job.config, job.file, job.runs, job.page)
+    return replace(job.with_build(), comparison=comparison)
 
 
 def _check(options: argparse.Namespace) -> list[Job]:

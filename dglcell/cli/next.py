@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import positive, reporter
+from dglcell.cli.arguments import add_device, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.cli.predict import add_candidates, check_candidates, design_of, table_of
 from dglcell.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from dglcell.api import Predictor
+    from dglcell.data.partition import Keys
 
 STRATEGIES = ("effect", "sick", "informative")
 """These are ``dglcell.prediction.next_strains.STRATEGIES``, whose module takes long to import."""
@@ -63,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default: print it)"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_device(parser)
 
 
 def choose(options: argparse.Namespace) -> None:
@@ -101,7 +100,7 @@ def choose(options: argparse.Namespace) -> None:
             members,
             rows,
             phenotype,
-            measured=set() if options.measured_too else _measured(predictor),
+            measured=None if options.measured_too else _measured(predictor),
             intervals=intervals,
             batch_size=fitting_batch_of(members, rows),
             report=reporter(options) if options.output is not None else lambda text: None,
@@ -117,8 +116,8 @@ def choose(options: argparse.Namespace) -> None:
     print(said, file=sys.stdout if options.output else sys.stderr)
 
 
-def _measured(predictor: Predictor) -> set[Hashable]:
-    """Return the strains that the runs have measured; none where their store is gone, which the log says."""
+def _measured(predictor: Predictor) -> Keys | None:
+    """Return the strains that the runs have measured; None where their store is gone, which is said."""
     from dglcell.prediction.known_strains import strains_of_runs
 
     try:
@@ -126,4 +125,4 @@ def _measured(predictor: Predictor) -> set[Hashable]:
     except CheckpointError as error:
         text = str(error).partition("\n")[0]
         print(f"measured strains are not left out: {text}", file=sys.stderr)
-        return set()
+        return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import condition, natural, positive, reporter, strengths
+from dglcell.cli.arguments import add_device, add_reading, add_run, natural, positive, reporter, strengths
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
@@ -104,12 +104,8 @@ They divide the strains among themselves, and the last to finish writes the outp
 
 
 def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
-    """Add the options for strains: a table, or a design and what limits it.
-
-    Args:
-        parser: the parser of the verb.
-        table: what the table is, for the help.
-    """
+    """Add the run and the options for strains: a ``table``, or a design and what limits it."""
+    add_run(parser)
     parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help=table)
     for size, kind in KINDS.items():
         things = "single genes" if size == 1 else f"{kind} of genes"
@@ -126,20 +122,9 @@ def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
         metavar="S,S,…",
         help="what is left of each gene of the design, e.g. 0.1,0.3 (default: nothing)",
     )
-    parser.add_argument(
-        "--condition",
-        type=condition,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a condition of all strains that the model sees, e.g. medium=glycerol; may be repeated",
-    )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
-    parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
-    )
-    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    add_reading(parser)
     parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
@@ -183,7 +168,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=positive, metavar="N", help="strains per forward pass (256, or fewer that fit into memory)"
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_device(parser)
     parser.add_argument(
         "--precision", choices=PRECISIONS, help="of a design: 32-true, or bf16 for differences of strains (32-true)"
     )

@@ -12,7 +12,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive, reporter
+from dglcell.cli.arguments import add_raw, keys_of, load, natural, phenotype_pair, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, MissingDependencyError, count, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -20,9 +20,6 @@ from dglcell.training.signals import StopSignals, is_rank_zero
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
     from dglcell.metrics import ResultRow
-
-
-# ``dglcell profile`` and ``dglcell compare`` measure where the time of training steps goes.
 
 
 PROFILE_HELP = "measure which parts of a training step take how much time"
@@ -87,9 +84,6 @@ def compare(options: argparse.Namespace) -> None:
     print(run(options.first, options.second))
 
 
-# ``dglcell sync`` uploads runs from a cluster without network to W&B.
-
-
 SYNC_HELP = "upload runs that were recorded with `tracking.wandb: offline` to W&B"
 SYNC_EPILOG = """\
 Every file is uploaded once, with the run id from the run directory. A continued run therefore stays one run, and only
@@ -143,6 +137,13 @@ def check_wandb(mode: str) -> None:
             "`tracking.wandb` needs the package wandb",
             do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
         )
+
+
+TRAIN_HELP = "train an experiment, or continue it where it stopped"
+TRAIN_EPILOG = """\
+The command builds the store if it does not exist. The run directory is RUNS/EXPERIMENT/seed-SEED. If it
+exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH
+starts from another checkpoint."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -238,13 +239,18 @@ with the same trials. Given several times at once, it runs trials in parallel. I
 'dglcell[tune]'."""
 
 
+def add_tune(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is searched, and for how long."""
+    parser.add_argument("--space", type=Path, metavar="FILE", required=True, help="YAML file of keys and their values")
+    parser.add_argument("--trials", type=positive, default=20, metavar="N", help="number of trials (default: 20)")
+
+
 def tune(options: argparse.Namespace) -> None:
     """Run ``dglcell tune``."""
     from dglcell.config.read import experiment_file
     from dglcell.training.tuning import TABLE, Search, read_space
 
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
-    search = Search.of(experiment_file(options.config), [*options.overrides, *raw], read_space(options.space))
+    search = Search.of(experiment_file(options.config), keys_of(options), read_space(options.space))
     best = search.run(options.trials, options.command, reporter(options))
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
@@ -314,8 +320,7 @@ def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
     from dglcell.api import rows_on
 
     predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
-    return rows_on(predictor, options.on, [*options.overrides, *raw], dict(options.phenotype or ()))
+    return rows_on(predictor, options.on, keys_of(options), dict(options.phenotype or ()))
 
 
 BASELINES_HELP = "fit the null models of an experiment without training its model"
@@ -367,9 +372,6 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
-# ``dglcell models`` lists trained models, and ``dglcell export`` writes one.
-
-
 MODELS_HELP = "list trained models that predict at once, or show the card of one"
 
 MODELS_EPILOG = """\
@@ -394,6 +396,11 @@ metabolic model that cobra ships. If the output is an earlier model, its card sa
   DGLCELL_MODELS=models dglcell predict mine genotypes.csv
   dglcell export runs/mine/seed-0 -o mine.zip --organism 'S. cerevisiae' …
 """
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for the model whose card is shown."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a model's name, or the path of its folder or file")
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -438,6 +445,26 @@ def export(options: argparse.Namespace) -> None:
         print(f"sha256 {sha256_file(written)}")
 
 
+REPORT_HELP = "write the report of a finished run, or compare several, on one HTML page"
+REPORT_EPILOG = """\
+For one run, it writes report.html, report.png and figures/ (PNG, SVG and CSV) into the run directory.
+With --output it writes only the page. For several runs, the page shows means and standard deviations over
+the runs of each experiment, and a CSV file next to it has these numbers. This needs no data and no GPU."""
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the runs and the page."""
+    parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="page (default: RUN/report.html; for several: comparison.html)",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+
+
 def report(options: argparse.Namespace) -> None:
     """Run ``dglcell report``."""
     from dglcell.report.comparison import write_comparison
@@ -456,6 +483,11 @@ def report(options: argparse.Namespace) -> None:
     print(page)
     if options.open:
         webbrowser.open(Path(page).absolute().as_uri())
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for the folder of runs."""
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default: runs)")
 
 
 def runs(options: argparse.Namespace) -> None:

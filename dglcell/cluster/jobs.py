@@ -17,7 +17,7 @@ from typing import Any
 from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError, listing, shorten
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import current_holder
-from dglcell.files.untrusted import TEXT, Kind, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
+from dglcell.files.untrusted import TEXT, Kind, mapping_of, read_fields
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import read_usage
 
@@ -64,10 +64,6 @@ class Job:
 def try_script(script: str, folder: Path) -> str:
     """Ask SLURM whether and when it would start a script, without submitting it.
 
-    Args:
-        script: a script made by ``render``.
-        folder: the folder that it would be submitted in.
-
     Returns:
         SLURM's answer.
 
@@ -86,8 +82,6 @@ def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
     """Submit a script.
 
     Args:
-        script: a script made by ``render``.
-        folder: the job's working folder.
         logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
         options: options of ``sbatch``, which override those of the script.
 
@@ -118,11 +112,16 @@ def queue(name: str | None = None) -> list[Job]:
     Raises:
         DglcellError: SLURM does not answer.
     """
-    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
+    jobs = [_job(line) for line in _queued(QUEUE_FORMAT, "--array")]
+    return [job for job in jobs if name is None or job.name == name]
+
+
+def _queued(form: str, *options: str) -> list[str]:
+    """Return the lines of SLURM's queue about the user's jobs."""
+    done = _call(["squeue", "--me", "--noheader", *options, f"--format={form}"], Path.cwd())
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
-    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
-    return [job for job in jobs if name is None or job.name == name]
+    return [line for line in done.stdout.splitlines() if line.count("|") >= form.count("|")]
 
 
 def ended(name: str | None = None) -> list[Job]:
@@ -202,9 +201,6 @@ def _call(command: list[str], folder: Path, text: str | None = None) -> subproce
     return done
 
 
-# Records of submissions are kept beside the output of jobs, so that runs can be submitted again.
-
-
 @dataclass(frozen=True)
 class Submission:
     """A submission is a job or a job array that SLURM has taken.
@@ -247,8 +243,6 @@ class Submitting:
     same command, given again, looks for jobs with this comment.
 
     Args:
-        name: name of the experiment's job.
-        folder: folder in which the command is given.
         logs: folder of output files below ``folder``.
     """
 
@@ -278,11 +272,6 @@ class Submitting:
     def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
         """Submit the script of an experiment's runs, and keep a record that lets them be submitted again.
 
-        Args:
-            script: a script made by ``render``.
-            runs: the runs as in `Submission`.
-            options: options of ``sbatch``, as for ``submit_script``.
-
         Returns:
             the job's number.
         """
@@ -308,10 +297,7 @@ class Submitting:
 
 def _jobs_by_folder() -> list[tuple[str, str, str]]:
     """Return the number, folder and comment of each of the user's jobs that are queued or running."""
-    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%k"], Path.cwd())
-    if done.returncode:
-        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
-    lines = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    lines = [line.split("|", 2) for line in _queued("%F|%Z|%k")]
     return [(number.strip(), folder.strip(), comment.strip()) for number, folder, comment in lines]
 
 
@@ -383,12 +369,5 @@ def _read(path: Path) -> Submission:
 
 
 def _read_record(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
-    reason: Exception | Wrong | None
-    try:
-        content = read_json(path)
-        reason = find_wrong(content, fields)
-    except UnreadableError as error:
-        reason = error
-    if reason is not None:
-        raise damaged(path, reason, DataError, expected="a submission", do="remove it, and submit the experiment again")
-    return dict(content)
+    do = "remove it, and submit the experiment again"
+    return read_fields(path, fields, DataError, expected="a submission", do=do)

@@ -22,9 +22,6 @@ from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import Usage, read_usage
 
-# A job array is one experiment with several seeds and values of keys.
-
-
 OWN = ("seed", "experiment.name")
 """Members of an array get these keys individually."""
 
@@ -96,20 +93,10 @@ class Sweep:
                 raise ConfigError(
                     f"the name of a sweep's member {what}", got=name, do="submit these values one by one, with names"
                 )
-        return [
-            list(self._member(f"{experiment}/{name}", list(words), seed))
-            for name, words in zip(names, chosen, strict=True)
-            for seed in self.seeds or (None,)
-        ]
-
-    def _member(self, name: str, chosen: list[str], seed: int | None) -> Iterator[str]:
-        yield from chosen
-        if chosen:
-            yield f"experiment.name={name}"
-        if seed is not None:
-            yield f"seed={seed}"
-            if self.split_seeds:
-                yield f"split.seed={seed}"
+        named = [[*words, f"experiment.name={experiment}/{name}"] for name, words in zip(names, chosen, strict=True)]
+        keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
+        seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
+        return [words + seed for words in (named if self.values else [[]]) for seed in seeds or [[]]]
 
 
 def _name(words: Sequence[str]) -> str:
@@ -156,9 +143,6 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += letter
     return parts
-
-
-# The batch script of an experiment is the template `slurm.sh` with its places filled in.
 
 
 class Template(string.Template):
@@ -227,8 +211,6 @@ def render_step(config: Config, name: str, file: Path, words: Sequence[str]) -> 
 
     Args:
         config: an experiment whose `slurm` section says where.
-        name: name of the job.
-        file: file that the script is made from.
         words: the command's words behind ``dglcell``.
     """
     config = replace(config, experiment=replace(config.experiment, name=name, description=""))
@@ -275,9 +257,6 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
     )
 
 
-# The resources that a job asks for.
-
-
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
 """`auto` takes these limits if nothing was measured."""
 
@@ -295,26 +274,10 @@ SHORTEST, SMALLEST = 1800, 4
 in several processes."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits are the time and memory that a job asks for.
-
-    Attributes:
-        time: time in the form that SLURM takes.
-        memory: memory in the form that SLURM takes; None where it is not known.
-        why: the reason for these limits.
-    """
-
-    time: str
-    memory: str | None
-    why: str
-
-
 def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
     """Return the experiment with a time and a memory in place of `auto`.
 
     Args:
-        config: the experiment.
         folders: folders of runs. Finished runs decide the limits; without one, the records of this package do.
 
     Returns:
@@ -323,20 +286,21 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
     slurm, said = config.slurm, []
     if AUTO not in (slurm.time, slurm.memory):
         return config, None
-    found = _measured(config, folders) or _recorded(config)
-    time, memory = (found.time, found.memory) if found is not None else (None, None)
+    time, memory, why = _measured(config, folders) or _recorded(config) or (None, None, "")
     if slurm.time == AUTO:
         slurm = replace(slurm, time=time or DEFAULT_TIME)
         said += [f"time {time}"] if time else []
     if slurm.memory == AUTO:
         slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
         said += [f"memory {memory}"] if memory else []
-    about = f"{' and '.join(said)}: {found.why}" if found is not None and said else None
-    return replace(config, slurm=slurm), about
+    return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
 
 
-def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
-    """Return the limits that follow from the longest of the finished runs, on as many of the same devices."""
+def _measured(config: Config, folders: Iterable[Path]) -> tuple[str, str | None, str] | None:
+    """Return the limits that follow from the longest of the finished runs, on as many of the same devices.
+
+    They are a time, a memory, which may not be known, and the reason for both.
+    """
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
         usage = read_usage(RunDirectory(path))
@@ -348,10 +312,10 @@ def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
     seconds, path, _ = max(found)
     gigabytes = _gigabytes(config, max(peak for _, _, peak in found))
     memory = f"{gigabytes}G" if gigabytes else None
-    return Limits(job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took")
+    return job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took"
 
 
-def _recorded(config: Config) -> Limits | None:
+def _recorded(config: Config) -> tuple[str, str, str] | None:
     """Return the limits of the recorded run of this package's experiment, unless keys make it another experiment."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     records = yaml.load(files("dglcell.cluster").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
@@ -368,7 +332,7 @@ def _recorded(config: Config) -> Limits | None:
     gigabytes = max(SMALLEST, _gigabytes(config, usage.peak_resident_bytes))
     took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
     time = job_time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
-    return Limits(time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows")
+    return time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows"
 
 
 def _seconds(config: Config, usage: Usage) -> float | None:

@@ -75,7 +75,6 @@ def explain(key: str, value: object = None) -> str | None:
     """Return what a key of the original system is called here, or why a key is gone; None for one that never existed.
 
     Args:
-        key: dotted key.
         value: value of the key; where it is a section, each of its keys is explained.
     """
     return "; ".join(dict.fromkeys(_answers(key, value))) or None

@@ -82,8 +82,6 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool =
     """Fetch all files into a folder; one that fails does not keep the others from being fetched.
 
     Args:
-        wanted: the files.
-        folder: the raw folder.
         insecure: whether files without a declared hash are also downloaded over plain http.
 
     Yields:
@@ -130,9 +128,6 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _strings(part)
-
-
-# These functions describe files in words.
 
 
 SECONDS_PER_BYTE = 8 / 10e6

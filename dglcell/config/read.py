@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import functools
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, shown
@@ -196,9 +197,11 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        # Resolved values are plain text. They may contain `${`, which must not be resolved again.
-        changed = _changed(plain, _defaults(**kinds))
-        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(changed)))
+        typed = copy.deepcopy(_schema(**kinds))
+        with flag_override(typed, "no_deepcopy_set_nodes", True):
+            # Resolved values are plain text. They may contain `${`, which must not be resolved again.
+            typed.merge_with(as_plain_text(_changed(plain, _defaults(**kinds))))
+        config = OmegaConf.to_object(typed)
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -389,9 +392,6 @@ def _sections(plain: Any, path: Sequence[str]) -> list[dict[str, Any]]:
 
 def check_yaml(text: str) -> str:
     """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than ``MOST_NODES`` nodes.
-
-    Args:
-        text: text of the file; whether it is YAML at all is found when it is read.
 
     Returns:
         The text, with quotes around times like 2:00:00, which YAML would take for the number 7200.

@@ -83,25 +83,36 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
         conditions: name → [S] numbers, or texts, whose distinct values become categories.
 
     Raises:
-        DataError: a number is not finite, or a text is empty.
+        DataError: a value is missing, a number is not finite, or a text is empty.
     """
     columns = {}
     for name, given in sorted(conditions.items()):
         values, categories = np.asarray(given), tuple[str, ...]()
-        if values.dtype.kind not in "biuf":
-            found, values = np.unique(values.astype(str), return_inverse=True)
-            check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
-        values = values.astype(np.float32)
-        if not np.isfinite(values).all():
-            number = int(np.argmin(np.isfinite(values)))
+        numeric = values.dtype.kind in "biuf"
+        usable = np.isfinite(values.astype(np.float32)) if numeric else ~_missing(values)
+        if not usable.all():
+            number = int(np.argmin(usable))
             raise DataError(
-                f"strain {number}: condition '{name}' is not a finite number",
-                got=float(values[number]),
+                f"strain {number}: condition '{name}' is {'not a finite number' if numeric else 'missing'}",
+                got=str(values[number]),
                 expected="a number for every strain, or a text for every strain",
                 do="give the condition of every strain, or leave such strains out",
             )
-        columns[Column(CONDITION, name, categories)] = values
+        if not numeric:
+            found, values = np.unique(values.astype(str), return_inverse=True)
+            check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
+        columns[Column(CONDITION, name, categories)] = values.astype(np.float32)
     return columns
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values are None, NaN or pandas' NA; an array of texts has none."""
+    if values.dtype.kind != "O":
+        return np.zeros(len(values), dtype=bool)
+    import pandas as pd
+
+    missing: NDArray[np.bool_] = pd.isna(values)
+    return missing
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ def read_node_table(
     row_of = {strain: row + 1 for row, strain in enumerate(known)}
     wild_type = values[row_of[frozenset()] - 1] if frozenset() in row_of else np.zeros(len(nodes), np.float32)
     rows = np.array([row_of.get(_identity(of), NOT_MEASURED) for of in strains.changes], np.int64)
-    lacking = [strain for strain, row in row_of.items() if strain and row not in set(rows.tolist())]
+    there = set(rows.tolist())
+    lacking = [strain for strain, row in row_of.items() if strain and row not in there]
     if lacking:
         raise DataError(
             f"'{path.name}' has strains that the store lacks",

@@ -196,7 +196,8 @@ class CellValues:
             )
         known, _ = measured_names(cell, values.type)
         place = {node: column for column, node in enumerate(values.names)}
-        lacking = [node for node in values.names if node not in set(known)]
+        there = set(known)
+        lacking = [node for node in values.names if node not in there]
         drop = f"leave them out with `{key}.unknown: drop`"
         if lacking and (unknown == "refuse" or len(lacking) == len(values.names)):
             raise DataError(

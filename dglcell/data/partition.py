@@ -80,15 +80,18 @@ def shuffled(keys: Keys, seed: int) -> Keys:
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def number_keys(values: NDArray[np.floating]) -> Keys:
+    """Return the bits of each number in float32, of which 0 has one form."""
+    return (values + np.float32(0)).astype("<f4").view("<u4").astype(np.uint64)
+
+
 def gene_set_keys(table: Strains) -> Keys:
     """Return a key of each strain's gene set, [S], that does not depend on the order of its genes.
 
     A sum of hashes modulo 2^64: equal sets have equal keys; different ones collide with a chance of about
     1e-5 in 20 million strains, and would then share a part.
     """
-    sums = np.zeros(len(table.targets) + 1, np.uint64)
-    np.cumsum(gene_keys(table.names)[table.targets], out=sums[1:])
-    return sums[table.offsets[1:]] - sums[table.offsets[:-1]]
+    return table.total(gene_keys(table.names)[table.targets])
 
 
 def strain_keys(table: Strains) -> Keys:
@@ -98,12 +101,9 @@ def strain_keys(table: Strains) -> Keys:
     """
     keys = gene_set_keys(table)
     if table.strengths is not None:
-        sums = np.zeros(len(table.targets) + 1, np.uint64)
-        amounts = table.strengths.astype("<f4").view("<u4").astype(np.uint64)
-        np.cumsum(shuffled(gene_keys(table.names)[table.targets] ^ amounts, 0), out=sums[1:])
-        keys = keys + sums[table.offsets[1:]] - sums[table.offsets[:-1]]
+        keys = keys + table.total(shuffled(gene_keys(table.names)[table.targets] ^ number_keys(table.strengths), 0))
     for name, values in table.of_kind(CONDITION).items():
-        keys = shuffled(keys ^ gene_keys([name])[0], 0) + values.astype("<f4").view("<u4").astype(np.uint64)
+        keys = shuffled(keys ^ gene_keys([name])[0], 0) + number_keys(values)
     return keys
 
 
@@ -168,9 +168,8 @@ def condition_parts(
             do=did_you_mean(unknown[0], values),
         )
     is_test = np.isin(values, list(test_values))[which]
-    level = table.num_deletions[~is_test] if by_deletions else np.zeros(int((~is_test).sum()), np.int64)
     parts = np.full(len(table), TEST, np.uint8)
-    parts[~is_test] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[~is_test], seed), level, bins.shares))
+    parts[~is_test] = random_parts(table.take(np.flatnonzero(~is_test)), bins, seed, by_deletions)
     return parts
 
 
@@ -203,8 +202,7 @@ def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletio
     if all_train:
         parts[table.num_deletions <= all_train] = TRAIN
         few &= table.num_deletions > all_train
-    level = table.num_deletions[few] if by_deletions else np.zeros(int(few.sum()), np.int64)
-    parts[few] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[few], seed), level, bins.shares))
+    parts[few] = random_parts(table.take(np.flatnonzero(few)), bins, seed, by_deletions)
     return parts
 
 
@@ -467,12 +465,11 @@ def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, 
             do="lower `split.test_genes`",
         )
     is_test = _ranks(table, seed, np.zeros(len(table.names), bool)) < test_genes
-    hits = np.diff(np.concatenate([[0], np.cumsum(is_test[table.targets])])[table.offsets])
+    hits = table.total(is_test[table.targets])
     parts = np.full(len(table), UNUSED, np.uint8)
     parts[(hits > 0) & ((hits == table.num_deletions) | (rule == "any"))] = TEST
     rest = hits == 0
-    level = table.num_deletions[rest] if by_deletions else np.zeros(int(rest.sum()), np.int64)
-    parts[rest] = bins.parts_of(fill_levels(shuffled(strain_keys(table)[rest], seed), level, bins.shares))
+    parts[rest] = random_parts(table.take(np.flatnonzero(rest)), bins, seed, by_deletions)
     return parts
 
 

@@ -6,7 +6,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dglcell.data.columns import P_VALUE, REPLICATES, SD, Column
+from dglcell.data.columns import P_VALUE, REPLICATES, SD
 from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import gene_set_keys, query_pair_keys
 from dglcell.data.sources import SourceInfo
@@ -23,123 +23,14 @@ from dglcell.data.store import Store, StoreListing
 from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
-# What a strain table holds: labels, numbers of deletions and genes, counted.
-
-
 HISTOGRAM_BINS = 16
 FREQUENT_GENES = 5
-
-
-@dataclass(frozen=True)
-class LabelStats:
-    """Summarise one phenotype over all strains, in its own unit; numbers are NaN where nothing was measured.
-
-    Attributes:
-        name: the phenotype.
-        unit: its unit.
-        measured: strains that have it.
-        missing: strains that lack it.
-        mean: over those that have it.
-        sd: population standard deviation.
-        quantiles: minimum, first quartile, median, third quartile, maximum.
-        histogram: strains in equal bins from the 1st to the 99th percentile, the tails in the outermost.
-        p_values: strains with a p-value.
-        sds: strains with a standard deviation over replicates.
-        replicated: strains with two or more measurements.
-        most_replicates: most measurements of any strain; 0 where the source does not say.
-    """
-
-    name: str
-    unit: str
-    measured: int
-    missing: int
-    mean: float
-    sd: float
-    quantiles: tuple[float, float, float, float, float]
-    histogram: tuple[int, ...]
-    p_values: int
-    sds: int
-    replicated: int
-    most_replicates: int
-
-
-@dataclass(frozen=True)
-class TableStats:
-    """Hold counts over a strain table.
-
-    Attributes:
-        strains: number of strains.
-        by_deletions: number of deletions → strains.
-        distinct_gene_sets: strains with the same genes counted once.
-        labels: one entry for each phenotype.
-        genes: genes that at least one strain deletes.
-        names: size of the vocabulary.
-        frequent_genes: the genes deleted most often, with their number of strains.
-    """
-
-    strains: int
-    by_deletions: dict[int, int]
-    distinct_gene_sets: int
-    labels: tuple[LabelStats, ...]
-    genes: int
-    names: int
-    frequent_genes: tuple[tuple[str, int], ...]
 
 
 def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
     """Return how many strains have each number of deletions, in ascending order."""
     numbers, strains = np.unique(num_deletions, return_counts=True)
     return dict(zip(numbers.tolist(), strains.tolist(), strict=True))
-
-
-def table_stats(table: Strains) -> TableStats:
-    """Count the strains, genes and labels of a table."""
-    frequency = np.bincount(table.targets, minlength=len(table.names))
-    # Stable, so that genes of equal frequency are listed by name.
-    top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
-    return TableStats(
-        strains=len(table),
-        by_deletions=deletion_counts(table.num_deletions),
-        distinct_gene_sets=len(np.unique(gene_set_keys(table))),
-        labels=tuple(_label_stats(table, name) for name in table.phenotypes),
-        genes=int((frequency > 0).sum()),
-        names=len(table.names),
-        frequent_genes=tuple((table.names[gene], int(frequency[gene])) for gene in top if frequency[gene]),
-    )
-
-
-def _label_stats(table: Strains, name: str) -> LabelStats:
-    values = table.phenotypes[name]
-    # Sums over millions of strains need more than float32.
-    measured = values[~np.isnan(values)].astype(np.float64)
-    if len(measured):
-        low, *quartiles, high = np.quantile(measured, [0.01, 0, 0.25, 0.5, 0.75, 1, 0.99]).tolist()
-        # Equal percentiles (nearly all labels alike) still need bins of some width.
-        edges = (low, high) if high > low else (low - 0.5, low + 0.5)
-        histogram = np.histogram(measured.clip(*edges), HISTOGRAM_BINS, range=edges)[0]
-        mean, sd = float(measured.mean()), float(measured.std())
-    else:
-        quartiles, histogram, mean, sd = [np.nan] * 5, np.zeros(HISTOGRAM_BINS, np.int64), np.nan, np.nan
-    replicates = table.columns.get(Column(REPLICATES, name), np.zeros(1, np.float32))
-    lowest, first, median, third, highest = quartiles
-    return LabelStats(
-        name=name,
-        unit=table.units.get(name, ""),
-        measured=len(measured),
-        missing=len(values) - len(measured),
-        mean=mean,
-        sd=sd,
-        quantiles=(lowest, first, median, third, highest),
-        histogram=tuple(histogram.tolist()),
-        p_values=_present(table.columns.get(Column(P_VALUE, name))),
-        sds=_present(table.columns.get(Column(SD, name))),
-        replicated=int((replicates > 1).sum()),
-        most_replicates=int(replicates.max(initial=0)),
-    )
-
-
-def _present(values: NDArray[np.float32] | None) -> int:
-    return 0 if values is None else int((~np.isnan(values)).sum())
 
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -153,18 +44,12 @@ def describe_store(store: Store) -> str:
     unit = {name: f" [{meta.units[name]}]" if meta.units.get(name) else "" for name in meta.phenotypes}
     entries = [
         ("store", str(store.path)),
-        (
-            "strains",
-            f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names",
-        ),
+        ("strains", f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names"),
         ("phenotypes", ", ".join(name + unit[name] for name in meta.phenotypes)),
         ("p-values", ", ".join(meta.of_kind(P_VALUE))),
         ("replicate SD", ", ".join(meta.of_kind(SD))),
         ("replicates", ", ".join(meta.of_kind(REPLICATES))),
-        (
-            "size",
-            f"{_size(store.file_size)}, {_bytes_a_strain(store)} a strain",
-        ),
+        ("size", f"{_size(store.file_size)}, {store.file_size / len(store):.1f} bytes a strain"),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
         ("licence", source.licence),
@@ -181,38 +66,48 @@ def describe_store(store: Store) -> str:
 
 def format_stats(store: Store) -> str:
     """Format `describe_store` and the counts over all strains of the store."""
-    return describe_store(store) + "\n\n" + format_table_stats(table_stats(store.read()))
+    return describe_store(store) + "\n\n" + format_table_stats(store.read())
 
 
-def format_table_stats(stats: TableStats) -> str:
+def format_table_stats(table: Strains) -> str:
     """Format the labels, numbers of deletions and genes of a strain table."""
-    names = [label.name + (f" [{label.unit}]" if label.unit else "") for label in stats.labels]
-    counts = [(f"{label.measured:,}", f"{label.missing:,}") for label in stats.labels]
-    moments = [(_number(label.mean), _number(label.sd), _bars(label.histogram)) for label in stats.labels]
-    quantiles = [map(_number, label.quantiles) for label in stats.labels]
+    rows = [_label_rows(name, table.units.get(name, ""), values) for name, values in table.phenotypes.items()]
     # Two tables, because one would be wider than a terminal.
-    labels = _table(
-        ("phenotype", "measured", "missing", "mean", "SD", "1 % … 99 %"),
-        [(name, *count, *moment) for name, count, moment in zip(names, counts, moments, strict=True)],
-    )
-    spread = _table(
-        ("phenotype", "min", "25 %", "median", "75 %", "max"),
-        [(name, *values) for name, values in zip(names, quantiles, strict=True)],
-    )
-    deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
+    labels = _table(("phenotype", "measured", "missing", "mean", "SD", "1 % … 99 %"), [row for row, _ in rows])
+    spread = _table(("phenotype", "min", "25 %", "median", "75 %", "max"), [row for _, row in rows])
     replicates = ", ".join(
-        f"{label.name}: {count(label.replicated, 'strain')} with 2 to {label.most_replicates} measurements"
-        for label in stats.labels
-        if label.replicated
+        f"{name}: {count(int((numbers > 1).sum()), 'strain')} with 2 to {numbers.max():.0f} measurements"
+        for name, numbers in table.of_kind(REPLICATES).items()
+        if (numbers > 1).any()
     )
+    deletions = ", ".join(f"{n:,} with {number}" for number, n in deletion_counts(table.num_deletions).items())
+    frequency = np.bincount(table.targets, minlength=len(table.names))
+    # Stable, so that genes of equal frequency are listed by name.
+    top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
     extra = [
         ("replicates", replicates),
         ("deletions", deletions),
-        ("gene sets", f"{stats.distinct_gene_sets:,} distinct among {stats.strains:,} strains"),
-        ("genes", f"{stats.genes:,} of {stats.names:,} names are deleted in some strain"),
-        ("most often", ", ".join(f"{name} ({strains:,})" for name, strains in stats.frequent_genes)),
+        ("gene sets", f"{len(np.unique(gene_set_keys(table))):,} distinct among {len(table):,} strains"),
+        ("genes", f"{(frequency > 0).sum():,} of {len(table.names):,} names are deleted in some strain"),
+        ("most often", ", ".join(f"{table.names[gene]} ({frequency[gene]:,})" for gene in top if frequency[gene])),
     ]
     return "\n\n".join([labels, spread, _entries(extra)])
+
+
+def _label_rows(name: str, unit: str, values: NDArray[np.float32]) -> tuple[list[str], list[str]]:
+    """Return the rows of one phenotype in the two tables of labels."""
+    # Sums over millions of strains need more than float32.
+    measured = values[~np.isnan(values)].astype(np.float64)
+    quantiles, moments, histogram = [np.nan] * 5, [np.nan] * 2, np.zeros(HISTOGRAM_BINS, np.int64)
+    if len(measured):
+        low, *quantiles, high = np.quantile(measured, [0.01, 0, 0.25, 0.5, 0.75, 1, 0.99]).tolist()
+        # Equal percentiles (nearly all labels alike) still need bins of some width.
+        edges = (low, high) if high > low else (low - 0.5, low + 0.5)
+        histogram = np.histogram(measured.clip(*edges), HISTOGRAM_BINS, range=edges)[0]
+        moments = [measured.mean(), measured.std()]
+    title = name + (f" [{unit}]" if unit else "")
+    counts = [f"{len(measured):,}", f"{len(values) - len(measured):,}"]
+    return [title, *counts, *map(_number, moments), _bars(histogram)], [title, *map(_number, quantiles)]
 
 
 OVERLAPS = (
@@ -404,9 +299,9 @@ def _number(value: float) -> str:
     return "n/a" if np.isnan(value) else f"{value:.4g}"
 
 
-def _bars(histogram: Sequence[int]) -> str:
+def _bars(histogram: NDArray[np.int64]) -> str:
     """Draw a histogram in one line; an empty bin is blank."""
-    most = max(histogram, default=0)
+    most = histogram.max()
     return "".join(BARS[-(-count * len(BARS) // most) - 1] if count else " " for count in histogram)
 
 
@@ -416,7 +311,3 @@ def _size(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} GB"
-
-
-def _bytes_a_strain(store: Store) -> str:
-    return f"{store.file_size / len(store):.1f} bytes"

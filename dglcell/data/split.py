@@ -206,7 +206,7 @@ def subset_parts(
     """
     eligible = parts != UNUSED
     if genes is not None:
-        eligible &= _deletes_any(table, genes)
+        eligible &= table.total(genes[table.targets]) > 0
     if eligible.sum() < size:
         raise DataError(
             "the subset is larger than what it is taken from",
@@ -242,12 +242,6 @@ def fewer_training_strains(parts: Parts, table: Strains, share: float, seed: int
     fewer = parts.copy()
     fewer[train[order[max(1, round(share * len(train))) :]]] = UNUSED
     return fewer
-
-
-def _deletes_any(table: Strains, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which strains delete one of ``genes``, [S]."""
-    hits = np.concatenate([[0], np.cumsum(genes[table.targets])])
-    return hits[table.offsets[1:]] > hits[table.offsets[:-1]]
 
 
 def _proportional(sizes: Sequence[int], total: int) -> list[int]:
@@ -411,7 +405,7 @@ def make_split(
 def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
     """Divide the strains, and return the parts with everything but kind and seed that shaped them."""
     if config.kind == NONE:
-        return every_strain_trains(len(table)), {}
+        return np.full(len(table), TRAIN, np.uint8), {}
     fractions, seed = list(config.fractions), config.seed
     bins = Bins.of_fractions(fractions)
     parameters: dict[str, Any] = {"fractions": fractions}
@@ -444,11 +438,6 @@ def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
         return deletions_parts(table, bins, seed, most, config.by_deletions, config.all_train or 0), parameters
     make = random_parts if config.kind == "random" else pair_disjoint_parts
     return make(table, bins, seed, config.by_deletions), parameters
-
-
-def every_strain_trains(strains: int) -> Parts:
-    """Put every strain into the training part, [S]."""
-    return np.full(strains, TRAIN, np.uint8)
 
 
 def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: str) -> Split:

@@ -302,6 +302,12 @@ class Strains:
         shape = (len(self), len(self.names))
         return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
 
+    def total(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of ``values``, [P], over the targets of each strain, [S]; of flags, how many are set."""
+        totals = np.zeros(len(values) + 1, values.dtype if values.dtype.kind == "u" else np.int64)
+        np.cumsum(values, out=totals[1:])
+        return np.diff(totals[self.offsets])
+
     def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
         start = self.offsets[rows]

@@ -28,7 +28,7 @@ STRENGTHS = "strengths"
 LEARNED_STRENGTHS = "learned_strengths"
 """The column of this name holds strengths that a model has learned for ``GENES``, in the same order."""
 
-STRENGTH = re.compile(r"(.+):(0|1|[0-9]*\.[0-9]+(?:e-?[0-9]+)?)")
+STRENGTH = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
 """A cell with such a text holds a gene and its strength."""
 
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
@@ -66,7 +66,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
 def split_strength(written: str) -> tuple[str, str]:
     """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
 
-    It is 0, 1, or a number with a decimal point, since names of genes may themselves have a colon before a number.
+    It is 0, 1, or a number with a decimal point or comma, since a name may itself have a colon before a number.
     """
     found = STRENGTH.fullmatch(written)
     return (found[1].strip(), found[2]) if found else (written, "")
@@ -100,13 +100,18 @@ def frame_genotypes(
         filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
         rows = zip(*filled, strict=True)
         if len(columns) == 1:
-            return [[part.strip() for part in str(cell).split(";")] for (cell,) in rows]
-        return [[str(cell).strip() for cell in row] for row in rows]
+            return [[part.strip() for part in written_as(cell).split(";")] for (cell,) in rows]
+        return [[written_as(cell).strip() for cell in row] for row in rows]
 
     written = cells([header.index(name) for name in amounts]) if amounts else None
     rows = cells(chosen) if chosen else [[]] * len(frame)
     names = row_names(frame)
     return [with_strengths(row, written[i] if written else (), names[i]) for i, row in enumerate(rows)]
+
+
+def written_as(cell: object) -> str:
+    """Return a cell as text; whole numbers have no point, because a column with gaps and a spreadsheet hold floats."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def row_names(frame: pd.DataFrame) -> list[str]:
@@ -175,13 +180,13 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = ""
 
 
 def strength_of(written: object, where: str = "") -> float:
-    """Return the strength that a text or a number says, 0 where it is empty.
+    """Return the strength that a text or a number says, 0 where it is empty; it may have a decimal comma.
 
     Raises:
         GenotypeError: it says no strength.
     """
     try:
-        strength = float(str(written) or 0)
+        strength = float(str(written).replace(",", ".") or 0)
     except ValueError:
         strength = math.nan
     if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):

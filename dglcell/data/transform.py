@@ -7,15 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dglcell.errors import DataError
-
-
-def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.mean(), values.std(unbiased=False)
-
-
-def _minmax(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.min(), values.max() - values.min()
+from dglcell.errors import DataError, count
 
 
 def _robust(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,8 +24,8 @@ def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "standard": _standard,
-    "minmax": _minmax,
+    "standard": lambda values: (values.mean(), values.std(unbiased=False)),
+    "minmax": lambda values: (values.min(), values.max() - values.min()),
     "robust": _robust,
     "none": _identity,
     "logistic": _identity,
@@ -122,15 +114,19 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     return shift, scale
 
 
-def _check_labels(name: str, number: float, low: float, high: float, kind: str) -> None:
+def _check_labels(name: str, number: int, low: float, high: float, kind: str) -> None:
     """Refuse training labels that cannot be normalised; the arguments give their number and their range."""
     if number == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
-            got=low,
-            do="leave it out of `data.phenotypes`, or choose another split",
+            got=f"{low:g} in {count(int(number), 'strain')}",
+            do=(
+                "leave it out of `data.phenotypes`, or choose another split"
+                if number > 1
+                else "add strains, or let more of them train with `split.fractions`"
+            ),
         )
     if kind == "logistic" and not 0 <= low < high <= 1:
         raise DataError(

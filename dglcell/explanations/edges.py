@@ -25,12 +25,11 @@ Mean = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Edges:
+class CarriedEdges:
     """Hold the P edges of a relation in strains that carry a difference in a layer.
 
     Attributes:
         layer: number of the layer, from 1.
-        relation: the relation.
         edge_P: numbers of the edges, in the order of ``ResidentRelation``.
         strain_P: the strain of each.
         target_P: which of the listed targets it leads to.
@@ -47,18 +46,18 @@ class Edges:
     carried_P: Tensor
 
     @classmethod
-    def into(cls, layer: int, edges: ResidentRelation, targets: RowIndex, dtype: torch.dtype) -> Edges:
+    def into(cls, layer: int, edges: ResidentRelation, targets: RowIndex, dtype: torch.dtype) -> CarriedEdges:
         """Return all in-edges of listed targets, target by target."""
-        edge_P, target_P = _into(edges, targets)
+        edge_P, target_P = edges.in_edges(targets.nodes)
         carried_P = torch.ones(len(edge_P), dtype=dtype, device=edge_P.device, requires_grad=True)
         return cls(layer, edges.relation, edge_P, targets.strains[target_P], target_P, None, carried_P)
 
     @classmethod
     def of_sources(
         cls, layer: int, edges: ResidentRelation, sources: RowIndex, targets: RowIndex, dtype: torch.dtype
-    ) -> Edges:
+    ) -> CarriedEdges:
         """Return the in-edges of listed targets that come from listed sources."""
-        edge_P, target_P = _into(edges, targets)
+        edge_P, target_P = edges.in_edges(targets.nodes)
         source_P = sources.table[edges.src[edge_P], targets.strains[target_P]].long()
         some = source_P >= 0
         edge_P, target_P, source_P = edge_P[some], target_P[some], source_P[some]
@@ -66,23 +65,13 @@ class Edges:
         return cls(layer, edges.relation, edge_P, targets.strains[target_P], target_P, source_P, carried_P)
 
 
-def _into(edges: ResidentRelation, targets: RowIndex) -> tuple[Tensor, Tensor]:
-    """Return the in-edges of listed targets, [P], and which target each leads to, [P]."""
-    degree_K = edges.in_degrees[targets.nodes]
-    target_P = torch.repeat_interleave(degree_K)
-    first_K = edges.in_starts[targets.nodes] - (degree_K.cumsum(0) - degree_K)
-    return first_K[target_P] + torch.arange(len(target_P), device=target_P.device), target_P
-
-
 def along_edges(
-    known: Edges, edges: ResidentRelation, sent_DH: Tensor, like_KH: Tensor, mean: Mean | None = None
+    known: CarriedEdges, edges: ResidentRelation, sent_DH: Tensor, like_KH: Tensor, mean: Mean | None = None
 ) -> Tensor:
     """Return zeros, [K, H], that depend on what edges carry as the sums or means of listed targets do.
 
     Args:
         known: edges from listed sources to listed targets.
-        edges: their relation.
-        sent_DH: what the sources send.
         like_KH: has the shape and the type of what the targets receive.
         mean: for means, how they depend on what is removed.
     """
@@ -96,7 +85,7 @@ class _AlongEdges(torch.autograd.Function):
     def forward(
         ctx: Any,
         carried_P: Tensor,
-        known: Edges,
+        known: CarriedEdges,
         weight_P: Tensor | None,
         sent_DH: Tensor,
         like_KH: Tensor,

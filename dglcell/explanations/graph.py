@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.explanations.edges import Edges, along_edges
+from dglcell.explanations.edges import CarriedEdges, along_edges
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import spmm
@@ -40,7 +40,6 @@ class Removed:
     Attributes:
         layer: number of the layer, from 1; one behind the last where nodes are missing from a pooled mean.
         relation: the relation along which they send; None where they are pooled.
-        node_type: their node type.
         removed_NB: [N, B] how much of each node is removed, 1 where it is lost.
     """
 
@@ -56,10 +55,7 @@ class Rows:
 
     Attributes:
         layer: number of the layer, from 1.
-        node_type: the type of the nodes.
         relation: the relation along which they receive; None for states.
-        index: the pairs.
-        delta_KH: their differences.
     """
 
     layer: int
@@ -92,7 +88,7 @@ class Traced(Difference):
     ) -> None:
         super().__init__(cell, kept, kernel, execution, kept_pass)
         self.layer, self.removed, self.rows = 1, list[Removed](), list[Rows]()
-        self.edges = list[Edges]() if with_edges else None
+        self.edges = list[CarriedEdges]() if with_edges else None
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
@@ -121,7 +117,7 @@ class Traced(Difference):
             mean = removed_D1.detach(), some_K1 * base_MH[targets.nodes], degree_K1
             delta_KH = (delta_KH + gone_K1 * mean[1]) / degree_K1
         if self.edges is not None and len(targets):
-            known = Edges.of_sources(self.layer, edges, sources, targets, dtype)
+            known = CarriedEdges.of_sources(self.layer, edges, sources, targets, dtype)
             self.edges.append(known)
             delta_KH = delta_KH + along_edges(known, edges, sent_DH, delta_KH, mean)
         return self._received_states(relation, states, base_MH, targets, delta_KH)
@@ -138,7 +134,7 @@ class Traced(Difference):
         delta_KH = base_MH.new_zeros(0, base_MH.shape[1])
         known = None
         if self.edges is not None and len(pairs):
-            known = Edges.into(self.layer, self.cell[relation], pairs, delta_KH.dtype)
+            known = CarriedEdges.into(self.layer, self.cell[relation], pairs, delta_KH.dtype)
             self.edges.append(known)
         if len(pairs):
             delta_KH = attend_pairs(
@@ -204,7 +200,7 @@ class Trace:
     genes_NH: Tensor
     removed: list[Removed]
     rows: list[Rows]
-    edges: list[Edges]
+    edges: list[CarriedEdges]
 
 
 def trace(
@@ -217,9 +213,7 @@ def trace(
     """Pass messages over the strains' graphs, within ``secants()``.
 
     Args:
-        encoder: the encoder of a model.
         pools: node type → its pooling, and what pooled states are multiplied by.
-        genotypes: the strains.
         kept_pass: what earlier batches computed of the wild type.
         with_edges: whether to keep the edges that carry differences, too.
     """
@@ -252,9 +246,6 @@ def pool(pooling: AttentionPooling, states: DifferenceStates, kept: Kept, remove
     Changes of shares and of states are split by their midpoint, but for lost nodes, whose states do not matter.
 
     Args:
-        pooling: the module.
-        states: states of the nodes.
-        kept: which nodes are kept.
         removed_NB: how much of each node is removed.
     """
     gate = states.map(pooling.gate)

@@ -30,11 +30,6 @@ def network_of(found: Explanations, strain: int, phenotype: str) -> Network:
     First come the genes that the strain changes, also where the model reads no gene, and the reactions that it lacks
     with them. A reaction is one node, whatever its directions and enzyme complexes. Its share of the flux balance
     counts as one of another layer.
-
-    Args:
-        found: explanations.
-        strain: number of the strain.
-        phenotype: its phenotype.
     """
     table, balance = of_whole_reactions(found.of("nodes", strain, phenotype)), found.of("balance", strain, phenotype)
     if len(balance):

@@ -32,11 +32,8 @@ class Shown:
 
     Attributes:
         id: unique on the page.
-        title: the strain.
-        line: its prediction in a sentence.
         parts: what the output depends on directly.
         layers: what the layers compute with; None for a model without layers.
-        nodes: the nodes with the largest shares.
         balance: the reactions with the largest shares of the flux balance; None where it is not split.
         edges: the edges with the largest shares of each layer; None where they are not explained.
         drawing: an SVG element; empty where no node has a share.

@@ -39,13 +39,7 @@ class Shares:
 
     @classmethod
     def of(cls, split: Split, explainer: Explainer, reactions: Reactions) -> Shares:
-        """Sum up the shares of a split.
-
-        Args:
-            split: the split.
-            explainer: what it is from.
-            reactions: the reactions of the metabolic model.
-        """
+        """Sum up the shares of a split."""
         cell, num_layers = explainer.model.cell, explainer.num_layers
         B = len(split.predicted_B)
         parts = {name: share.cpu().numpy() for name, share in split.parts.items()}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
-from dglcell.explanations.edges import Edges
+from dglcell.explanations.edges import CarriedEdges
 from dglcell.explanations.graph import Removed, Rows, Trace, trace
 from dglcell.graph.edge_targets import EDGES
 from dglcell.models.hetero_cell import HeteroCell
@@ -76,7 +76,7 @@ class Split:
     removed: list[tuple[Removed, Tensor]]
     rows: list[tuple[Rows, Tensor]]
     balance: BalanceShares | None = None
-    edges: list[tuple[Edges, Tensor]] = field(default_factory=list)
+    edges: list[tuple[CarriedEdges, Tensor]] = field(default_factory=list)
 
     @property
     def change_B(self) -> Tensor:
@@ -358,7 +358,6 @@ def _balance(found: GrowthShares, growth_BP: Tensor, slope_CP: Tensor | None, li
     """Split the part of flux balance over groups of reactions: what growth counts for, times its own split.
 
     Args:
-        found: the split of growth.
         growth_BP: growth after each part of the rounds, relative to the wild type's.
         slope_CP: by how much the output rises with each fall of growth, through the head.
         linked_B: what the last growth changes in the link.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -211,12 +211,7 @@ class _Collected:
     """Collect the shares of batches, and make tables of them.
 
     Args:
-        phenotypes: names of the phenotypes.
-        cell: the cell graph.
         most: how many nodes of each layer are kept for a strain; all where None.
-        interaction: whether interactions are explained.
-        edges: whether edges are.
-        reactions: the reactions of the metabolic model.
     """
 
     def __init__(
@@ -236,61 +231,49 @@ class _Collected:
 
     def take(self, first: int, phenotype: str, found: Shares, subsets: Subsets | None) -> None:
         """Take in the shares of a batch whose first strain has a number, or of all subsets of its changes."""
+
+        def add(table: str, strain: NDArray[Any], **columns: Any) -> None:
+            self._columns[table].append({"strain": first + strain, "phenotype": phenotype, **columns})
+
         if subsets is not None:
-            self._add(
-                "subsets",
-                strain=first + subsets.owners,
-                phenotype=phenotype,
-                genes=np.array([written(changed) for changed in subsets.strains.changes], object),
-                predicted=found.predicted,
-            )
+            genes = np.array([written(changed) for changed in subsets.strains.changes], object)
+            add("subsets", subsets.owners, genes=genes, predicted=found.predicted)
             found = found.interactions(subsets)
-        strain = first + np.arange(len(found.predicted))
-        self._add(
-            "strains",
-            strain=strain,
-            phenotype=phenotype,
-            predicted=found.predicted,
-            wild_type=found.wild_type,
-            expected=found.predicted - found.change,
-            change=found.change,
-            rest=found.change - sum(found.parts.values()),
-        )
+        every = np.arange(len(found.predicted))
+        predictions = {"predicted": found.predicted, "wild_type": found.wild_type, "change": found.change}
+        rest = found.change - sum(found.parts.values())
+        add("strains", every, expected=found.predicted - found.change, rest=rest, **predictions)
         for part, share in found.parts.items():
-            self._add("parts", strain=strain, phenotype=phenotype, part=part, share=share)
+            add("parts", every, part=part, share=share)
         for (layer, relation), share in found.layers.items():
-            self._add("layers", strain=strain, phenotype=phenotype, layer=layer, relation=relation, share=share)
+            add("layers", every, layer=layer, relation=relation, share=share)
         for (layer, relation, node_type), share in found.removed.items():
-            node, column = np.nonzero(np.abs(share) > FLOOR)
-            self._add_nodes("removed", first, phenotype, layer, node_type, node, column, share, relation=relation)
-        self._take_largest("nodes", first, phenotype, found.nodes)
-        self._take_largest("edges", first, phenotype, found.edges)
+            node, strain = np.nonzero(np.abs(share) > FLOOR)
+            about = self._node(node_type, node)
+            add("removed", strain, layer=layer, relation=relation, share=share[node, strain], **about)
+        for table, shares in (("nodes", found.nodes), ("edges", found.edges)):
+            for strain, columns in self._largest(table, shares):
+                add(table, strain, **columns)
         if found.balance:
-            self._take_balance(strain, phenotype, found.balance)
+            for strain, columns in self._of_balance(found.balance):
+                add("balance", strain, **columns)
 
-    def _take_balance(self, strain: NDArray[Any], phenotype: str, found: Mapping[str, NDArray[Any]]) -> None:
-        """Take in the reactions that have a share of the flux balance, or whose flux changes."""
+    def _of_balance(self, found: Mapping[str, NDArray[Any]]) -> Iterator[tuple[NDArray[Any], dict[str, Any]]]:
+        """Yield the reactions that have a share of the flux balance, or whose flux changes, and what others have."""
         moved = np.abs(found["flux"] - found["wild_type"]) > MOVED
-        reaction, column = np.nonzero((np.abs(found["share"]) > FLOOR) | moved)
-        values = {name: found[name][reaction, column] for name in ("wild_type", "flux", "share")}
+        reaction, strain = np.nonzero((np.abs(found["share"]) > FLOOR) | moved)
         names, titles = self.reactions.names, self.cell.titles.get(REACTION, {})
-        values["reaction"] = np.array(names, object)[reaction]
-        values["name"] = np.array([titles.get(name, "") for name in names], object)[reaction]
-        self._add("balance", strain=strain[column], phenotype=phenotype, **values)
-        none = np.full(len(strain), np.nan)
-        self._add(
-            "balance",
-            strain=strain,
-            phenotype=phenotype,
-            reaction=OTHERS,
-            name="",
-            wild_type=none,
-            flux=none,
-            share=found["rest"],
-        )
+        about = {
+            "reaction": np.array(names, object)[reaction],
+            "name": np.array([titles.get(name, "") for name in names], object)[reaction],
+        }
+        yield strain, about | {name: found[name][reaction, strain] for name in ("wild_type", "flux", "share")}
+        none = np.full(len(found["rest"]), np.nan)
+        others = {"reaction": OTHERS, "name": "", "wild_type": none, "flux": none, "share": found["rest"]}
+        yield np.arange(len(none)), others
 
-    def _take_largest(self, table: str, first: int, phenotype: str, shares: Mapping[Any, NDArray[Any]]) -> None:
-        """Take in the nodes or edges with the largest shares of each layer, and the sum of the others."""
+    def _largest(self, table: str, shares: Mapping[Any, NDArray[Any]]) -> Iterator[tuple[NDArray[Any], dict[str, Any]]]:
+        """Yield the nodes or edges with the largest shares of each layer, and the sum of the others."""
         for layer in sorted({layer for layer, _ in shares}):
             kinds = [kind for at, kind in shares if at == layer]
             every = np.concatenate([shares[layer, kind] for kind in kinds])
@@ -304,72 +287,28 @@ class _Collected:
                 left = np.flatnonzero(np.abs(others) > FLOOR)
                 texts = [name for name in (EDGES if table == "edges" else COLUMNS[table]) if name not in NUMBERS]
                 blank = {texts[0]: OTHERS, **dict.fromkeys(texts[1:], "")}
-                self._add(table, strain=first + left, phenotype=phenotype, layer=layer, share=others[left], **blank)
+                yield left, {"layer": layer, "share": others[left], **blank}
             start = 0
             for kind in kinds:
                 share = shares[layer, kind]
-                place, column = np.nonzero(chosen[start : start + len(share)])
+                place, strain = np.nonzero(chosen[start : start + len(share)])
                 start += len(share)
-                add = self._add_nodes if table == "nodes" else self._add_edges
-                add(table, first, phenotype, layer, kind, place, column, share)
+                about = self._node(kind, place) if table == "nodes" else self._edge(kind, place)
+                yield strain, {"layer": layer, "share": share[place, strain], **about}
 
-    def _add_edges(
-        self,
-        table: str,
-        first: int,
-        phenotype: str,
-        layer: int,
-        relation: Relation,
-        edge: NDArray[Any],
-        column: NDArray[Any],
-        share: NDArray[Any],
-    ) -> None:
-        ends: dict[str, Any] = {}
-        known = self.cell.content[relation]
-        for end, node_type, node in (("source", relation[0], known.src), ("target", relation[2], known.dst)):
-            identifiers, names = self._names[node_type]
-            ends |= {
-                f"{end}_type": node_type,
-                end: identifiers[node[edge]],
-                f"{end}_name": names[node[edge]],
-            }
-        self._add(
-            table,
-            strain=first + column,
-            phenotype=phenotype,
-            layer=layer,
-            relation=relation[1],
-            **ends,
-            share=share[edge, column],
-        )
-
-    def _add_nodes(
-        self,
-        table: str,
-        first: int,
-        phenotype: str,
-        layer: int,
-        node_type: str,
-        node: NDArray[Any],
-        column: NDArray[Any],
-        share: NDArray[Any],
-        **more: Any,
-    ) -> None:
+    def _node(self, node_type: str, node: NDArray[Any]) -> dict[str, Any]:
+        """Return the columns that say which nodes rows are of."""
         identifiers, names = self._names[node_type]
-        self._add(
-            table,
-            strain=first + column,
-            phenotype=phenotype,
-            layer=layer,
-            **more,
-            node_type=node_type,
-            node=identifiers[node],
-            name=names[node],
-            share=share[node, column],
-        )
+        return {"node_type": node_type, "node": identifiers[node], "name": names[node]}
 
-    def _add(self, table: str, **columns: Any) -> None:
-        self._columns[table].append(columns)
+    def _edge(self, relation: Relation, edge: NDArray[Any]) -> dict[str, Any]:
+        """Return the columns that say which edges of a relation rows are of."""
+        known = self.cell.content[relation]
+        about: dict[str, Any] = {"relation": relation[1]}
+        for end, node_type, node in (("source", relation[0], known.src), ("target", relation[2], known.dst)):
+            of_end = self._node(node_type, node[edge])
+            about |= {f"{end}_type": node_type, end: of_end["node"], f"{end}_name": of_end["name"]}
+        return about
 
     def explanations(self, genes: Sequence[str]) -> Explanations:
         """Return the tables, with a text for each strain."""

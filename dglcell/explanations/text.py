@@ -83,11 +83,10 @@ def _in_full(found: Explanations, row: Mapping[Any, Any]) -> str:
         what = "what is missing" if layer == 0 else f"the nodes that are read after layer {layer}"
         of_layer = nodes[nodes["layer"] == layer]
         largest = of_layer[of_layer["node_type"] != OTHERS].head(LINES).to_dict("records")
-        rest = of_layer["share"].sum() - sum(one["share"] for one in largest)
         if largest:
             names = [f"{one['node_type']} {called(one['name'], one['node'])}" for one in largest]
-            lines += [f"  part `graph`, by {what}", *_lines(names, [one["share"] for one in largest])]
-            lines += _lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else []
+            shares = [one["share"] for one in largest]
+            lines += _largest(f"  part `graph`, by {what}", names, shares, of_layer["share"].sum())
     return "\n".join(lines)
 
 
@@ -104,9 +103,8 @@ def _of_edges(found: Explanations, row: Mapping[Any, Any], layer: Any) -> list[s
         f"{one['relation']}: {called(one['source_name'], one['source'])} → {called(one['target_name'], one['target'])}"
         for one in largest
     ]
-    rest = edges["share"].sum() - sum(one["share"] for one in largest)
-    lines = [f"  part `graph`, by the edges of layer {layer}", *_lines(names, [one["share"] for one in largest])]
-    return lines + (_lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else [])
+    title = f"  part `graph`, by the edges of layer {layer}"
+    return _largest(title, names, [one["share"] for one in largest], edges["share"].sum())
 
 
 def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:
@@ -120,9 +118,8 @@ def _of_balance(balance: pd.DataFrame, interaction: bool) -> list[str]:
         + (f"{one['flux']:+.4g}" if interaction else f"{one['wild_type']:.4g} → {one['flux']:.4g}")
         for one in largest.to_dict("records")
     ]
-    rest = balance["share"].sum() - largest["share"].sum()
-    lines = ["  part `flux balance`, by reactions", *_lines(names, largest["share"])]
-    return lines + (_lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else [])
+    shares = largest["share"].tolist()
+    return _largest("  part `flux balance`, by reactions", names, shares, balance["share"].sum())
 
 
 def _subsets(found: Explanations, row: Mapping[Any, Any]) -> list[str]:
@@ -132,6 +129,13 @@ def _subsets(found: Explanations, row: Mapping[Any, Any]) -> list[str]:
     fewer = found.subsets[mine].iloc[:-1]
     pairs = zip(fewer["genes"], fewer["predicted"], strict=True)
     return [f"    {predicted:10.4f}  {strain_name(genes, found)}" for genes, predicted in pairs]
+
+
+def _largest(title: str, names: Sequence[str], shares: Sequence[float], total: float) -> list[str]:
+    """Return lines of the largest shares below a title, and what all others have of the total."""
+    rest = total - sum(shares)
+    others = _lines(["all others"], [rest]) if abs(rest) > NEGLIGIBLE else []
+    return [title, *_lines(names, shares), *others]
 
 
 def _lines(names: Iterable[str], shares: Iterable[float]) -> list[str]:

@@ -79,7 +79,7 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
     """
     candidates = [Path(path), raw_folder(raw) / path]
     for candidate in candidates:
-        if candidate.is_file():
+        if os.path.isfile(candidate):  # of a name that is too long, `Path.is_file` raises an error
             return candidate
     raise DataError(
         f"raw file '{path}' not found",

@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -234,7 +234,8 @@ class Lease:
         if holder is None:
             self._tidy()
             _held.add(self)
-            with _signals_blocked():
+            # The first thread may hold signals back, which another one would then get.
+            with signals_blocked(signal.valid_signals()):
                 threading.Thread(target=self._keep, daemon=True).start()
         return holder
 
@@ -350,9 +351,9 @@ class Lease:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block signals in the threads that are started inside, because the first thread may hold signals back."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+def signals_blocked(signals: Iterable[int]) -> Iterator[None]:
+    """Block signals in the threads and processes that are started inside; they reach this process when it ends."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

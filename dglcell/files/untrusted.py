@@ -190,3 +190,21 @@ def damaged(
     if isinstance(reason, Wrong):
         return error(f"'{path}' is damaged: {reason.what}", got=reason.got, expected=reason.expected, do=do)
     return error(f"'{path}' is damaged", got=reason, expected=expected, do=do)
+
+
+def read_fields(
+    path: Path, fields: Mapping[str, Kind], error: type[DglcellError], *, expected: str, do: str
+) -> dict[str, Any]:
+    """Read a JSON file that must have some fields; arguments are those of `find_wrong` and `damaged`.
+
+    Raises:
+        error: the file cannot be read, or a field is missing or not of its kind.
+    """
+    try:
+        content = read_json(path)
+    except UnreadableError as reason:
+        raise damaged(path, reason, error, expected=expected, do=do) from reason
+    wrong = find_wrong(content, fields)
+    if wrong is not None or not isinstance(content, dict):
+        raise damaged(path, wrong or type(content).__name__, error, expected=expected, do=do)
+    return content

@@ -124,9 +124,6 @@ class NetworkConfig:
         return [*self.columns, *self.channels, *single, *self.where]
 
 
-# The catalogue.
-
-
 @dataclass(frozen=True)
 class NetworkSource:
     """Describe a network that an experiment can name.

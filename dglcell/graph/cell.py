@@ -46,9 +46,6 @@ from dglcell.graph.vocabulary import (
 )
 from dglcell.published.file import PublishedFile
 
-# The genes of a cell graph, and their other names.
-
-
 GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {
     ".gff": read_gff,
     ".gff3": read_gff,
@@ -155,9 +152,6 @@ class GeneChoice:
         if use not in self.provenance:
             self.provenance[use] = provenance(name, source.file.find(self.raw))
         return self._sets[name]
-
-
-# Building the cell graph from a configuration: metabolic model, networks and derived relations.
 
 
 __all__ = ["CellConfig", "CellGraph", "build_cell"]

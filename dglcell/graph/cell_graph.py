@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch_geometric.data import HeteroData
 
-# Edge lists of one relation as arrays, and the few operations that turn tables into relations.
-
 
 @dataclass(frozen=True)
 class Edges:

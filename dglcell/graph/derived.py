@@ -16,8 +16,6 @@ from dglcell.graph.schema import METABOLITE
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-# Gene–gene relations that follow from a metabolic model alone, for cells without measured networks.
-
 
 CURRENCY_DEGREE = 50
 """A metabolite of more than 50 reactions would join over 1,000 pairs: it says little about any one."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import listing
+from dglcell.errors import aligned, listing
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import CATALYSES, Relation
 from dglcell.graph.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ def _node_lines(cell: CellGraph) -> list[str]:
         (node_type, f"{len(names):,}", notes.get(node_type, ""))
         for node_type, names in sorted(cell.vocabularies.items())
     ]
-    return _table(("nodes", "count", ""), rows, left=(0, 2))
+    return [line.rstrip() for line in aligned([("nodes", "count", ""), *rows], left=(0, 2))]
 
 
 def _relation_lines(cell: CellGraph) -> list[str]:
@@ -71,15 +71,14 @@ def _relation_lines(cell: CellGraph) -> list[str]:
                 edges = cell.edges(relation)
                 weighted |= edges.weight is not None
                 rows.append(_relation_row(cell, relation, edges))
-    lines = _table(("relations", *_HEADINGS), rows, left=(0, 6))
+    lines = [line.rstrip() for line in aligned([("relations", *_HEADINGS), *rows], left=(0, 6))]
     return lines + (["* edges carry fixed weights"] if weighted else [])
 
 
 def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[str, ...]:
     source, name, target = relation
     sources, targets = cell.vocabularies[source], cell.vocabularies[target]
-    out_degree = np.bincount(edges.src, minlength=len(sources))
-    in_degree = np.bincount(edges.dst, minlength=len(targets))
+    out_degree, in_degree = cell.degrees(relation)
     touched = int((in_degree > 0).sum())
     busiest, degree = max(_busiest(in_degree, targets), _busiest(out_degree, sources), key=lambda best: best[1])
     loops = int((edges.src == edges.dst).sum()) if source == target else 0
@@ -155,19 +154,3 @@ def _untouched_lines(cell: CellGraph) -> list[str]:
 
 def _wrapped(names: Iterable[str]) -> list[str]:
     return textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    """Return rows under headings.
-
-    Columns are as wide as needed; those in ``left`` are aligned left, the others right.
-    """
-    grid = [headings, *rows]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(headings))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in grid
-    ]

@@ -29,9 +29,6 @@ BLOCK = 512
 """Genes whose similarities to all others are held at a time."""
 
 
-# Configuration.
-
-
 MissingShare = Annotated[float, must(lambda share: 0 <= share <= 1, "is no share", "0 to 1")]
 
 
@@ -93,9 +90,6 @@ def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
     """Return the relations of a cell graph that sources of similarity gave it."""
     similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
     return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
-
-
-# From profiles of genes to edges.
 
 
 def similar_relations(

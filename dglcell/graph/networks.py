@@ -28,8 +28,6 @@ from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary, enforce_name_policy
 from dglcell.published.registry import FILES
 
-# Networks that are not written pair by pair: matrices, and members of groups.
-
 
 def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable:
     """Read a matrix of numbers, plain or ``.gz``: the first line names the columns, the first field each row.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +19,11 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import REACTION, WEIGHT, Relation
-from dglcell.graph.steady_state import SteadyState
+from dglcell.graph.steady_state import SteadyState, ranges
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
-
-# Rows of unequal length are put side by side as few rectangles.
 
 
 PADDED_SHARE = 0.2
@@ -117,6 +116,28 @@ def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np
     return np.stack([row, first, last, place], 1).astype(np.int32), rows.astype(np.int32)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _made_once(
+    make: Callable[Concatenate[ResidentRelation, P], T],
+) -> Callable[Concatenate[ResidentRelation, P], T]:
+    """Keep what a method returns for its arguments until the buffers move or change dtype."""
+
+    @functools.wraps(make)
+    def kept(self: ResidentRelation, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (make.__name__, args, *kwargs.items())
+        if key not in self.made:
+            # Passes with gradients use it too, and they could not save a tensor that was made in inference mode.
+            with torch.inference_mode(False):
+                self.made[key] = make(self, *args, **kwargs)
+        found: T = self.made[key]
+        return found
+
+    return kept
+
+
 class ResidentRelation(nn.Module):
     """Hold the edges of one relation as buffers, so that they follow the module to any device and dtype.
 
@@ -127,6 +148,7 @@ class ResidentRelation(nn.Module):
         num_src: number of source nodes.
         num_dst: number of destination nodes.
         preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
+        made: what was made of the buffers, by method and arguments.
     """
 
     src: Tensor
@@ -150,17 +172,7 @@ class ResidentRelation(nn.Module):
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
-        self._dgl: DGLGraph | None = None
-        self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
-        self._index: dict[bool, tuple[Tensor, Tensor, Tensor | None]] = {}
-        self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
-        self._pieces: dict[bool, SplitRows] = {}
-        self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
-        self._degrees: dict[bool, Tensor] = {}
-        self._on_host: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-        self._by_pair: tuple[Tensor, Tensor] | None = None
-        self._by_source: Tensor | None = None
-        self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
+        self.made: dict[tuple[object, ...], Any] = {}
 
     @property
     def num_edges(self) -> int:
@@ -168,15 +180,15 @@ class ResidentRelation(nn.Module):
         return len(self.src)
 
     @property
+    @_made_once
     def dgl_graph(self) -> DGLGraph:
         """Return the relation as a bipartite DGL graph on the device of the buffers."""
-        if self._dgl is None:
-            self._dgl = import_dgl().heterograph(
-                {("source", "edge", "destination"): (self.src, self.dst)},
-                num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
-            )
-        return self._dgl
+        return import_dgl().heterograph(
+            {("source", "edge", "destination"): (self.src, self.dst)},
+            num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
+        )
 
+    @_made_once
     def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the in-edges of every destination node, or the out-edges of every source node if ``transposed``.
 
@@ -184,44 +196,36 @@ class ResidentRelation(nn.Module):
             Starts, [M + 1] int64 (node v has the edges ``starts[v]:starts[v + 1]``), nodes at the other end, [E] int64,
             and fixed weights [E] or None, both in that order.
         """
-        if transposed not in self._index:
-            if transposed:
-                order = self.by_source
-                nodes, weight = self.dst[order], None if self.weight is None else self.weight[order]
-            else:
-                nodes, weight = self.src, self.weight
-            degrees = self.out_degrees if transposed else self.in_degrees
-            self._index[transposed] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), nodes, weight
-        return self._index[transposed]
+        degrees = self.out_degrees if transposed else self.in_degrees
+        starts = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
+        if not transposed:
+            return starts, self.src, self.weight
+        return starts, self.dst[self.by_source], None if self.weight is None else self.weight[self.by_source]
 
     @property
+    @_made_once
     def by_source(self) -> Tensor:
         """Return the edges in the order of their sources, [E]."""
-        if self._by_source is None:
-            self._by_source = torch.argsort(self.src, stable=True)
-        return self._by_source
+        return torch.argsort(self.src, stable=True)
 
     @property
+    @_made_once
     def edges_by_pair(self) -> tuple[Tensor, Tensor]:
         """Return ``destination · N + source`` of all edges, [E], ascending, and the edges in that order, [E]."""
-        if self._by_pair is None:
-            keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
-            self._by_pair = keys, order
-        return self._by_pair
+        keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
+        return keys, order
 
     @property
+    @_made_once
     def in_degrees(self) -> Tensor:
         """Return the number of in-edges of every node in the wild type, [M] int64."""
-        if False not in self._degrees:
-            self._degrees[False] = torch.bincount(self.dst, minlength=self.num_dst)
-        return self._degrees[False]
+        return torch.bincount(self.dst, minlength=self.num_dst)
 
     @property
+    @_made_once
     def out_degrees(self) -> Tensor:
         """Return the number of out-edges of every node in the wild type, [N] int64."""
-        if True not in self._degrees:
-            self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
-        return self._degrees[True]
+        return torch.bincount(self.src, minlength=self.num_src)
 
     def out_edges_on_host(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the out-edges of some source nodes lead, node by node.
@@ -242,70 +246,53 @@ class ResidentRelation(nn.Module):
         return int(np.diff(self._host_edges[0])[nodes].sum())
 
     @property
+    @_made_once
     def _host_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if self._on_host is None:
-            starts, ends, _ = self.index_tensors(transposed=True)
-            self._on_host = starts.cpu().numpy(), ends.cpu().numpy()
-        return self._on_host
+        starts, ends, _ = self.index_tensors(transposed=True)
+        return starts.cpu().numpy(), ends.cpu().numpy()
 
     @property
     def in_starts(self) -> Tensor:
         """Return starts, [M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
         return self.index_tensors(transposed=False)[0]
 
+    def in_edges(self, nodes_K: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the in-edges of K destination nodes, node by node, and which of the nodes each leads to."""
+        return ranges(self.in_starts[nodes_K], self.in_degrees[nodes_K])
+
     @property
+    @_made_once
     def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
         """Return destination nodes by descending in-degree, [M], and how their in-edges fit into rectangles."""
-        if self._by_in_degree is None:
-            # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
-            with torch.inference_mode(False):
-                degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
-            self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
-        return self._by_in_degree
+        degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
+        return nodes, rectangles(degrees.cpu().numpy())
 
+    @_made_once
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix, made once per form.
+        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix.
 
         Args:
             dtype: type of the values; a half precision that would round weights is replaced by float32.
             weighted: whether values are the fixed edge weights; else they are ones.
             transposed: whether rows are sources.
         """
-        key = (dtype, weighted, transposed)
-        if key not in self._csr:
-            self._csr[key] = self._make_csr(dtype, weighted, transposed)
-        return self._csr[key]
-
-    def _make_csr(self, dtype: torch.dtype, weighted: bool, transposed: bool) -> Tensor:
         starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
-        if columns.device.type != "cpu":
-            # Indices of 32 bits are half as much to read. On a CPU, MKL takes only those of 64 bits.
-            starts, columns = starts.int(), columns.int()
-        if weighted and weight is not None:
-            values = weight.to(dtype)
-            if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
-                values = weight.float()
-        else:
-            values = torch.ones(len(columns), dtype=dtype, device=columns.device)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
-            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+        if not weighted or weight is None:
+            return sparse_matrix(starts, columns, torch.ones(len(columns), dtype=dtype, device=columns.device), shape)
+        values = weight.to(dtype)
+        if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
+            values = weight.float()
+        return sparse_matrix(starts, columns, values, shape)
 
+    @_made_once
     def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
-        """Return the edges by destination (or by source) in small types, made once per form.
+        """Return the edges by destination (or by source) in small types.
 
         Args:
             weights_dtype: type of the fixed edge weights; None leaves them out.
             transposed: whether rows are sources.
         """
-        key = (weights_dtype, transposed)
-        if key not in self._compact:
-            self._compact[key] = self._make_compact(weights_dtype, transposed)
-        return self._compact[key]
-
-    def _make_compact(self, weights_dtype: torch.dtype | None, transposed: bool) -> CompactEdges:
         starts, nodes, weight = self.index_tensors(transposed=transposed)
         if weights_dtype is not None and weight is not None:
             plain = self.compact(None, transposed=transposed)
@@ -313,16 +300,16 @@ class ResidentRelation(nn.Module):
         number = self.num_dst if transposed else self.num_src
         return CompactEdges(starts, nodes.to(torch.uint16 if number <= 1 << 16 else torch.int32))
 
+    @_made_once
     def pieces(self, *, transposed: bool) -> SplitRows:
-        """Return the rows of ``compact`` in pieces, made once per direction."""
-        if transposed not in self._pieces:
-            starts = self.index_tensors(transposed=transposed)[0]
-            pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
-            self._pieces[transposed] = SplitRows(pieces, rows, int((pieces[:, 3] >= 0).sum()))
-        return self._pieces[transposed]
+        """Return the rows of ``compact`` in pieces."""
+        starts = self.index_tensors(transposed=transposed)[0]
+        pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
+        return SplitRows(pieces, rows, int((pieces[:, 3] >= 0).sum()))
 
+    @_made_once
     def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; it is made once per form.
+        """Return the adjacency [num_dst, num_src] as a dense matrix, with multi-edges added up.
 
         On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``, because a GPU reads rows
         that do not begin at multiples of 16 bytes two bytes at a time.
@@ -331,12 +318,6 @@ class ResidentRelation(nn.Module):
             dtype: type of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
             weighted: whether entries are the fixed edge weights; else they are ones.
         """
-        key = (dtype, weighted)
-        if key not in self._dense:
-            self._dense[key] = self._make_dense(dtype, weighted)
-        return self._dense[key]
-
-    def _make_dense(self, dtype: torch.dtype, weighted: bool) -> Tensor:
         step = 1 if self.src.device.type == "cpu" else PADDING
         rows, columns = (-(-size // step) * step for size in (self.num_dst, self.num_src))
         matrix = torch.zeros(rows * columns, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device)
@@ -349,11 +330,19 @@ class ResidentRelation(nn.Module):
         return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Buffers move or change dtype here, so everything derived from them is dropped, and made again when needed.
-        self._dgl, self._on_host, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None, None
-        for derived in (self._csr, self._index, self._compact, self._pieces, self._dense, self._degrees):
-            derived.clear()
+        self.made.clear()
         return super()._apply(fn, recurse)
+
+
+def sparse_matrix(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Make a CSR matrix of indices that are right."""
+    if columns.device.type != "cpu":
+        # Indices of 32 bits are half as much to read. On a CPU, MKL takes only those of 64 bits.
+        starts, columns = starts.int(), columns.int()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
+        return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 class ResidentCell(nn.Module):

@@ -11,6 +11,12 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 
 
+def ranges(first_K: Tensor, length_K: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of K ranges, one range after the other, and which range (0 … K − 1) each belongs to."""
+    which = torch.repeat_interleave(length_K)
+    return torch.arange(len(which), device=which.device) + (first_K - length_K.cumsum(0) + length_K)[which], which
+
+
 class _Lists(nn.Module):
     """Hold lists of different lengths, one after the other, as buffers that are not part of checkpoints.
 
@@ -31,10 +37,8 @@ class _Lists(nn.Module):
     def of(self, rows_K: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values of K lists joined, and for each the number (0 … K − 1) of its list."""
         first_K = self.starts[rows_K]
-        length_K = self.starts[rows_K + 1] - first_K
-        which = torch.arange(len(rows_K), device=rows_K.device).repeat_interleave(length_K)
-        place = torch.arange(len(which), device=rows_K.device) - (length_K.cumsum(0) - length_K)[which]
-        return self.values[first_K[which] + place], which
+        place, which = ranges(first_K, self.starts[rows_K + 1] - first_K)
+        return self.values[place], which
 
 
 class SteadyState(nn.Module):

@@ -19,8 +19,6 @@ from dglcell.checks import check_choice
 from dglcell.errors import GraphError, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, open_text
 
-# These functions read lines of published text files.
-
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield lines that are not blank, with their numbers from 1, without their ends, from a plain or ``.gz`` file.
@@ -46,9 +44,6 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             expected="a text file, plain or .gz",
             do="copy or download the file again",
         ) from error
-
-
-# Node vocabularies: sorted unique names, and the mapping of names in files onto them.
 
 
 UNKNOWN_POLICIES = ("refuse", "drop")
@@ -96,6 +91,10 @@ class Vocabulary:
     def sha256(self) -> str:
         """Return a hash of the names in order; two vocabularies with this hash give every name the same index."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
+
+    def examples(self, number: int = 5) -> str:
+        """Return a few names from all over the vocabulary, since the first ones are often unlike the others."""
+        return ", ".join(self.names[:: max(1, -(-len(self.names) // number))])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -306,9 +305,6 @@ def enforce_name_policy(report: NameReport, policy: str, *, where: str, key: str
     )
 
 
-# Lists of gene names and tables of their aliases, as text files.
-
-
 SYSTEMATIC_COLUMNS = ("systematic", "orf")
 """Header of the column of systematic names in an alias table, in any case."""
 
@@ -386,9 +382,6 @@ def read_aliases(path: Path) -> AliasTable:
             if gene:
                 targets.setdefault(alias, set()).add(gene)
     return AliasTable({alias: tuple(sorted(genes)) for alias, genes in targets.items()})
-
-
-# Genes of a genome with their other names, as the Saccharomyces Genome Database publishes them.
 
 
 ORF, GFF_GENE = "ORF", "gene"

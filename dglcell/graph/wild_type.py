@@ -138,9 +138,8 @@ def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:
 
 
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:
-    complexes = Counter((model_reaction(name), name[-1]) for name in names)
     rows = []
-    for name in names:
+    for name, nodes in zip(names, nodes_of_reactions(names), strict=True):
         reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
         flux, amounts = max(0.0, sign * fluxes[reaction.id]), [sign * n for n in reaction.metabolites.values()]
         rows.append(
@@ -152,7 +151,7 @@ def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[li
                 reaction.lower_bound < 0 < reaction.upper_bound,
                 sum(amount < 0 for amount in amounts),
                 sum(amount > 0 for amount in amounts),
-                complexes[reaction.id, name[-1]],
+                nodes,
                 reaction.boundary,
                 reaction.objective_coefficient != 0,
             ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident import ResidentRelation, sparse_matrix
 from dglcell.kernels.threads import run_tasks
 
 COMPILED_DEVICES = ("cpu",)
@@ -150,6 +149,4 @@ def _matrix(edges: ResidentRelation, values_E: Tensor, *, transposed: bool) -> T
     """Return values on edges, in the order of the rows, as a sparse matrix whose rows are destinations, or sources."""
     starts, columns, _ = edges.index_tensors(transposed=transposed)
     shape = (edges.num_src, edges.num_dst) if transposed else (edges.num_dst, edges.num_src)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(starts, columns, values_E, shape, check_invariants=False)
+    return sparse_matrix(starts, columns, values_E, shape)

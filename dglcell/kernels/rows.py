@@ -11,9 +11,9 @@ itself: callers define their own gradients, which are such products over the rev
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.threads import run_tasks
-
-if TYPE_CHECKING:
-    from dglcell.kernels.rows_numba import Kernels
 
 EDGES_AT_ONCE = 1 << 20
 """The plain version expands so many edges at a time."""
@@ -77,8 +74,7 @@ def pull(
         order, _ = _by_strain(pairs, table_NB)
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes.index_select(0, order)))
-        loops = _kernels(out_KH.shape[1]).pull
-        _run(loops, relation, pairs, order, table_NB, source_SH, out_KH, bounds, transposed=reverse)
+        _run("pull", relation, pairs, order, table_NB, source_SH, out_KH, bounds, transposed=reverse)
         return
     for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, reverse):
         rows = table_NB[neighbours, strains].long()
@@ -86,22 +82,19 @@ def pull(
         out_KH.index_add_(0, positions, _times(messages_TH, weight_T1))
 
 
-def push(
-    relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor, *, reverse: bool
-) -> None:
+def push(relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor) -> None:
     """Add row i of ``source`` to the rows of ``out`` at the other ends of its node's edges: the transpose of ``pull``.
 
-    ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v); in-edges if ``reverse``. On a CPU
-    the result is the same every time.
+    ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v). On a CPU the result is the same
+    every time.
 
     Args:
         relation: the edges, with their fixed weights w where they have any.
-        pairs: the D pairs, of the source type (the destination type if ``reverse``).
+        pairs: the D pairs, of the source type.
         table_MB: [M, B] int32 row of ``out`` for every pair at the other end, each row for pairs of one strain only;
             negative where an edge leads nowhere.
         source_DH: [D, H] rows to add, or more rows.
         out_KH: [K, H] sums, contiguous, float32 or float64.
-        reverse: whether to go along in-edges rather than out-edges.
 
     Raises:
         TypeError: ``out`` has another type.
@@ -111,10 +104,9 @@ def push(
     if _compiled(out_KH) and len(pairs.nodes) and relation.num_edges:
         # One task for each strain: no two of them write to one row.
         order, bounds = _by_strain(pairs, table_MB)
-        loops = _kernels(out_KH.shape[1]).push
-        _run(loops, relation, pairs, order, table_MB, source_DH, out_KH, bounds, transposed=not reverse)
+        _run("push", relation, pairs, order, table_MB, source_DH, out_KH, bounds, transposed=True)
         return
-    for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, not reverse):
+    for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, transposed=True):
         rows = table_MB[neighbours, strains].long()
         messages_TH = source_DH.index_select(0, positions).to(out_KH.dtype) * (rows >= 0).unsqueeze(1)
         out_KH.index_add_(0, rows.clamp(min=0), _times(messages_TH, weight_T1))
@@ -154,26 +146,6 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
     out_SH.index_add_(0, rows, values_KH.detach().to(out_SH.dtype))
 
 
-def sum_strains(table_NB: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
-    """Add to ``out[v]`` the sum over strains b of ``source[table[v, b]]``; negative rows are left out.
-
-    Args:
-        table_NB: [N, B] int32 rows of ``source``.
-        source_SH: [S, H].
-        out_NH: [N, H], contiguous, float32 or float64.
-
-    Raises:
-        TypeError: ``out`` has another type.
-    """
-    if not _compiled(out_NH):
-        for rows in table_NB.long().unbind(1):
-            out_NH += source_SH.index_select(0, rows.clamp(min=0)).to(out_NH.dtype) * (rows >= 0).unsqueeze(1)
-        return
-    arrays = (table_NB.numpy(), _like(source_SH, out_NH), out_NH.numpy())
-    cuts = [len(out_NH) * i // TASKS for i in range(TASKS + 1)]
-    run_tasks(_kernels(out_NH.shape[1]).sum_strains, [(*arrays, *span) for span in itertools.pairwise(cuts)])
-
-
 def _compiled(out: Tensor) -> bool:
     _refuse_halves(out)
     return out.device.type in COMPILED_DEVICES
@@ -190,14 +162,8 @@ def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
     return array
 
 
-def _kernels(width: int) -> Kernels:
-    from dglcell.kernels import rows_numba
-
-    return rows_numba.compiled(width)
-
-
 def _run(
-    function: Callable[..., object],
+    loops: str,
     relation: ResidentRelation,
     pairs: Pairs,
     order: Tensor,
@@ -208,6 +174,9 @@ def _run(
     *,
     transposed: bool,
 ) -> None:
+    from dglcell.kernels import rows_numba
+
+    function = rows_numba.compiled(loops, out.shape[1])
     edges = relation.compact(out.dtype, transposed=transposed)
     weights = None if edges.weights is None else edges.weights.numpy()
     ends = pairs.nodes.numpy(), pairs.strains.numpy(), order.numpy()

@@ -5,7 +5,6 @@ They are kept apart because importing numba takes half a second, which only the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,24 +16,12 @@ FIXED_WIDTHS = (32, 64, 128, 256)
 """Widths with compiled code of their own: a loop of known length takes half the time."""
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Hold compiled functions for one width."""
-
-    pull: Any
-    push: Any
-    sum_strains: Any
-
-
-def compiled(width: int) -> Kernels:
-    """Return the functions for rows of a width."""
-    return _make(width if width in FIXED_WIDTHS else 0)
-
-
 @cache
-def _make(fixed: int) -> Kernels:
-    """Make functions that see ``fixed`` as a constant; 0 stands for any width."""
-    return Kernels(_pull(fixed), _push(fixed), _sum_strains(fixed))
+def compiled(loops: str, width: int) -> Any:
+    """Return ``pull`` or ``push`` for rows of a width; those of other widths than ``FIXED_WIDTHS`` share one."""
+    if width not in (0, *FIXED_WIDTHS):
+        return compiled(loops, 0)
+    return {"pull": _pull, "push": _push}[loops](width)
 
 
 @jit
@@ -159,26 +146,3 @@ def _push(fixed):
                         out[row_there, k] += weights[edge] * source[i, k]
 
     return push
-
-
-def _sum_strains(fixed):
-    @jit
-    def sum_strains(table, source, out, node, stop):
-        """Add to ``out[v]`` the sum over strains b of ``source[table[v, b]]`` for nodes v in [node, stop).
-
-        Negative rows are left out.
-        """
-        width = fixed or out.shape[1]
-        total = np.empty(width, out.dtype)
-        for v in range(node, stop):
-            for k in range(width):
-                total[k] = out[v, k]
-            for b in range(table.shape[1]):
-                row = table[v, b]
-                if row >= 0:
-                    for k in range(width):
-                        total[k] += source[row, k]
-            for k in range(width):
-                out[v, k] = total[k]
-
-    return sum_strains

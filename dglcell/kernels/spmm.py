@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,13 +25,12 @@ from dglcell.kernels.threads import run_tasks, scratch
 
 log = logging.getLogger("dglcell")
 
-# The product of a constant matrix with features, differentiable in the features.
 
+Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
+"""A kernel returns sums over in-edges, [M, C], of (relation, x, weighted); it is differentiable in x."""
 
-class Product(Protocol):
-    """Compute a kernel's plain product: A x, or Aᵀ x where ``transposed``."""
-
-    def __call__(self, relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor: ...
+Product = Callable[[ResidentRelation, Tensor, bool, bool], Tensor]
+"""A kernel's plain product of (relation, x, weighted, transposed) is A x, or Aᵀ x where ``transposed``."""
 
 
 class _ConstantProduct(torch.autograd.Function):
@@ -40,25 +39,26 @@ class _ConstantProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NC: Tensor, relation: ResidentRelation, weighted: bool, product: Product) -> Tensor:
         ctx.relation, ctx.weighted, ctx.product = relation, weighted, product
-        return product(relation, x_NC, weighted=weighted, transposed=False)
+        return product(relation, x_NC, weighted, False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_MC: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.product(ctx.relation, grad_MC, weighted=ctx.weighted, transposed=True), None, None, None
+        return ctx.product(ctx.relation, grad_MC, ctx.weighted, True), None, None, None
 
 
-def constant_product(relation: ResidentRelation, x_NC: Tensor, weighted: bool, product: Product) -> Tensor:
-    """Return sums over in-edges by ``product``, [M, C]; its transposed form gives the gradient."""
-    out: Tensor = _ConstantProduct.apply(x_NC, relation, weighted, product)
-    return out
+def _differentiable(product: Product) -> Kernel:
+    """Return the kernel that sums over in-edges by ``product``; its transposed form gives the gradient."""
 
+    def kernel(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
+        out: Tensor = _ConstantProduct.apply(x_NC, relation, weighted, product)
+        return out
 
-# Gather, multiply, scatter: slow, and takes E × C memory, but is easy to check.
+    return kernel
 
 
 def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges in plain torch, [M, C]."""
+    """Return sums over in-edges in plain torch, [M, C]; it is slow, needs memory for E × C, and is easy to check."""
     messages_EC = x_NC.index_select(0, relation.src)
     if weighted:
         assert relation.weight is not None
@@ -67,16 +67,11 @@ def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> 
     return out_MC.index_add(0, relation.dst, messages_EC)
 
 
-# A CSR matrix product (MKL on a CPU, cuSPARSE on a GPU), with the transpose prepared once for the backward pass.
+def _csr(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
+    """Compute a sparse matrix product (MKL on a CPU, cuSPARSE on a GPU).
 
-
-def spmm_csr(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges as a sparse matrix product, [M, C]."""
-    return constant_product(relation, x_NC, weighted, _csr_product)
-
-
-def _csr_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """Compute in the precision of ``x``; in float32 where half precision would round weights, and on a CPU."""
+    It is in the precision of ``x``; in float32 where half precision would round weights, and on a CPU.
+    """
     # MKL has no half precisions; cuSPARSE sums their products in float32.
     dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
     # Autocast would turn both factors into bfloat16.
@@ -85,25 +80,18 @@ def _csr_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, trans
         return (matrix @ x.to(matrix.dtype).contiguous()).to(x.dtype)
 
 
-# A dense matrix product, for relations so dense that a GPU multiplies zeros faster than it skips them.
-
-
 MAX_BYTES = 2 << 30
 
 
-def spmm_dense(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges as a matrix product with the dense adjacency, [M, C].
+def _dense(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
+    """Compute a matrix product with the dense adjacency, where a GPU multiplies zeros faster than it skips them.
 
-    float32 products follow ``torch.set_float32_matmul_precision``, as every matrix product does.
+    It is in the precision of ``x``; in float32 where half precision would round the adjacency, and on a CPU. float32
+    products follow ``torch.set_float32_matmul_precision``, as every matrix product does.
 
     Raises:
         ConfigError: the dense adjacency would exceed ``MAX_BYTES``.
     """
-    return constant_product(relation, x_NC, weighted, _dense_product)
-
-
-def _dense_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """Compute in the precision of ``x``; in float32 where half precision would round the adjacency, and on a CPU."""
     # Only some CPUs multiply half precisions fast; a GPU sums their products in float32.
     dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
     _check_size(relation, dtype, x.device.type)
@@ -126,11 +114,8 @@ def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str
         )
 
 
-# DGL's g-SpMM: no E × C tensor; blocked for the cache on a CPU when unweighted.
-
-
 def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges by ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
+    """Return sums over in-edges by DGL's ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
     if weighted:
         assert relation.weight is not None
         weight_E1 = relation.weight.to(x_NC.dtype).unsqueeze(1)
@@ -158,15 +143,14 @@ PADDING = 16
 SMALL_WORK = 1 << 18
 
 
-def spmm_tiled(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges, [M, C], in the order of the edges: the same bits for any number of threads."""
-    return constant_product(relation, x_NC, weighted, _product)
+def _tiled(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
+    """Compute sums in the order of the edges: the same bits for any number of threads.
 
-
-def _product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """Compute float32 and float64 in their own precision, sum bfloat16 in float32, and convert others to float32."""
+    float32 and float64 are computed in their own precision, bfloat16 is summed in float32, and others are converted to
+    float32.
+    """
     if x.dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        return _product(relation, x.float(), weighted=weighted, transposed=transposed).to(x.dtype)
+        return _tiled(relation, x.float(), weighted, transposed).to(x.dtype)
     x = x.contiguous()
     accumulator = torch.promote_types(x.dtype, torch.float32)
     edges = relation.compact(accumulator if weighted else None, transposed=transposed)
@@ -221,34 +205,31 @@ def _sum_part(
     column, width = columns.start, columns.stop - columns.start
     starts, y = starts[rows.start : rows.stop + 1], y[rows]
     if not pack:
-        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column, False)
+        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column)
         return
     padded = -(-width // PADDING) * PADDING
     if x.dtype != np.uint16:
         tile = scratch("tile", (len(x), padded), x.dtype)
         compiled.pack(x, column, tile)
-        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column, False)
+        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column)
         return
     tile, sums = scratch("tile", (len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
     compiled.pack_bfloat16(x, column, tile.view(np.uint32))
-    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0, False)
+    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0)
     compiled.unpack_bfloat16(sums.view(np.uint32), column, y)
 
 
-# Triton's loops, on a GPU: in the order of the edges, in the precision of ``x``, with sums in float32 at least.
-
-
-def spmm_triton(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges, [M, C], in the order of the edges: the same bits every time."""
-    return constant_product(relation, x_NC, weighted, _triton_product)
-
-
-def _triton_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-
+def _triton(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
+    """Compute sums in Triton's loops, in the order of the edges: the same bits every time."""
     shape, columns = (1, x.shape[1]), x.contiguous().unsqueeze(1)
     y = triton_products.product(relation, columns, shape, x.dtype, weighted=weighted, transposed=transposed)
     return y.squeeze(1)
 
+
+KERNELS: dict[str, Kernel] = dict(
+    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, *map(_differentiable, (_csr, _tiled, _dense, _triton))), strict=True)
+)
+"""These are the ways to compute a product."""
 
 UNORDERED = {"cuda": ("reference", "dgl", "csr")}
 """Kernels whose sums differ from call to call, by device, because edges are added in the order in which they arrive."""
@@ -262,7 +243,7 @@ def triton_works(device_type: str) -> bool:
     ends = torch.zeros(2, dtype=torch.int64, device=device_type)
     relation = ResidentRelation(("gene", "tried", "gene"), ends, ends, 1, 1)
     try:
-        right = float(spmm_triton(relation, torch.ones(1, 1, device=device_type), False)) == 2
+        right = float(KERNELS["triton"](relation, torch.ones(1, 1, device=device_type), False)) == 2
         what = "a sum is wrong"
     except Exception as error:  # compilers fail in ways of their own
         right, what = False, str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -278,16 +259,6 @@ def triton_runs_on(device_type: str) -> bool:
     Its interpreter, where it is on, works for all.
     """
     return find_spec("triton") is not None and (device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
-
-
-# One sparse product, several kernels: ``y[v] = Σ over edges (u → v) of w · x[u]``.
-
-
-Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
-
-KERNELS: dict[str, Kernel] = dict(
-    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, spmm_csr, spmm_tiled, spmm_dense, spmm_triton), strict=True)
-)
 
 
 @cache

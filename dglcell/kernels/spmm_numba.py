@@ -155,7 +155,7 @@ def unpack_bfloat16(tile, column, y):
 
 
 @jit
-def sum_rows(source, stride, offset, width, starts, indices, weights, y, column, add):
+def sum_rows(source, stride, offset, width, starts, indices, weights, y, column):
     """Compute for every row v the sum over its edges e, in their order.
 
     ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
@@ -170,7 +170,6 @@ def sum_rows(source, stride, offset, width, starts, indices, weights, y, column,
         weights: [E] in the type of ``source``, or None for ones.
         y: [M, C] in the type of ``source``.
         column: the first column to be written; columns beyond the last are left out.
-        add: whether to add to what is there.
     """
     lanes = VECTOR_BYTES // source.itemsize
     block = VECTORS * lanes
@@ -186,9 +185,5 @@ def sum_rows(source, stride, offset, width, starts, indices, weights, y, column,
                     sum_edges(1, source, offset + c + k, stride, indices, weights, first, last, total[k:])
             written = _column(min(here, y.shape[1] - column - c))
             at = _column(column + c)
-            if add:
-                for k in range(written):
-                    y[v, at + k] += total[k]
-            else:
-                for k in range(written):
-                    y[v, at + k] = total[k]
+            for k in range(written):
+                y[v, at + k] = total[k]

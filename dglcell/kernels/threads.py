@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-# Independent tasks over a few threads, for functions that release the interpreter's lock.
-
 
 def run_tasks(function: Callable[..., object], tasks: Sequence[tuple[object, ...]]) -> None:
     """Call ``function(*task)`` for every task, over as many threads as torch uses; return when all are done.

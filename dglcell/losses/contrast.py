@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Supervised contrastive regression: embeddings are ordered as labels are.
-
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
     r"""Return SupCR: the mean contrastive loss over pairs i and j ≠ i, for each phenotype.
@@ -58,9 +56,6 @@ def _normalised(rows_ND: Tensor) -> Tensor:
     """Scale rows to length one; zeros stay zeros, with zero gradient."""
     length_N1 = torch.linalg.vector_norm(rows_ND, dim=-1, keepdim=True)
     return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)
-
-
-# Settings that change over the epochs: the temperature of the contrast, and the share of buffered strains.
 
 
 def temperature_at(epoch: int, epochs: int, start: float, end: float, schedule: str) -> float:

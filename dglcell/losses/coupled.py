@@ -27,8 +27,6 @@ from dglcell.losses.loss import (
 )
 from dglcell.models.model import Prediction
 
-# Strains that are compared with each other.
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -103,9 +101,6 @@ class Rows:
         return ~self.target.isnan()
 
 
-# The latest strains of training, for terms that compare more of them than a batch has.
-
-
 MOST_CONTRASTED = 2048
 """An evaluation's contrast compares at most so many strains with each other, as it needs a matrix of them."""
 
@@ -178,9 +173,6 @@ class RowBuffer(nn.Module):
         if prefix + COLUMNS[0] in state_dict:
             self._allocate(*(state_dict[prefix + column].to(self.seen.device) for column in COLUMNS))
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-# Losses that compare the strains of a batch with each other.
 
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -306,9 +298,6 @@ class Compared:
     supcr_factor: float = 1.0
 
 
-# Squared error, distribution matching and supervised contrast: within a batch, or with earlier strains as well.
-
-
 class DistributionLoss(CoupledLoss):
     """Compute ``mse`` + ``distribution`` + ``supcr``, after ICLoss and MleDistSupCR of the torchcell project.
 
@@ -325,9 +314,6 @@ class DistributionLoss(CoupledLoss):
 
     def __init__(self, config: DistributionConfig, epochs: int) -> None:
         super().__init__(config, epochs, partial(distribution_matching, bandwidth=config.bandwidth))
-
-
-# Squared error, Wasserstein distance and supervised contrast with a buffer of earlier strains.
 
 
 class MleWassSupcrLoss(CoupledLoss):

@@ -7,9 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-# Distribution matching: sorted predictions against the quantiles that the labels' density expects.
-
-
 GRID = 512
 """The density's distribution function is taken at so many points, over the range of the labels."""
 
@@ -80,9 +77,6 @@ def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:
     low_TN, high_TN = cdf_TG.gather(-1, left_TN), cdf_TG.gather(-1, right_TN)
     share_TN = (level_TN - low_TN) / (high_TN - low_TN).clamp(min=torch.finfo(level_TN.dtype).tiny)
     return torch.lerp(grid_TG.gather(-1, left_TN), grid_TG.gather(-1, right_TN), share_TN.clamp(0, 1))
-
-
-# Distance between two distributions on a line, by sorting.
 
 
 def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tensor, p: int) -> Tensor:

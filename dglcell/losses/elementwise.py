@@ -40,9 +40,6 @@ def log_cosh(error: Tensor) -> Tensor:
     return magnitude + F.softplus(-2 * magnitude) - math.log(2)
 
 
-# Losses label by label, over labels of which some are missing.
-
-
 ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber": huber, "log_cosh": log_cosh}
 
 
@@ -89,9 +86,6 @@ def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, tar
     return label_sums(element((prediction_BT - target_BT).masked_fill(~present_BT, 0.0)), present_BT)
 
 
-# Gaussian likelihood, for phenotypes of several screens.
-
-
 class GaussianLoss(Loss):
     r"""Compute the negative log-likelihood of normally distributed labels, with a noise level σ_t for each phenotype.
 
@@ -130,9 +124,6 @@ class GaussianLoss(Loss):
         saved = state_dict.get(prefix + "variance_T")
         self.variance_T = None if saved is None else torch.empty_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-# Binary cross-entropy, for phenotypes that are there or not.
 
 
 class BceLoss(Loss):

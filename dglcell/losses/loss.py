@@ -118,9 +118,7 @@ def gather_rows(rows_BX: Tensor) -> Tensor:
 
 
 def largest_over_ranks(number: int, device: torch.device) -> int:
-    """Return the largest of the ranks' numbers. The host waits for it."""
-    if world_size() == 1:
-        return number
+    """Return the largest of the numbers of several ranks. The host waits for it."""
     largest = torch.tensor(number, device=device)
     with Part("communication"):
         dist.all_reduce(largest, dist.ReduceOp.MAX)
@@ -152,9 +150,6 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         return gradients[0][dist.get_rank() :: world_size()] * world_size()
-
-
-# Means over labels of which some are missing, and over phenotypes.
 
 
 def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:

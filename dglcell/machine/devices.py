@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +42,6 @@ def device_here(accelerator: str) -> str:
         log.info("torch sees no GPU: evaluating on the CPU")
         return "cpu"
     return device
-
-
-# The number of threads on a CPU.
 
 
 TIMED = 4
@@ -114,7 +111,6 @@ class ThreadTurns:
 
     Args:
         most: largest number of threads; with 1 there is no choice.
-        clock: returns the time in seconds.
         idle: returns the number of cores that nobody else uses.
     """
 
@@ -208,9 +204,6 @@ def check_device(device: str) -> None:
         )
 
 
-# Measuring memory.
-
-
 @dataclass
 class Peak:
     """A peak is the largest rise of memory in bytes; it is None where it could not be measured."""
@@ -222,7 +215,6 @@ def release(device: str, *, collect: bool = True) -> None:
     """Give unused memory back to the system.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first, which can take half a second.
     """
     if collect:
@@ -243,7 +235,6 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
     is not possible the mark of the whole life of the process is used, which is an upper bound.
 
     Args:
-        device: device whose memory is meant.
         collect: whether to collect garbage first; garbage that is freed inside would hide a part of the rise.
     """
     release(device, collect=collect)
@@ -256,20 +247,14 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
         finally:
             peak.bytes = torch.cuda.max_memory_allocated(device) - before
         return
-    _reset_high_water()
+    with suppress(OSError):
+        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
     before = status("VmRSS") or 0
     try:
         yield peak
     finally:
         high = status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         peak.bytes = max(0, high - before)
-
-
-def _reset_high_water() -> None:
-    try:
-        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
-    except OSError:
-        return
 
 
 def available_memory() -> int | None:

@@ -28,9 +28,6 @@ class Part(ContextDecorator):
 
     It does nothing without a profiler or in compiled code, and then costs 0.7 µs. ``record_function`` by itself costs
     5 µs, and cannot be part of a compiled graph.
-
-    Args:
-        name: name of the range, one of ``PARTS`` or `part/name`.
     """
 
     def __init__(self, name: str) -> None:

@@ -40,7 +40,12 @@ def multiplies_bfloat16() -> bool:
 
 def cores() -> int:
     """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(_allowed())
+
+
+def _allowed() -> set[int]:
+    """Return the numbers of the cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def idle_cores(seconds: float = 0.05) -> int:
@@ -68,8 +73,7 @@ def _busy_seconds() -> list[float] | None:
         ticks = os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return None
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    found = []
+    allowed, found = _allowed(), []
     for line in lines:
         name, *counts = line.split()
         if name[:3] == "cpu" and name[3:].isdecimal() and int(name[3:]) in allowed:

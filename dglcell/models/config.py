@@ -50,8 +50,6 @@ Switch = Annotated[str, one_of("auto", "true", "false")]
 NODES = "nodes"
 """A model that provides this predicts values of nodes."""
 
-# Keys that the configurations of all models have in common.
-
 
 @dataclass
 class ModelConfig:
@@ -135,9 +133,6 @@ class ModelConfig:
     def needs_relations(self) -> bool:
         """Return whether the model needs at least one edge."""
         return True
-
-
-# Keys of all models that encode the cell graph.
 
 
 @dataclass
@@ -289,9 +284,6 @@ CONVS = {
 """These are the values of `model.conv`."""
 
 
-# Keys of the heterograph model.
-
-
 @dataclass
 class HeteroCellConfig(EncoderConfig):
     """Configure the heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
@@ -381,9 +373,6 @@ class HeteroCellConfig(EncoderConfig):
             )
 
 
-# Keys of the set operator model.
-
-
 OPERATORS = ("local", "cross_attention", "both")
 OPERATOR_HEADS = 4
 """The cross attention of genes to deleted ones has so many heads."""
@@ -427,9 +416,6 @@ class SetOperatorConfig(EncoderConfig):
 
     def about(self) -> str:
         return f"{self.name}, {self.operator}"
-
-
-# Keys of DANGO.
 
 
 ZeroWeights = Annotated[

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,8 @@ from dglcell.models.config import DangoConfig
 from dglcell.models.model import OnDemand, Prediction, StrainModel
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction
 from dglcell.nn.heads import HyperSAGNN, SetAttention
+from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
-
-# Weights λ, by rule or by configuration, of pairs without an edge when DANGO reconstructs a network.
-
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
 """These are values of λ: the first is for networks of which many zeros became edges between two versions, so that zeros
@@ -65,17 +62,6 @@ def channel_of(relation: str) -> str | None:
     """Return the channel of STRING that a network's name is, or ends in after an underscore; None for other names."""
     found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
     return next(found, None)
-
-
-# DANGO: gene states from several networks of the wild type, and scores of sets of deleted genes.
-
-
-class KeptStates(NamedTuple):
-    """Hold gene states with the weights that they were computed from, and these weights' versions and places."""
-
-    marks: list[tuple[int, int]]
-    weights: list[Tensor]
-    states_NH: Tensor
 
 
 class Dango(StrainModel):
@@ -143,7 +129,7 @@ class Dango(StrainModel):
         self.score.apply(initialise)
         self.see_conditions(width=H, strain_width=0, outputs=outputs, hidden=H, activation=config.activation)
         self.ignore_conditions_at_first()
-        self._kept: KeptStates | None = None
+        self._base_cache = BaseCache()
 
     def encode(self) -> list[Tensor]:
         """Return the gene states in each network, [N, H]."""
@@ -169,8 +155,12 @@ class Dango(StrainModel):
         """
         if self.learned is not None:
             genotypes = self.learned(genotypes)
-        states = self.encode() if self.training or torch.is_grad_enabled() else None
-        states_NH = self._kept_states() if states is None else self.meta(torch.stack(states, dim=1))
+        kept_pass, states = self._base_cache.replay(self), None
+        if kept_pass is None:
+            states = self.encode()
+            states_NH = self.meta(torch.stack(states, dim=1))
+        else:
+            states_NH = kept_pass.once(lambda: self.meta(torch.stack(self.encode(), dim=1)))
         genes_BK, removed_BK = genotypes.padded()
         x_BKH = states_NH[genes_BK]
         if self.readout is None:
@@ -181,18 +171,9 @@ class Dango(StrainModel):
         auxiliary = {"reconstruction": partial(self.reconstruct, states)} if len(self.heads) else {}
         return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
 
-    def _kept_states(self) -> Tensor:
-        """Return the gene states of the present weights; they are kept as long as nothing writes to these, [N, H]."""
-        weights = [parameter.detach() for parameter in self.parameters()]
-        # Writing to a tensor raises its version. Replaced weights lie at other addresses, as the old ones are held.
-        marks = [(weight._version, weight.data_ptr()) for weight in weights]
-        if self._kept is None or self._kept.marks != marks:
-            self._kept = KeptStates(marks, weights, self.meta(torch.stack(self.encode(), dim=1)))
-        return self._kept.states_NH
-
     def train(self, mode: bool = True) -> Dango:
         """Set the mode, and forget the gene states that evaluation kept."""
-        self._kept = None
+        self._base_cache.forget()
         return super().train(mode)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -16,7 +15,6 @@ from dglcell.machine.parts import Part
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
-from dglcell.nn.convolutions import Convolution
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
@@ -36,7 +34,6 @@ class CellEncoder(nn.Module):
         config: validated.
         read: node types whose final states the model reads.
         features: node type → [N, F] fixed input features, added through a Linear; optional.
-        make_conv: relation → its convolution in one layer; where None, the configuration decides.
 
     Attributes:
         plan: the relations that each layer computes, first layer first.
@@ -52,7 +49,6 @@ class CellEncoder(nn.Module):
         config: EncoderConfig,
         read: list[str],
         features: dict[str, Tensor] | None = None,
-        make_conv: Callable[[Relation], Convolution] | None = None,
     ) -> None:
         super().__init__()
         self.cell, self.config = cell, config
@@ -67,20 +63,18 @@ class CellEncoder(nn.Module):
         self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], width) for t, x in self.features.items()})
         self.preprocessors = nn.ModuleDict({t: preprocessor(config) for t in self.node_types})
         kind, options = config.convolution()
-        make = make_conv or (lambda relation: kind.of(relation, width, options, cell))
-        self.layers = nn.ModuleList(self._make_layer(live, make) for live in plan)
-
-    def _make_layer(self, relations: list[Relation], make_conv: Callable[[Relation], Convolution]) -> HeteroLayer:
-        config = self.config
-        return HeteroLayer(
-            relations,
-            make_conv,
-            width=config.hidden,
-            cross_relation=config.combination_of_relations(),
-            norm=config.norm,
-            activation=config.activation,
-            dropout=config.dropout,
-            residual=config.residual,
+        self.layers = nn.ModuleList(
+            HeteroLayer(
+                live,
+                lambda relation: kind.of(relation, width, options, cell),
+                width=width,
+                cross_relation=config.combination_of_relations(),
+                norm=config.norm,
+                activation=config.activation,
+                dropout=config.dropout,
+                residual=config.residual,
+            )
+            for live in plan
         )
 
     def freeze_all_but(self, read: list[str]) -> None:

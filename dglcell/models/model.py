@@ -262,9 +262,7 @@ class StrainModel(nn.Module):
             genotypes.of_shared(), conditions=None if seen is None else seen.new_zeros(1, seen.shape[1])
         )
         one: Prediction = self(one_strain)
-        embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
-        parts, nodes = ({name: x[:0] for name, x in of.items()} for of in (one.parts, one.nodes))
-        return Prediction(one.phenotypes[:0], embedding, parts, gates, nodes=nodes)
+        return one.with_rows(lambda x: x[:0])
 
     def find(self, kind: type[Module]) -> Module | None:
         """Return the part of this class, such as ``Link`` or ``NullShare``; None if the model has none.

@@ -24,8 +24,6 @@ from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept, keep_genes, strengths
 from dglcell.perturbation.states import pooling_shares
 
-# Attention of all genes to the deleted genes of a strain.
-
 
 class DeletionAttention(nn.Module):
     r"""Compute how the deletion of a set S changes the weighted mean of all kept genes' states.
@@ -83,9 +81,6 @@ class DeletionAttention(nn.Module):
 def _by_head(x_NH: Tensor, heads: int) -> Tensor:
     """Split states by attention head, [heads, N, d]."""
     return x_NH.view(len(x_NH), heads, x_NH.shape[1] // heads).transpose(0, 1)
-
-
-# The set operator model: the wild type is encoded once, and the deleted genes act on what comes out.
 
 
 class SetOperator(StrainModel):

@@ -12,22 +12,32 @@ import numpy as np
 
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
-from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
-STRENGTH = re.compile(r"strengths?[_ ]?(\d*|[a-d])", re.IGNORECASE)
+STRENGTH = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
 MEDIA = re.compile(r"(growth[_ ])?(medium|media)|carbon[_ ]source", re.IGNORECASE)
 ALLELES = re.compile(r"allele([_ ](class|type))?", re.IGNORECASE)
 CONDITIONS = re.compile(r"conditions?([_ ].+)?|temp(erature)?|dose|concentration|drug|compound", re.IGNORECASE)
 SEQUENCE = re.compile(r"(guide[_ ]?|spacer[_ ]?)?(sequence|seq)|guide|spacer", re.IGNORECASE)
 SITE = re.compile(r"series|site|(target[_ ]|pam[_ ])?(site|position|location)", re.IGNORECASE)
 """Columns with such names hold what these names say."""
+
+BESIDE = re.compile(
+    r"unnamed: \d+|index|row|column|line|well|plate|batch|no\.?|n|((bio|tech)(logical|nical)?[_ ]?)?rep(licate)?s?"
+    r"|(.*[_ .-])?(s\.?[de]\.?(m\.?)?|std|std[_ ]?(dev|err)|variance|(standard|std)[_ ](deviation|error)"
+    r"|[pq]|[pq][-_. ]?val(ue)?s?|fdr|p[-_. ]?adj)",
+    re.IGNORECASE,
+)
+"""Columns of numbers with such names stand beside a measurement: where it was made, how often, and how sure it is."""
+
+STRONGEST = 10.0
+"""Larger strengths look like percent; genes are seldom expressed so many times as strongly."""
 
 SHORTEST_GUIDE = 15
 """A shorter sequence is no guide."""
@@ -94,8 +104,10 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Ta
     phenotypes, decimal = _phenotype_columns(rows, wanted, others)
     if not phenotypes:
         raise _which(rows, "phenotypes", "a column of numbers", _about_words(rows, others))
+    phenotypes, left = _varied_phenotypes(rows, wanted, phenotypes, decimal)
+    notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
-        notes.append("phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`")
+        notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     found = replace(found, phenotypes=phenotypes, decimal=decimal, conditions=conditions)
     return replace(found, na_values=wanted.na_values, keep_blank=wanted.keep_blank, average=wanted.average), notes
 
@@ -125,9 +137,9 @@ def allele_columns(columns: TableColumns) -> list[str]:
     return [name for name in columns.conditions if ALLELES.fullmatch(name)]
 
 
-def no_numbers(rows: Rows, column: str, na_values: Sequence[str]) -> bool:
+def no_numbers(rows: Rows, column: str, columns: TableColumns) -> bool:
     """Return whether no cell of a column that says anything says a number."""
-    values, missing = read_numbers(rows.frame[column], ".", na_values)
+    values, missing = read_numbers(rows.frame[column], columns.decimal, columns.na_values)
     return bool(not missing.all() and np.isnan(values[~missing]).all())
 
 
@@ -167,6 +179,7 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
     if wanted.strengths is not None:
         return list(wanted.strengths)
     named = [name for name in rows.frame.columns if STRENGTH.fullmatch(name)]
+    _refuse_percent(rows, named)
     if named and len(named) != len(genes):
         raise DataError(
             f"'{rows.file}': the columns of strengths do not fit the columns of genes",
@@ -175,6 +188,21 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
             do="name them with `--strengths COLUMN …`, or give `--strengths` alone if they are none",
         )
     return named
+
+
+def _refuse_percent(rows: Rows, strengths: Sequence[str]) -> None:
+    for name in strengths:
+        cells = rows.frame[name].str.strip()
+        largest = np.fmax.reduce(
+            read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())[0], initial=0.0
+        )
+        if largest > STRONGEST or cells.str.endswith("%").any():
+            raise DataError(
+                f"'{rows.file}': strengths look like percent",
+                got=f"up to {largest:g} in column '{name}'",
+                expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
+                do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
+            )
 
 
 def _guide_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> list[str]:
@@ -212,6 +240,28 @@ def _phenotype_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -
     return [
         name for name, (values, missing) in cells if 2 * (~missing & np.isnan(values)).sum() < (~missing).sum()
     ], decimal
+
+
+def _varied_phenotypes(
+    rows: Rows, wanted: WantedTable, names: Sequence[str], decimal: str
+) -> tuple[list[str], list[str]]:
+    """Return the phenotypes that vary and do not only stand beside another, and notes on those that are left out."""
+    seen = [read_numbers(rows.frame[name], decimal, wanted.na_values)[0] for name in names]
+    constant = [name for name, x in zip(names, seen, strict=True) if len(np.unique(x[~np.isnan(x)])) == 1]
+    varied = [name for name in names if name not in constant]
+    if constant and (wanted.phenotypes or not varied):
+        raise DataError(
+            f"'{rows.file}': nothing can be learned from {listing(constant)}",
+            got=f"the same value in {count(len(rows.frame), 'row')}",
+            expected="strains that differ in their phenotype",
+            do="leave this column out" if varied else "add strains with other values",
+        )
+    measured = list(wanted.phenotypes) or [name for name in varied if not BESIDE.fullmatch(name)] or varied
+    beside = [name for name in varied if name not in measured]
+    notes = [f"the same in all rows, so no phenotype: {listing(constant)}"] if constant else []
+    if beside:
+        notes.append(f"no phenotypes by their names: {listing(beside)}; choose with `--phenotypes COLUMN …`")
+    return measured, notes
 
 
 def _about_words(rows: Rows, others: Sequence[str]) -> str:

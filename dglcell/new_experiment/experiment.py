@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,35 +46,19 @@ class Wanted:
         screen: name of a source that `dglcell data list` names; None for a table.
         cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
         split: value of `split.kind`.
-        genes: columns of the table; found by their names where empty.
-        phenotypes: columns of the table; all other columns of numbers where empty.
-        na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
-        clean: where a copy of the table without its faults is written, which the experiment then reads.
+        raw: folder of raw files, as for `raw_folder`.
         force: whether an existing file is replaced.
         model: a key of `BASES`; chosen where None.
-        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
-        strengths: columns of what is left of each gene; found by their names where None.
-        conditions: columns of conditions; found by their names where None.
-        average: whether rows of the same strain are averaged, however much their values differ.
     """
 
     file: Path
-    table: Path | None
+    table: WantedTable | None
     screen: str | None
     cell: str
     split: str = "random"
-    genes: Sequence[str] = field(default_factory=list)
-    phenotypes: Sequence[str] = field(default_factory=list)
-    aliases: str | None = None
     raw: str | None = None
-    na_values: Sequence[str] = field(default_factory=list)
-    clean: Path | None = None
     force: bool = False
     model: str | None = None
-    keep_blank: bool = False
-    strengths: Sequence[str] | None = None
-    conditions: Sequence[str] | None = None
-    average: bool = False
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
@@ -98,7 +82,8 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
     cell = find_cell(wanted.cell, wanted.screen, downloads)
     content, own = _content(wanted, cell, downloads)
     cell, notes, learned = (own.cell, own.notes, own.strength_from) if own else (cell, [], [])
-    about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
+    strains = wanted.table.path.name if wanted.table else wanted.screen
+    about = f"Strains of {strains} on the cell graph of {wanted.cell}."
     raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
 
@@ -137,7 +122,7 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
     split = read(SPLIT_QUESTION).strip() or "random"
     is_table = Path(table).suffix != "" or Path(table).exists()
-    return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
+    return Wanted(file, WantedTable(Path(table)) if is_table else None, None if is_table else table, cell, split)
 
 
 def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], OwnTable | None]:
@@ -149,8 +134,7 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     data: dict[str, object] = {"source": {"name": wanted.screen}}
     table = None
     if wanted.table is not None:
-        alike = {key.name: getattr(wanted, key.name) for key in fields(WantedTable) if key.name != "path"}
-        table = read_own_table(WantedTable(wanted.table, **alike), cell, wanted.cell, downloads)
+        table = read_own_table(wanted.table, cell, wanted.cell, downloads)
         data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
     content["data"] = data
     return {"extends": keys["extends"], **content}, table

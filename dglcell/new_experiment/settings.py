@@ -43,8 +43,7 @@ WIDTH = 80
 def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
     """Return which strains delete a gene that the cell graph lacks, [S] bool. These cannot train."""
     unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
-    found = np.concatenate([[0], np.cumsum(unknown[table.targets])])[table.offsets]
-    lacks: NDArray[np.bool_] = np.diff(found) > 0
+    lacks: NDArray[np.bool_] = table.total(unknown[table.targets]) > 0
     return lacks
 
 
@@ -96,7 +95,7 @@ class Facts:
             raise DataError(
                 "every strain deletes a gene that the cell graph lacks",
                 got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
-                expected="names like " + listing(cell.genes.names, 5),
+                expected="names like " + cell.genes.examples(),
                 do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
             )
         deletions = table.num_deletions[kept]
@@ -110,7 +109,7 @@ class Facts:
         alone = np.isin(table.targets, deleted[times == 1])
         rare = tuple(name for name, values in table.conditions.items() if 2 * len(values) > len(deletions))
         learned = tuple(name for name in strength_from if name not in rare)
-        new = np.diff(np.concatenate([[0], np.cumsum(alone)])[table.offsets])[kept] > 0
+        new = table.total(alone)[kept] > 0
         return cls(
             len(deletions),
             int(deletions.min()),
@@ -241,7 +240,7 @@ class Schedule:
 
     def __str__(self) -> str:
         return (
-            f"{count(self.epochs, 'epoch')} of about {self.strains:,} strains in batches of {self.batch}: "
+            f"{count(self.epochs, 'epoch')} of about {count(self.strains, 'strain')} in batches of {self.batch}: "
             f"{count(self.steps, 'step')}"
         )
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from dglcell.config.published import format_offer, named
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.faults import (
     CONTRADICTING,
     Fault,
@@ -26,7 +25,7 @@ from dglcell.data.sources.faults import (
     write_clean,
 )
 from dglcell.data.sources.guides import MISMATCH
-from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.sources.text_table import Rows, read_numbers, read_rows
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS
@@ -94,7 +93,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
-            expected="names like " + listing(cell.genes.names, 5),
+            expected="names like " + cell.genes.examples(),
             do="; ".join(
                 [
                     *_names_to_fetch(cell, downloads),
@@ -123,7 +122,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or _choose_aliases(other, name, downloads.raw)
+    chosen = wanted.aliases or (_choose_aliases(other, name, downloads.raw) if other else None)
     if chosen is not None:
         keys["aliases"] = chosen
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
@@ -150,7 +149,7 @@ def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: 
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
     advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
-    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns.na_values)]
+    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns)]
     if words:
         return [about_words(rows, name) for name in words]
     if any(fault.kind == CONTRADICTING for fault in faults):

@@ -10,9 +10,6 @@ from torch import nn
 
 from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_activation, check_norm
 
-# Activations and norms by the names used in configurations.
-
-
 _ACTIVATIONS = (nn.ReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity)
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = dict(zip(ACTIVATION_NAMES, _ACTIVATIONS, strict=True))
 
@@ -42,9 +39,6 @@ def make_norm(name: str, width: int) -> nn.Module:
     return NORMS[name](width)
 
 
-# A plain multilayer perceptron on the last dimension.
-
-
 def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
     """Make ``Linear → activation → dropout`` between the widths, ending in a bare Linear.
 
@@ -61,9 +55,6 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
                 layers.append(nn.Dropout(dropout))
         layers.append(nn.Linear(width_in, width_out))
     return nn.Sequential(*layers)
-
-
-# Initial weights.
 
 
 HEAD_GAIN = 0.01

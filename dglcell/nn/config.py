@@ -101,9 +101,6 @@ def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
         )
 
 
-# How the relations that end in a node type are combined.
-
-
 LEARNED = ("cross_attention", "pairwise_interaction")
 CROSS_RELATION = ("sum", "mean", *LEARNED)
 

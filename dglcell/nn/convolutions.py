@@ -62,9 +62,6 @@ class Convolution(nn.Module):
         return None
 
 
-# Graph isomorphism convolution over the surviving edges of one relation.
-
-
 class GINConv(Convolution):
     r"""Convolve by GIN (Xu et al. 2019, *How powerful are graph neural networks?*, eq. 4.1).
 
@@ -110,9 +107,6 @@ class GINConv(Convolution):
         return self.settings
 
 
-# GraphSAGE convolution with the mean over surviving in-edges of one relation.
-
-
 class SAGEConv(Convolution):
     r"""Convolve by GraphSAGE with the mean aggregator.
 
@@ -148,9 +142,6 @@ class SAGEConv(Convolution):
 
     def structure(self) -> Hashable:
         return ()
-
-
-# Graph attention (GATv2) over the surviving edges of one relation.
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import LEARNED, CrossRelation
 
-# Learned combinations of the relations that end in a node type.
-
-
 NODES_AT_ONCE = 2048
 """Weights are computed for so many nodes at a time."""
 
@@ -79,9 +76,6 @@ class RelationMixer(nn.Module):
         """
         portions = zip(*(rows.split(NODES_AT_ONCE) for rows in h), strict=True)
         return torch.stack([cast(Mix, self.mix).weights(*rows).sum(0) for rows in portions]).sum(0) / len(h[0])
-
-
-# Mix relations by networks of their pairs, of which every node chooses its own mean.
 
 
 class PairLinear(nn.Module):
@@ -196,9 +190,6 @@ class PairwiseInteraction(nn.Module):
         return torch.softmax(logits_NO, 1)
 
 
-# Mix relations by self-attention among them, for every node.
-
-
 class RelationAttention(nn.Module):
     r"""Apply self-attention over the K relations that end in a node, then take their mean.
 
@@ -250,9 +241,6 @@ class RelationAttention(nn.Module):
         query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
         logits = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5
         return torch.softmax(logits, dim=-1), value
-
-
-# Combine what several relations say about the same nodes.
 
 
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:

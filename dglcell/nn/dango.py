@@ -15,8 +15,6 @@ from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
 
-# One state per gene from its states in several networks.
-
 
 class MetaEmbedding(nn.Module):
     r"""Average over networks, with weights from the states themselves (Zhang et al. 2020, *DANGO*).
@@ -46,11 +44,8 @@ class MetaEmbedding(nn.Module):
         return (share_NK1 * x_NKH).sum(1)
 
 
-# Rounds of GraphSAGE on the wild type of one network.
-
-
 class NetworkEncoder(nn.Module):
-    """Encode the wild type's genes by some rounds of ``SAGEConv`` and activation on one network.
+    """Encode the wild type's genes by two rounds of ``SAGEConv`` and activation on one network.
 
     There is one state per gene, whatever the batch: no strain's graph is used. Fixed edge weights are not used.
 
@@ -58,15 +53,14 @@ class NetworkEncoder(nn.Module):
         relation: the network.
         width: H.
         activation: activation after every round, the last too.
-        rounds: number of rounds of message passing.
 
     Shapes:
         [N, H] → [N, H].
     """
 
-    def __init__(self, relation: Relation, width: int, activation: str, rounds: int = 2) -> None:
+    def __init__(self, relation: Relation, width: int, activation: str) -> None:
         super().__init__()
-        self.rounds = nn.ModuleList(SAGEConv(relation, width) for _ in range(rounds))
+        self.rounds = nn.ModuleList(SAGEConv(relation, width) for _ in range(2))
         self.activation = make_activation(activation)
 
     @Part("updates")
@@ -79,9 +73,6 @@ class NetworkEncoder(nn.Module):
                 mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
             x_NH = self.activation(conv.update(x_NH, mean_NH))
         return x_NH
-
-
-# Predict a network's adjacency from the states of its genes.
 
 
 class Reconstruction(nn.Module):
@@ -97,17 +88,16 @@ class Reconstruction(nn.Module):
         edges: edges of the network with N genes.
         width: H.
         zero_weight: λ of the pairs that are no edges.
-        sd: standard deviation of the initial weights W; b starts at 0.
 
     Shapes:
         [N, H] → scalar.
     """
 
-    def __init__(self, edges: ResidentRelation, width: int, zero_weight: float, sd: float = 0.1) -> None:
+    def __init__(self, edges: ResidentRelation, width: int, zero_weight: float) -> None:
         super().__init__()
         self.edges, self.zero_weight = _without_parallel_edges(edges), zero_weight
         self.out = nn.Linear(width, edges.num_src)
-        nn.init.normal_(self.out.weight, std=sd)
+        nn.init.normal_(self.out.weight, std=0.1)
         nn.init.zeros_(self.out.bias)
 
     @Part("loss/reconstruction")

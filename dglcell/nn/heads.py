@@ -11,8 +11,6 @@ from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States
 
-# Attention pooling over the kept nodes of every strain.
-
 
 class AttentionPooling(nn.Module):
     r"""Pool by gated attention.
@@ -44,9 +42,6 @@ class AttentionPooling(nn.Module):
         has_nodes_B1 = kept.strains_NB.any(0).unsqueeze(1)
         difference_BH = F.linear(pooled.difference_BH, self.value.weight)
         return Pooled(value_1H, torch.where(has_nodes_B1, difference_BH, -value_1H))
-
-
-# Self-attention among the deleted genes of a strain. Of a gene that is only weakened, a part of the vector counts.
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
@@ -141,9 +136,6 @@ class HyperSAGNN(nn.Module):
         return score_BKT.sum(1) / removed_BK.abs().sum(1, keepdim=True).clamp(min=1)
 
 
-# Factorisation machine over the deleted genes of a strain.
-
-
 class FactorisationMachine(nn.Module):
     r"""Score a set of genes by the sum of their effects and of the products of their vectors.
 
@@ -206,9 +198,6 @@ class FactorisationMachine(nn.Module):
         return out
 
 
-# Scores of the deleted genes of a strain from their wild-type states.
-
-
 class LocalHead(nn.Module):
     """Score the deleted genes by self-attention among them, products of their vectors, or the sum of both scores.
 
@@ -239,9 +228,6 @@ class LocalHead(nn.Module):
             scores.append(self.factorisation(x_BKH, genes_BK, removed_BK))
         out: Tensor = sum(scores[1:], scores[0])
         return out
-
-
-# Combination of two predictions to one.
 
 
 class Combination(nn.Module):

@@ -230,9 +230,6 @@ CURVES = {
 """This maps the name of a function to its curve."""
 
 
-# Softmax.
-
-
 LARGEST_EXPONENT = 30.0
 """The exponent of e^Δ is at most this, far below where single precision overflows."""
 

@@ -15,6 +15,7 @@ from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
+from dglcell.graph.steady_state import ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,21 +49,15 @@ class EdgeChanges:
         """Return all in-edges of the pairs of nodes and strains that receive along a changed edge."""
         key, pair = torch.unique(relation.dst[self.edges] * num_strains + self.strains, return_inverse=True)
         nodes = key.div(num_strains, rounding_mode="floor")
-        degrees = relation.in_degrees[nodes]
-        pairs = torch.repeat_interleave(degrees)
-        begin = degrees.cumsum(0) - degrees
-        edges = torch.arange(len(pairs), device=key.device) - begin[pairs] + relation.in_starts[nodes][pairs]
-        place = begin[pair] + self.edges - relation.in_starts[nodes][pair]
+        edges, pairs = relation.in_edges(nodes)
+        place = torch.searchsorted(pairs, pair) + self.edges - relation.in_starts[nodes][pair]
         strengths = self.strengths.new_ones(len(pairs)).index_put((place,), self.strengths)
         return ChangedInEdges(nodes, key % num_strains, edges, pairs, strengths)
 
     def take(self, rows: Tensor) -> EdgeChanges:
         """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
         starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())
-        counts = starts[1] - starts[0]
-        strains = torch.repeat_interleave(counts)
-        within = torch.arange(len(strains), device=rows.device) - (counts.cumsum(0) - counts)[strains]
-        place = starts[0][strains] + within
+        place, strains = ranges(starts[0], starts[1] - starts[0])
         return EdgeChanges(self.edges[place], strains, self.strengths[place])
 
     def to(self, device: torch.device | str) -> EdgeChanges:
@@ -181,9 +176,8 @@ def _changes(cell: ResidentCell, relation: Relation, entries: Sequence[tuple[int
     _refuse(
         entries, count[place] > 1, "is named twice in a strain", "each edge once, with one strength", "leave one out"
     )
-    entry = torch.repeat_interleave(parallel)
-    within = torch.arange(len(entry), device=device) - (parallel.cumsum(0) - parallel)[entry]
-    return EdgeChanges(order[first[entry] + within], strain[entry], _strengths(entries, device)[entry])
+    place, entry = ranges(first, parallel)
+    return EdgeChanges(order[place], strain[entry], _strengths(entries, device)[entry])
 
 
 def _node(cell: ResidentCell, node_type: str, target: EdgeTarget, node: str | int) -> int:

@@ -15,9 +15,6 @@ from dglcell.files.atomic import user_cache
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.rules import PerturbedTensor
 
-# ``torch.compile`` around functions of rows, where a compiler works on this machine.
-
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -88,9 +85,6 @@ def compiler_works(device_type: str) -> bool:
         )
         return False
     return True
-
-
-# Results of the wild type, or of another base, are kept for the batches of an evaluation.
 
 
 class BasePass:

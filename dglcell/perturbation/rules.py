@@ -130,9 +130,6 @@ _pytree.register_pytree_node(
 )
 
 
-# Functions whose difference is the same function of the difference.
-
-
 # fmt: off
 LINEAR = frozenset([
     "sum", "mean", "flatten", "unflatten", "permute", "transpose", "unsqueeze", "squeeze", "split", "chunk", "unbind",
@@ -167,9 +164,6 @@ def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
     known = like.delta
     number = len(x.rows) if isinstance(x.rows, Tensor) else len(x.base) * x.rows
     return x.base.new_zeros(number, *x.base.shape[1:], dtype=x.base.dtype if known is None else known.dtype)
-
-
-# Sums and products.
 
 
 def _add(x: Any, y: Any, *, alpha: float = 1) -> PerturbedTensor:
@@ -269,9 +263,6 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
     if not training or p == 0:
         return x
     return _multiply(x, PerturbedTensor(F.dropout(torch.ones_like(x.base), p), None, x.rows))
-
-
-# Activations and norms.
 
 
 def _curve(x: PerturbedTensor, name: str, *parameters: Any) -> Tensor | None:

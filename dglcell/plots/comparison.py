@@ -33,14 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Metric by which models are compared.
-
-
 class Score(NamedTuple):
     """Describe a metric of which more is better.
 
     Attributes:
-        metric: key of the metric.
         name: name that axes show.
         title: short name for titles.
     """
@@ -60,9 +56,6 @@ SCORES = {
 def curve_key(phenotype: str, kind: str) -> str:
     """Return the key of a phenotype's validation score in the record."""
     return f"validation/{phenotype}/{SCORES[kind].metric}"
-
-
-# The model against the null models.
 
 
 MODEL_NAME_LENGTH = 38
@@ -129,9 +122,6 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
 
 def _or_lowest(value: float) -> float:
     return value if math.isfinite(value) else -2.0
-
-
-# Runs of several experiments side by side.
 
 
 Scores = Mapping[str, tuple[bool, Sequence[float]]]

@@ -16,8 +16,6 @@ from dglcell.data.table import REGRESSION
 from dglcell.errors import DataError
 from dglcell.metrics import ResultRow, regression_metrics
 
-# The record of a training as curves.
-
 
 @dataclass(frozen=True)
 class History:
@@ -56,9 +54,6 @@ def _value(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-# Names of genetic interaction scores, and the cuts beyond which a score counts as an interaction.
-
-
 CUT = 0.08
 """This is the usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
 doi:10.1126/science.aao1729), there together with p < 0.05."""
@@ -82,9 +77,6 @@ def is_interaction(phenotype: str) -> bool:
 def is_binary(values: NDArray[np.floating]) -> bool:
     """Return whether all values are 0 or 1."""
     return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
-
-
-# Data that a report shows.
 
 
 DEFAULT_POINTS = 10_000
@@ -149,8 +141,6 @@ class Subject:
     """Say which strains a panel shows.
 
     Attributes:
-        predictions: predictions of the model.
-        phenotype: name of the phenotype.
         unit: unit of the phenotype; dimensionless where empty.
         part: ``test`` or ``validation``.
         points: largest number of single points that are drawn, chosen at random.
@@ -232,7 +222,6 @@ class ReportData:
     """Hold all data of one finished run that its report shows.
 
     Attributes:
-        title: name of the experiment.
         subtitle: lines below it: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
         history: record of the training; may be empty.

@@ -23,6 +23,7 @@ from dglcell.plots.style import (
     VERMILION,
     Panel,
     Table,
+    amount,
     count_axis,
     draw_nothing,
     draw_strip,
@@ -35,9 +36,6 @@ from dglcell.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-# Distributions of measured and predicted phenotypes, and how far apart they are.
 
 
 FEWEST_BINS, MOST_BINS = 8, 60
@@ -120,7 +118,8 @@ def draw_distributions(axes: Axes, subject: Subject) -> None:
         draw_nothing(axes, title, subject.nothing)
         return
     found = distributions(subject.predictions)
-    heading(axes, title, f"Wasserstein {number(found.wasserstein)} · n = {len(subject.usable):,}")
+    distance = amount(found.wasserstein, subject.usable.measured)
+    heading(axes, title, f"Wasserstein {distance} · n = {len(subject.usable):,}")
     axes.set_xlabel(with_unit(shorten(subject.phenotype), subject.unit))
     if not _counted(subject):
         draw_strip(axes, {"measured": (subject.usable.measured, GREY), "predicted": (subject.usable.predicted, BLUE)})
@@ -145,9 +144,6 @@ def _counted(subject: Subject) -> bool:
 
 def _many(subject: Subject) -> bool:
     return len(subject.usable) >= MANY_STRAINS
-
-
-# Correlation by number of deleted genes.
 
 
 MIN_GROUP_SIZE = 3
@@ -205,9 +201,6 @@ def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
         axes.legend()
 
 
-# Precision and recall where strains fall into classes: yes or no, or interactions beyond the usual cut.
-
-
 MOST_ROWS = 1000
 
 
@@ -216,11 +209,8 @@ class PrecisionRecall:
     """Hold precision and recall of a ranking of strains for one class.
 
     Attributes:
-        name: name of the class.
         precision, recall: [K] after each distinct score, from the highest down.
-        average: average precision.
         positives: number of strains of the class.
-        n: number of all strains.
     """
 
     name: str

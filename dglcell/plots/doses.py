@@ -63,7 +63,6 @@ def responses(run: ReportData, phenotype: str) -> dict[str, Response]:
 
     Args:
         run: the run; strains of its test and validation parts are joined.
-        phenotype: the phenotype.
     """
     parts = [part for part in run.doses if phenotype in run.predictions.get(part, {})]
     if not parts:

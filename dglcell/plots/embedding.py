@@ -35,7 +35,6 @@ def principal_map(embedding: Embedding, points: int, seed: int = 0) -> Embedding
     """Place at most ``points`` strains in the plane of the first two principal components of their embeddings.
 
     Args:
-        embedding: the embeddings.
         points: strains on the map at most.
         seed: seed of the choice of strains where there are more.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.metrics import best_row
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.data import History, ReportData
 from dglcell.plots.style import (
@@ -29,9 +30,6 @@ from dglcell.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-# Learning curves: losses, their terms, and the correlation on the validation part.
 
 
 TERMS = ("train/loss/", "validation/loss/")
@@ -158,9 +156,6 @@ def draw_curves(
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
     Args:
-        axes: axes to draw in.
-        title: title of the panel.
-        history: record of the training.
         curves: name → one value an epoch.
         best_epoch: epoch that is marked.
         note: text below the title.
@@ -223,15 +218,9 @@ def _legend(axes: Axes, count: int) -> None:
 
 def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
     """Return the highest validation score of a null model; NaN where none is defined."""
-    found = [
-        row.metrics.get(metric, math.nan)
-        for row in run.rows
-        if row.is_null and row.part == "validation" and row.phenotype == phenotype
-    ]
-    return max((r for r in found if math.isfinite(r)), default=math.nan)
-
-
-# Size and spread of the strains' embeddings over the epochs: whether they collapse onto each other.
+    nulls = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == phenotype)
+    best = best_row(nulls, metric)
+    return math.nan if best is None else best.metrics[metric]
 
 
 NORM, SPREAD, COSINE = "validation/embedding_norm", "validation/embedding_spread", "validation/embedding_cosine"

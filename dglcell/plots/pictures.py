@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 
-# The picture of a run: agreement, calibration, comparison with null models, learning curves.
-
-
 MAX_PHENOTYPES = 3
 DPI = 150
 WIDTH, ROW_HEIGHT = 1600 / DPI, 440 / DPI
@@ -149,9 +146,6 @@ def _numbers(run: ReportData) -> Iterator[tuple[object, ...]]:
             yield ("learning", phenotype, series, epoch, value, "", "")
 
 
-# All panels of a run, in the order of its report.
-
-
 PARTS = ("test", "validation")
 
 
@@ -202,9 +196,6 @@ def embedding_panels(run: ReportData) -> list[Panel]:
     return [] if found is None else [embedding_panel(found, subject) for subject in subjects if subject is not None]
 
 
-# The picture of one epoch: the validation part as the model sees it while it learns.
-
-
 PANEL_WIDTH, PANEL_HEIGHT, HEADER = 3.4, 2.7, 0.36
 EPOCH_DPI = 130
 
@@ -219,7 +210,6 @@ def epoch_picture(
     Args:
         path: path of the PNG file.
         title: title that names run and epoch.
-        subjects: subjects of the validation part.
         embedding: embeddings of that part; where None, there is no map.
         seed: seed of the choice of strains where there are too many.
 

@@ -21,6 +21,7 @@ from dglcell.plots.style import (
     Panel,
     Range,
     Table,
+    amount,
     count_axis,
     diagonal,
     draw_density,
@@ -37,9 +38,6 @@ from dglcell.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-# Measured against predicted phenotypes.
 
 
 def agreement(subject: Subject) -> Panel:
@@ -67,8 +65,6 @@ def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None
     """Draw points, or log density of points where there are many.
 
     Args:
-        axes: axes to draw in.
-        subject: strains to draw.
         named: whether the title names phenotype and part.
     """
     title = "Measured against predicted"
@@ -112,9 +108,6 @@ def _table(subject: Subject) -> Table:
     return Table(("predicted", "measured", "strains"), rows)
 
 
-# Calibration: mean measurement of strains with similar predictions.
-
-
 MAX_BINS = 12
 MIN_BIN_SIZE = 5
 
@@ -124,9 +117,6 @@ class CalibrationBin:
     """Hold strains with similar predictions.
 
     Attributes:
-        predicted: mean prediction.
-        measured: mean measurement.
-        standard_error: standard error of the mean measurement.
         n: number of strains in the bin.
     """
 
@@ -201,22 +191,19 @@ def draw_calibration(axes: Axes, subject: Subject) -> None:
     axes.set_ylabel(with_unit(f"mean measured {shorten(subject.phenotype)}", subject.unit))
 
 
-# Residuals: predicted minus measured, along the predictions and as a histogram.
-
-
 LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, FEWEST_COUNTED
 
 
 def residuals(subject: Subject) -> list[Panel]:
     """Make both panels of residuals."""
-    n, error = len(subject.usable), residual(subject)
+    n, error, measured = len(subject.usable), residual(subject), subject.usable.measured
     mean, sd = _moments(error)
     along = (
         f"Predicted minus measured {subject.phenotype} along the prediction, n = {n:,} {subject.part} strains. "
         "Red: mean residual of bins with equally many strains; away from zero, predictions of that size are biased."
     )
     each = "counted" if n >= FEWEST_COUNTED else "as points"
-    spread = f"The same residuals {each}: mean {number(mean)}, SD {number(sd)}, n = {n:,}." + (
+    spread = f"The same residuals {each}: mean {amount(mean, measured)}, SD {amount(sd, measured)}, n = {n:,}." + (
         " The line is the normal distribution with this mean and SD." if _is_normal_drawn(error) else ""
     )
     bins = [(b.predicted, b.predicted - b.measured, b.standard_error, b.n) for b in calibration(subject.predictions)]
@@ -279,9 +266,9 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
         return
-    error = residual(subject)
+    error, measured = residual(subject), subject.usable.measured
     mean, sd = _moments(error)
-    heading(axes, title, f"mean {number(mean)} · SD {number(sd)} · n = {len(error):,}")
+    heading(axes, title, f"mean {amount(mean, measured)} · SD {amount(sd, measured)} · n = {len(error):,}")
     axes.set_xlabel(with_unit("predicted − measured", subject.unit))
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     if len(error) < FEWEST_COUNTED:
@@ -317,9 +304,6 @@ def _counts(error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.f
     reach = max(map(abs, robust_range(error)))
     counts, edges = np.histogram(error, int(np.clip(math.sqrt(len(error)) * 2, 8, 60)), (-reach, reach))
     return counts, edges
-
-
-# Measured phenotypes of strains whose predictions lie in the same bin, as boxes.
 
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Style of pictures: palette, type, headings, and text of empty panels.
-
-
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
 BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
@@ -142,6 +139,8 @@ def heading(axes: Axes, title: str, note: str = "") -> None:
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
         annotation_clip=False,
     )  # fmt: skip
+    # A power of ten stands above the numbers of its axis, not in this line.
+    axes.yaxis.get_offset_text().set(horizontalalignment="right", x=-0.02)
 
 
 def draw_nothing(axes: Axes, title: str, reason: str) -> None:
@@ -173,6 +172,17 @@ def number(value: float) -> str:
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−") if math.isfinite(value) else "undefined"
 
 
+def amount(value: float, measured: NDArray[np.floating]) -> str:
+    """Format a number in units of a phenotype: with three decimals, or three digits where these say too little or much.
+
+    Args:
+        value: the number.
+        measured: measurements of the phenotype, whose spread decides.
+    """
+    spread = float(measured.std())
+    return f"{value:.3g}".replace("-", "−") if 0 < spread < 0.01 or spread >= 1e4 else number(value)
+
+
 def count_axis(axes: Axes) -> None:
     """Show whole numbers on the vertical axis, in thousands with commas."""
     from matplotlib.ticker import MaxNLocator
@@ -181,9 +191,6 @@ def count_axis(axes: Axes) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("strains")
-
-
-# Many strains in one pair of axes: points, or hexagons coloured by how many strains lie in each.
 
 
 HEXAGONS = (48, 20)  # regular in a panel that is about 1.4 times as wide as high
@@ -255,7 +262,6 @@ def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
     This is for strains that are too few to be counted in bins.
 
     Args:
-        axes: axes to draw in.
         rows: name → values and their colour, from the top.
     """
     for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
@@ -291,9 +297,6 @@ def _draw_hexagons(axes: Axes, found: Hexagons, counted: str) -> None:
     bar.outline.set_visible(False)
 
 
-# Panels: a drawing, its caption, and the numbers behind it; a panel is written as picture and table.
-
-
 WIDTH, HEIGHT = 3.7, 2.75
 DPI = 230
 FORMATS = ("png", "svg")
@@ -304,7 +307,6 @@ class Table:
     """Hold a table of numbers.
 
     Attributes:
-        columns: names of the columns.
         rows: rows with one value per column; NaN where undefined.
     """
 
@@ -325,10 +327,6 @@ class Panel:
 
     Attributes:
         key: stem of the picture's files.
-        title: a few words.
-        caption: description of the picture.
-        table: the numbers behind it.
-        draw: function that draws the picture.
         width, height: width and height in inches.
     """
 
@@ -353,11 +351,7 @@ def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
 
 
 def write_panel(panel: Panel, folder: Path) -> bytes:
-    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
-
-    Returns:
-        The path of the PNG file.
-    """
+    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV; return the PNG file."""
     files = render(panel, FORMATS)
     for kind, content in files.items():
         with atomic_file(folder / f"{panel.key}.{kind}") as partial:

@@ -77,8 +77,6 @@ class GenotypeColumns:
         """Return how tables for a trained model are read.
 
         Args:
-            trained: the model.
-            names: names of the gene columns.
             aliases: as for `aliases_of`.
             unknown: as above.
         """
@@ -184,7 +182,6 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary, strengths: Sequen
     """Return the numbers of a strain's changed genes in the cell graph, which may also know other names of genes.
 
     Args:
-        names: the genes.
         vocabulary: those of the cell graph.
         strengths: what is left of each; none where all are deleted.
 

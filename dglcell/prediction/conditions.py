@@ -58,8 +58,6 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
     """Return the positions of the columns of a table with the conditions that a model sees, in its order.
 
     Args:
-        seen: the conditions.
-        header: names of columns.
         trained_on: condition → its column in the table that the model was trained on.
         where: the place of the table, for the message.
 
@@ -92,7 +90,6 @@ def guide_columns(
     Args:
         seen: the conditions that the model sees.
         guides: columns of guides in the table that the model was trained on; None where it had none.
-        header: names of columns.
         rows: cells of each row, which may be too few.
         where: the place of the table, for the message.
 

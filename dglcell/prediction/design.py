@@ -247,7 +247,6 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out.
 
     Args:
-        path: the text file.
         vocabulary: gene vocabulary of the model's cell graph.
 
     Raises:

@@ -33,7 +33,6 @@ class About:
 
     Attributes:
         organism: whose cell it is.
-        licence: licence of the weights.
         limits: what the model must not be used for, a sentence each.
         description: what it predicts; that of the experiment where no card has one.
     """
@@ -66,7 +65,6 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
     """Write a finished run as a trained model; an earlier one with the same name is replaced.
 
     Args:
-        run: directory of the run.
         output: the model's folder, or its one file, which ends in ``.zip``.
         about: text of the model's card.
         strains: whether measured and predicted phenotypes of validation and test strains go with it.

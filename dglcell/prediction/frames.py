@@ -33,7 +33,6 @@ def read_strains(
     Args:
         strains: lists, a DataFrame, in whose index texts are names of strains for messages, or a record.
         conditions: condition → a value for all strains, or one for each.
-        how: how strains are read.
         vocabulary: gene vocabulary of the model's cell graph.
 
     Returns:

@@ -31,7 +31,6 @@ class Intervals:
     """These make intervals of what models predict.
 
     Attributes:
-        calibration: calibration of the models.
         coverage: share of the strains whose measured value shall be in its interval.
     """
 
@@ -43,8 +42,6 @@ class Intervals:
         """Return the intervals of one model, or of the mean of several.
 
         Args:
-            members: the models.
-            directories: their run directories.
             coverage: as above.
 
         Raises:

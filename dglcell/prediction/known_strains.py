@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from dglcell.data.columns import CONDITION, Column
 from dglcell.data.config import UNUSED, VALIDATION
+from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strain_keys
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.graph.vocabulary import Vocabulary
@@ -18,12 +20,21 @@ from dglcell.training.checkpoint import Trained
 from dglcell.training.prepare import store_of_run
 
 
-def identities(strains: Strains, trained: Trained) -> list[Hashable]:
-    """Return what makes each strain another one for a model: its genes, their strengths and the conditions it sees."""
-    left = [of if isinstance(of, dict) else dict.fromkeys(of, 0.0) for of in strains.changes]
-    changes = [frozenset(item for item in of.items() if item[1] != 1) for of in left]
-    known = [strains.shown(name).tolist() for name in seen_by(trained) if name in strains.conditions]
-    return list(zip(changes, *known, strict=True))
+def identities(strains: Strains, trained: Trained) -> Keys:
+    """Return a key of each strain, [S], by what makes it another one for a model.
+
+    That is its genes, their strengths and the conditions that the model sees. Keys of different strains collide as
+    rarely as those of `strain_keys`.
+    """
+    changed = strains.with_targets(strains.left() != 1)
+    keys = strain_keys(changed.with_(columns={}, strengths=changed.left()))
+    for name in seen_by(trained):
+        if name in strains.conditions:
+            categories = strains.conditions[name]
+            values = strains.columns[Column(CONDITION, name, categories)]
+            of = gene_keys(categories)[values.astype(np.int64)] if categories else number_keys(values)
+            keys = shuffled(keys ^ gene_keys([name])[0], 0) + of
+    return keys
 
 
 def renamed(table: Strains, genes: Vocabulary) -> Strains:
@@ -31,26 +42,21 @@ def renamed(table: Strains, genes: Vocabulary) -> Strains:
     return replace(table, names=tuple(map(genes.find, table.names)))
 
 
-def strains_of_runs(
-    members: Sequence[Trained], directories: Sequence[Path], *, measured: bool = False
-) -> set[Hashable]:
-    """Return the strains that a member was trained on, or chosen by, as `identities`.
+def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path], *, measured: bool = False) -> Keys:
+    """Return the strains that a member was trained on, or chosen by, as `identities`, ascending.
 
     Args:
-        members: trained models.
-        directories: their run directories.
         measured: whether all strains of the stores are returned, also those of the test part.
 
     Raises:
         CheckpointError: the store of a run is gone, or another one has its place.
     """
-    of_stores: dict[str, list[Hashable]] = {}  # several seeds may share a store
-    found: set[Hashable] = set()
+    of_stores: dict[str, Keys] = {}  # several seeds may share a store
+    found = []
     for member, path in zip(members, directories, strict=True):
         split = Split.load(RunDirectory(path).split)
         store = store_of_run(member.config, split)
         if store.sha256 not in of_stores:
             of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
-        strains = of_stores[store.sha256]
-        found.update(strains[number] for number in np.flatnonzero(split.part <= (UNUSED if measured else VALIDATION)))
-    return found
+        found.append(of_stores[store.sha256][split.part <= (UNUSED if measured else VALIDATION)])
+    return np.unique(np.concatenate(found))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.data.partition import Keys
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.prediction.conditions import added_column
@@ -40,11 +40,9 @@ class Candidates:
     """These are the strains that may be measured, with their predictions.
 
     Attributes:
-        rows: the strains.
         genes: names of the genes of the cell graph.
         columns: columns of their predictions, [n] each.
         available: [n] whether a strain can be predicted, and was not measured yet.
-        phenotype: the phenotype that counts.
     """
 
     rows: Rows
@@ -60,7 +58,7 @@ class Candidates:
         rows: Rows,
         phenotype: str,
         *,
-        measured: AbstractSet[Hashable] = frozenset(),
+        measured: Keys | None = None,
         intervals: Intervals | None = None,
         batch_size: int | None = None,
         report: Callable[[str], None] = lambda text: None,
@@ -68,10 +66,7 @@ class Candidates:
         """Predict candidates, part by part.
 
         Args:
-            members: the models.
-            rows: the candidates.
-            phenotype: the phenotype that counts.
-            measured: strains that are left out, as `identities` returns them.
+            measured: strains that are left out, as `strains_of_runs` returns them; None for none.
             intervals: as for `predict_rows`.
             batch_size: strains per forward pass; as many as fit into memory where None.
             report: is told of every part.
@@ -81,9 +76,8 @@ class Candidates:
             part = rows.part(first, min(first + PART_STRAINS, len(rows)))
             found.append(predict_rows(members, part, batch_size=batch_size, intervals=intervals))
             known = part.is_known.copy()
-            if measured:
-                names = identities(part.record(genes), members[0])
-                known &= np.array([one not in measured for one in names], bool)
+            if measured is not None:
+                known &= ~np.isin(identities(part.record(genes), members[0]), measured)
             is_open.append(known)
             report(f"{first + len(part):,} of {len(rows):,} candidates")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
@@ -138,18 +132,13 @@ def _texts(strains: Strains, size: int) -> dict[str, list[str]]:
     }
 
 
-# How a batch is chosen.
-
-
 def choose_next(candidates: Candidates, strategy: str, size: int, per_gene: int | None = None) -> NDArray[np.int64]:
     """Return which candidates to measure next, the first one first.
 
     Args:
-        candidates: the candidates.
         strategy: ``effect``: predictions that are farthest from the median of all candidates. ``sick``: the lowest
             upper ends of intervals, or the highest probabilities of class 1. ``informative``: strains whose phenotypes
             are the most uncertain together (`most_uncertain_together`).
-        size: number of strains.
         per_gene: most strains that change the same gene; the others follow only where too few are left. For ``effect``
             and ``sick``.
 

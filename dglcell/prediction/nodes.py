@@ -51,7 +51,6 @@ def predict_nodes(
 
     Args:
         members: the models, on the device where this runs.
-        rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
 
     Returns:

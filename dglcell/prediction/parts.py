@@ -23,8 +23,8 @@ ROWS = "rows_of_a_part"
 FOOTER = "dglcell"
 
 
-class Parts:
-    """Parts are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, of the same number of rows each.
+class PartFiles:
+    """The files are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, all with as many rows.
 
     A part appears whole or not at all. Which rows it has follows from its number, so any number of processes may write
     parts, and a command that was stopped goes on with those that are missing. Where the output is a single file, the
@@ -33,7 +33,6 @@ class Parts:
     Args:
         output: a ``.parquet`` or ``.csv`` file, or else the folder itself.
         about: what the predictions are of; the record of an earlier folder has to agree.
-        rows: number of rows in all.
         choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
         replaces: whether an earlier output is replaced; else one that was made of other parts is refused.
 
@@ -199,7 +198,6 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
     """Write pyarrow tables one after the other.
 
     Args:
-        path: path of the file.
         suffix: ``.csv`` or ``.parquet``, in which each table becomes a row group.
         tables: one or more pyarrow tables.
         about: record that a Parquet file has in its footer.

@@ -23,7 +23,7 @@ from dglcell.models.encoder import PerturbedModel
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.parts import Parts, write_tables
+from dglcell.prediction.parts import PartFiles, write_tables
 from dglcell.prediction.ranking import Ranking
 from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
 from dglcell.training.autotune import autotuned_for
@@ -44,8 +44,6 @@ PRECISIONS = ("32-true", "bf16")
 UNTUNED_DEVICES = ("cpu",)
 """On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
 
-# These functions choose how models compute.
-
 
 def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
     """Return the number of strains per forward pass that is expected to fit into memory for every model
@@ -60,7 +58,6 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
 
     Args:
         members: one or several models, on the device where they are to predict.
-        design: strains to predict.
         batch_size: strains per forward pass.
         precision: one of ``PRECISIONS``.
 
@@ -106,9 +103,6 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
     return seconds(first.shared) < seconds(())
 
 
-# These functions predict strains.
-
-
 def predict_rows(
     members: Sequence[Trained],
     rows: Rows,
@@ -121,7 +115,6 @@ def predict_rows(
 
     Args:
         members: the models, on the device where this runs.
-        rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
         worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
         intervals: what makes intervals of predictions; there are none where None.
@@ -159,8 +152,6 @@ def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharin
 def _device(member: Trained) -> torch.device:
     return next(member.model.parameters()).device
 
-
-# These functions predict strains and write files.
 
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0
@@ -201,7 +192,7 @@ def predict_table(
     size = batch_size or fitting_batch_of(members, table)
     predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
     about = {**_describe_models(members), **table.describe(), **({} if intervals is None else intervals.describe())}
-    parts = Parts(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
+    parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
     pa, _ = import_pyarrow()
     _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
 
@@ -230,11 +221,10 @@ def predict_design(
     Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``strength_1`` to ``strength_K`` and
     ``condition_<name>`` where the design has any, ``predicted_<phenotype>`` in original units, in Parquet float32, and
     of several models ``sd_<phenotype>`` (`prediction_columns`), and those of intervals. What is finished is kept in
-    `Parts`: the same call goes on with those that are missing, and does nothing where the output is complete.
+    `PartFiles`: the same call goes on with those that are missing, and does nothing where the output is complete.
 
     Args:
         members: one or several models, on the device where this runs.
-        design: strains to predict.
         output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
             without a suffix, a folder of parts.
         batch_size: strains per forward pass.
@@ -257,7 +247,7 @@ def predict_design(
     if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
     about = describe_design(members, design, ranking) | ({} if intervals is None else intervals.describe())
-    parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
+    parts = PartFiles(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
     if parts.joined:
         report(f"{output} is complete already")
         return 0.0
@@ -316,13 +306,11 @@ def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: i
 
 
 def _predict_parts(
-    parts: Parts, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
+    parts: PartFiles, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
 ) -> float:
     """Predict the parts of this process that are not finished, and return strains per second.
 
     Args:
-        parts: the folder of parts.
-        rows: all strains.
         ranks: which process this is.
         make: function that returns a pyarrow table of some of the strains.
         report: is told of every part.

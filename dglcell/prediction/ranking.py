@@ -59,7 +59,6 @@ class Ranking:
 
     Attributes:
         by: key of ``RANKINGS``.
-        top: number of strains.
         phenotype: phenotype whose predictions are compared.
         additive: the additive null model, where ``by`` requires it.
     """
@@ -84,11 +83,8 @@ class Ranking:
 
         Args:
             by: key of ``RANKINGS``.
-            top: number of strains.
             phenotype: phenotype to compare; may be None where the models predict only one.
-            members: the models.
             run: directory of the first model's run, to whose training part the additive null model is fitted.
-            with_intervals: whether predictions have intervals.
 
         Raises:
             CheckpointError: the null model is required, and the store of the run is gone.

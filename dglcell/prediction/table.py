@@ -51,7 +51,6 @@ class GenotypeTable:
     """This is a table of genotypes as read from a file.
 
     Attributes:
-        header: column names.
         rows: cells as read, one list per strain.
         strains: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a
             changed gene where the cell graph lacks one of them.

@@ -53,9 +53,6 @@ from dglcell.training.task import StrainTask
 log = logging.getLogger("dglcell")
 
 
-# The batches of the steps.
-
-
 def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
     """Yield the batches of one epoch after the other without end; each epoch has its own order."""
     for number in itertools.count():
@@ -64,12 +61,7 @@ def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
 
 
 class RepeatedData(StrainDataModule):
-    """This data module has a training epoch of a given number of batches, however few a real epoch has.
-
-    Attributes:
-        number: number of batches in the epoch.
-        batches: the strains of each batch.
-    """
+    """This data module has a training epoch of a given number of batches, however few a real epoch has."""
 
     number = 0
 
@@ -79,9 +71,6 @@ class RepeatedData(StrainDataModule):
         assert isinstance(loader.sampler, EpochBatches)
         self.batches = list(itertools.islice(repeated(loader.sampler), self.number))
         return DataLoader(loader.dataset, sampler=self.batches, batch_size=None, pin_memory=loader.pin_memory)
-
-
-# The steps of Lightning's training loop and the actions inside them.
 
 
 NEXT_BATCH = re.compile(r"\.train_dataloader_next$")
@@ -108,7 +97,6 @@ class Schedule(NamedTuple):
 
     Attributes:
         warm_up: number of steps before the timed steps.
-        steps: number of timed steps.
     """
 
     warm_up: int
@@ -130,7 +118,6 @@ class LoopProfiler(Profiler):
 
     Args:
         schedule: numbers of warm-up and timed steps.
-        device: the device on which steps run.
         trace: path and metadata of the trace; None for no trace.
 
     Attributes:
@@ -236,10 +223,8 @@ def profile(config: Config, schedule: Schedule, folder: Path, command: str) -> P
     part of a step.
 
     Args:
-        config: validated configuration.
         schedule: numbers of warm-up and timed steps.
         folder: folder for ``profile.json`` and ``trace.json.gz``.
-        command: the command as typed.
 
     Returns:
         the profile; None on all ranks but the first.

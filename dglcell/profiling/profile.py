@@ -14,9 +14,6 @@ from dglcell.errors import ConfigError, DataError, count
 from dglcell.files.atomic import DAMAGE, parse_json, write_json
 from dglcell.machine.parts import PARTS
 
-# A profile divides the time of training steps among their parts, and records the conditions of the measurement.
-
-
 PROFILE = "profile.json"
 TRACE = "trace.json.gz"
 
@@ -112,9 +109,6 @@ def read_profile(path: Path) -> Profile:
     return profile
 
 
-# The text of a profile.
-
-
 # A step is called slow if it takes at least this many times the median.
 UNEVEN = 2.0
 
@@ -186,9 +180,6 @@ def _row(title: str, seconds: Sequence[float | None], profiles: Sequence[Profile
         first, second = seconds
         cells.append(f"{f'{second / first:.2f}' if first and second else '-':>8}")
     return " ".join(cells)
-
-
-# ``dglcell compare`` shows two profiles side by side if they can be compared.
 
 
 ALIKE = {

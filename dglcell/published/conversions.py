@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 MARKER = "YDL227C"
 """This is HO, where control strains of trigenic screens carry a marker instead of a second query deletion."""
@@ -37,8 +35,6 @@ def r_table(originals: Sequence[Path], variable: str, integers: Sequence[str] = 
 
 def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], decimals: int) -> pd.DataFrame:
     """List the pairs above the diagonal of a symmetric R matrix that have a score, sorted as text."""
-    import pandas as pd
-
     matrix = _read_r(originals[0])[variable].to_pandas()
     scores, names = matrix.to_numpy(), np.array(matrix.index)
     rows, others = np.triu_indices(len(names), 1)
@@ -51,8 +47,6 @@ def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], de
 
 def text_rows(originals: Sequence[Path], columns: Mapping[str, int], label: str, labels: Sequence[str]) -> pd.DataFrame:
     """Read columns of tables without header, separated by blanks; the column ``label`` names the table of each row."""
-    import pandas as pd
-
     frames = []
     for path, name in zip(originals, labels, strict=True):
         cells = pd.read_csv(path, sep=r"\s+", header=None, dtype=str)
@@ -65,15 +59,12 @@ def trigenic_scores(originals: Sequence[Path]) -> pd.DataFrame:
 
     Trigenic ones come first, sorted, then their digenic controls in their own order.
     """
-    import pandas as pd
-
     frame = pd.read_csv(originals[0], sep="\t")
     frame.columns = pd.Index(["query", "array", "score", "p", "fitness", "fitness_sd"])
     frame = frame.dropna()
     frame[["q1", "q2"]] = frame["query"].str.extract(r"^([^+]+)\+([^_]+)_")
     frame["array_orf"] = frame["array"].str.partition("_")[0]
     frame["kind"] = np.where(frame[["q1", "q2"]].isin([MARKER]).any(axis=1), "digenic", "trigenic")
-    columns = ["q1", "q2", "array_orf", "kind", "score", "p", "fitness", "fitness_sd", "query", "array"]
     trigenic, digenic = (frame[frame["kind"] == kind] for kind in ("trigenic", "digenic"))
     trigenic = trigenic.astype({"score": str}).sort_values(["q1", "q2", "array_orf", "score"], kind="stable")
     columns = ["q1", "q2", "array_orf", "kind", "score", "p", "fitness", "fitness_sd", "query", "array"]
@@ -87,8 +78,6 @@ def negative_pairs(originals: Sequence[Path]) -> pd.DataFrame:
     the three is that of a control (`MARKER`). The second names the genes of alleles. Alleles of genes that it knows by
     another name alone are left out.
     """
-    import pandas as pd
-
     names = pd.read_csv(originals[1], sep="\t", dtype=str)
     genes = dict(zip(names["Common"].str.upper(), names["Orf"], strict=True)) | {gene: gene for gene in names["Orf"]}
     table = pd.read_csv(originals[0], sep=" ", skiprows=1, header=None, usecols=[0, 2], names=["alleles", "", "found"])
@@ -102,8 +91,6 @@ def negative_pairs(originals: Sequence[Path]) -> pd.DataFrame:
 
 def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
     """List the cells of a matrix that are not 0, row by row: the name above the column, then the one beside the row."""
-    import pandas as pd
-
     matrix = pd.read_csv(originals[0], sep="\t", index_col=0)
     rows, above = np.nonzero(matrix.to_numpy())
     return pd.DataFrame(dict(zip(columns, (matrix.columns[above], matrix.index[rows]), strict=True)))
@@ -111,8 +98,6 @@ def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFr
 
 def gml_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
     """List the edges of a graph in GML. The first word of a node's label is its systematic name."""
-    import pandas as pd
-
     text = originals[0].read_text(encoding="utf-8")
     names = {number: label.upper() for number, label in re.findall(r'id (\d+)\s+label "([^\s"]+)', text)}
     edges = re.findall(r"source (\d+)\s+target (\d+)", text)
@@ -125,8 +110,6 @@ def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.
     The first of ``originals`` names the genes, in a dictionary of names to numbers from 0. Scores become whole
     thousandths; every pair stands in both orders, and is kept in that of its numbers.
     """
-    import pandas as pd
-
     listed = originals[0].read_text(encoding="utf-8")
     names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", listed)}
     tables = [pd.read_csv(path, sep="\t", header=None) for path in originals[1:]]
@@ -143,8 +126,6 @@ def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd
 
     The first of ``originals`` lists the genes, one in a line.
     """
-    import pandas as pd
-
     genes = np.array(originals[0].read_text(encoding="utf-8").split())
     frames = []
     for path, channel in zip(originals[1:], channels, strict=True):
@@ -156,15 +137,11 @@ def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd
 
 def without_index(originals: Sequence[Path]) -> pd.DataFrame:
     """Leave out the first column of a table, which numbers its rows."""
-    import pandas as pd
-
     return pd.read_csv(originals[0], dtype=str, index_col=0)
 
 
 def titrated_guides(originals: Sequence[Path]) -> pd.DataFrame:
     """Join guides of CRISPRi with their growth in glucose and in glycerol, and with the locus of their genes."""
-    import pandas as pd
-
     guides, glucose, glycerol = (pd.read_csv(path, dtype=str, index_col=0) for path in originals[:3])
     genes = pd.read_csv(originals[3], dtype=str).drop_duplicates("Gene").set_index("Gene")
     about = {
@@ -197,8 +174,6 @@ def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
     The first of ``originals`` has strain, fitness and standard deviation, and no header; the second names the allele of
     each strain. ``alleles`` says whether one or several alleles of the gene are measured.
     """
-    import pandas as pd
-
     table = pd.read_csv(originals[0], sep="\t", header=None, names=["strain", "fitness", "sd"], dtype=str)
     table = table[table["fitness"].str.lower() != "nan"].dropna(subset=["fitness"])
     names = pd.read_csv(originals[1], sep="\t", dtype=str).drop_duplicates("Strain").set_index("Strain")["Allele"]
@@ -220,8 +195,6 @@ def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:
 
 def keio_densities(originals: Sequence[Path]) -> pd.DataFrame:
     """List optical densities of the Keio deletions that have all three, with the locus of their genes."""
-    import pandas as pd
-
     table = pd.read_csv(originals[0], dtype=str, skipinitialspace=True)
     genes = pd.read_csv(originals[1], dtype=str).drop_duplicates("Gene").set_index("Gene")
     about = {"gene": table["Gene"].str.strip()}
@@ -238,8 +211,6 @@ FAMILY_LETTERS = 3
 
 def name_families(originals: Sequence[Path]) -> pd.DataFrame:
     """List the genes of a protein table of NCBI with the letters that their names begin with."""
-    import pandas as pd
-
     genes = pd.read_csv(originals[0], dtype=str).sort_values("Synonym")
     return pd.DataFrame({"gene": genes["Synonym"], "family": genes["Gene"].str[:FAMILY_LETTERS]})
 
@@ -251,8 +222,6 @@ def genome_neighbours(originals: Sequence[Path], places: int) -> pd.DataFrame:
         originals: the table.
         places: the most places from one of a pair to the other, among the genes of both strands.
     """
-    import pandas as pd
-
     genes = pd.read_csv(originals[0], dtype=str)
     genes = genes.iloc[genes["Location"].str.partition(".")[0].astype(int).argsort(kind="stable")]
     frames = []

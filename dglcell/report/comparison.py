@@ -14,15 +14,13 @@ import numpy as np
 
 from dglcell import __version__
 from dglcell.errors import DataError, count
-from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED
+from dglcell.metrics import COLUMNS, UNRANKED
 from dglcell.plots.comparison import SCORES, Score, comparison_panels
 from dglcell.plots.style import Table, render
 from dglcell.report.ensemble import SPREAD_NOTE, Ensemble, find_ensembles, spread_table
-from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, figure, format_value, number, write_page
+from dglcell.report.page import UNDEFINED, Grid, figure, format_value, number, write_page
+from dglcell.report.results_table import Line, ResultsTable, best_of
 from dglcell.report.run_files import RunFiles, read_run
-
-# Several runs side by side: metrics over the runs of each experiment, and differences of configurations.
-
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
@@ -34,8 +32,6 @@ class Group:
 
     Attributes:
         name: name of the experiment or null model.
-        model: kind of model of the runs.
-        is_null: whether it is a null model.
         kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
         together: number of runs whose mean prediction the values are of; 0 where each run has its own values.
@@ -112,7 +108,7 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
     lines = []
     for block in sorted(blocks, key=lambda block: block[1] != "test"):
         inside = [group for group in groups if (*block, "n") in group.values]
-        best = {metric: _best([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
+        best = {metric: best_of([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
         for i, group in enumerate(inside):
             labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_null else group.model]
             runs = group.together or len(group.values[*block, "n"])
@@ -183,23 +179,12 @@ def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _best(values: list[float], metric: str) -> set[int]:
-    """Return the positions of the best of several values."""
-    finite = {i: -v if metric in LOWER_IS_BETTER else v for i, v in enumerate(values) if math.isfinite(v)}
-    if metric in UNRANKED or len(values) < 2 or not finite:
-        return set()
-    return {i for i, value in finite.items() if value == max(finite.values())}
-
-
 def _cell(group: Group, key: tuple[str, str, str]) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
     if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
         return text
     return f"{text} ± {sd:#.2g}".removesuffix(".")
-
-
-# The page that compares runs.
 
 
 NOTE = (

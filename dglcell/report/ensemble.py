@@ -77,9 +77,6 @@ class Ensemble:
     """Hold several runs of one experiment on one split.
 
     Attributes:
-        name: name of the experiment.
-        model: kind of model of the runs.
-        runs: number of runs.
         kinds: phenotype → kind of its labels.
         joined: phenotype → part → predictions.
     """

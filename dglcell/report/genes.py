@@ -60,8 +60,6 @@ class GeneTable:
     """Hold a table about strains or genes.
 
     Attributes:
-        title: a few words.
-        note: explanation of the table.
         grid: the numbers; None where there is nothing to show.
     """
 
@@ -155,9 +153,6 @@ def genes_tables(run: RunFiles) -> dict[str, list[GeneTable]]:
     return {phenotype: tables for phenotype, tables in found.items() if tables}
 
 
-# Tables of strains.
-
-
 def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class: bool) -> Iterator[GeneTable]:
     """Make tables of the strongest predictions and the largest errors of the test part."""
     predictions = run.predictions["test"][phenotype]
@@ -184,15 +179,11 @@ def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class
         yield GeneTable("Worst missed strains", "Test strains with the largest errors.", Grid(heads, rows(error)))
 
 
-# Tables of genes.
-
-
 @dataclass(frozen=True)
 class Effects:
     """Hold the effects of genes in the strains of some parts.
 
     Attributes:
-        genes: names of the genes.
         strains: [G] number of strains with a measurement that delete each gene.
         predicted, measured: [G] effects: what a deletion adds to the phenotype on average.
         error: [G] mean absolute error of the gene's strains, drawn towards that of all strains.
@@ -268,15 +259,11 @@ def _gene_tables(run: RunFiles, about: GenesOfRun, phenotype: str) -> Iterator[G
         yield GeneTable(title, note, grid)
 
 
-# Sets of genes.
-
-
 @dataclass(frozen=True)
 class Enrichment:
     """Describe a set of genes among chosen ones.
 
     Attributes:
-        name, kind: name and kind of the set.
         inside: chosen genes that are in the set.
         size: number of genes in the set among all that could be chosen.
         expected: number of chosen genes that would be in the set by chance.
@@ -301,7 +288,6 @@ def enrichments(sets: Sequence[GeneSets], chosen: Sequence[str], among: Sequence
 
     Args:
         sets: sets of genes, of any kinds.
-        chosen: the chosen genes.
         among: genes that could have been chosen, including the chosen ones.
     """
     background, picked = set(among), set(chosen)

@@ -37,8 +37,6 @@ class Node:
 
     Attributes:
         key: identifies it: node type and node.
-        node_type: its type.
-        label: what to call it.
         share: its largest share in any layer, in the unit of the phenotype; 0 of a gene that the model does not read.
         missing: whether the strain lacks it, or has less of it.
     """
@@ -98,7 +96,6 @@ def draw(network: Network, title: str) -> str:
     ring marks what the strain lacks.
 
     Args:
-        network: the network.
         title: what it shows, for people who hear it.
     """
     columns = _columns(network)

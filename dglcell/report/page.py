@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, format_metric
+from dglcell.metrics import ResultRow, format_metric
 from dglcell.plots.style import WIDTH, Panel
-from dglcell.report.results_table import best_in_block
+from dglcell.report.results_table import ResultsTable, results_tables
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,8 +28,6 @@ class Figure:
 
     Attributes:
         id: unique on the page.
-        title: a few words.
-        caption: description of the picture.
         source: the picture, as a data URI.
         width, height: natural size in CSS pixels.
         is_wide: whether it needs the width of two pictures.
@@ -49,7 +47,6 @@ class Grid:
     """Hold a table of texts.
 
     Attributes:
-        columns: headings of the columns.
         rows: rows with one text per column.
         texts: number of columns from the left that are text; the others are numbers, set flush right.
         notes: number of columns from the right that are text again, not numbers.
@@ -67,11 +64,8 @@ class Section:
 
     Attributes:
         id: unique on the page.
-        title: the heading.
-        figures: pictures in order.
         is_open: whether they are shown from the beginning.
         table: table that is folded away; None for no table.
-        table_title: title of the table.
     """
 
     id: str
@@ -123,70 +117,15 @@ def _templates() -> jinja2.Environment:
     )
 
 
-# The table of results as a page shows it.
-
-
 NOTE = (
     "* marks the best value of a column in its block. Null models are grey. They are fitted on the same split, and "
     "only kernel ridge uses networks."
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """Hold one line of a table of results.
-
-    Attributes:
-        labels: texts on the left.
-        cells: (text, whether it is the best of its block) of every metric.
-        is_null: whether the line is of a null model.
-        begins_block: whether another phenotype or part begins here.
-    """
-
-    labels: list[str]
-    cells: list[tuple[str, bool]]
-    is_null: bool
-    begins_block: bool
-
-
-@dataclass(frozen=True)
-class ResultsTable:
-    """Hold a table whose best cells are marked.
-
-    Attributes:
-        columns: headings of the columns.
-        texts: number of columns from the left that hold text.
-        rows: lines, in blocks.
-    """
-
-    columns: list[str]
-    texts: int
-    rows: list[Line]
-
-
-def results_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
-    """Make one table for each kind of labels."""
-    return [_table([row for row in rows if row.kind == kind], kind) for kind in dict.fromkeys(row.kind for row in rows)]
-
-
-def _table(rows: Sequence[ResultRow], kind: str) -> ResultsTable:
-    """Make a table with one block for each phenotype and part, test first; a line is a model."""
-    rows = sorted(rows, key=lambda row: row.part != "test")  # the sort is stable
-    order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
-    rows = sorted(rows, key=lambda row: order.index((row.phenotype, row.part)))
-    columns = COLUMNS[kind]
-    best = {metric: best_in_block(rows, metric) for metric in columns if metric not in UNRANKED}
-    lines: list[Line] = []
-    previous: tuple[str, str] | None = None
-    for i, row in enumerate(rows):
-        block = (row.phenotype, row.part)
-        labels = [*(block if block != previous else ("", "")), row.model]
-        cells = [
-            (format_value(metric, row.metrics.get(metric, math.nan)), i in best.get(metric, ())) for metric in columns
-        ]
-        lines.append(Line(labels, cells, row.is_null, block != previous))
-        previous = block
-    return ResultsTable(["phenotype", "part", "model", *columns.values()], 3, lines)
+def page_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
+    """Make one table for each kind of labels, with the blocks of the test part first."""
+    return results_tables(sorted(rows, key=lambda row: row.part != "test"), format_value)  # the sort is stable
 
 
 def format_value(metric: str, value: float) -> str:

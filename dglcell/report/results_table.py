@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from dglcell.errors import printable
-from dglcell.metrics import COLUMNS, COUNTED, LOWER_IS_BETTER, UNRANKED, ResultRow, format_metric
+from dglcell.metrics import COLUMNS, COUNTED, LOWER_IS_BETTER, UNDEFINED, UNRANKED, ResultRow, format_metric
 from dglcell.report.sentences import beaten
 
 BEST = "* marks the best value of its column, for each phenotype and part."
@@ -20,23 +21,67 @@ NO_TEST_PART = (
 )
 
 
-def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
-    """Return the positions of the best rows of each block (phenotype and part) by ``metric``.
+@dataclass(frozen=True)
+class Line:
+    """Hold one line of a table of results.
 
-    An undefined value never wins, and a block with a single row has no best.
+    Attributes:
+        labels: texts on the left.
+        cells: (text, whether it is the best of its block) of every metric.
+        is_null: whether the line is of a null model.
+        begins_block: whether another phenotype or part begins here.
     """
-    blocks: dict[tuple[str, str], list[int]] = {}
-    for position, row in enumerate(rows):
-        blocks.setdefault((row.phenotype, row.part), []).append(position)
+
+    labels: list[str]
+    cells: list[tuple[str, bool]]
+    is_null: bool
+    begins_block: bool
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """Hold a table whose best cells are marked.
+
+    Attributes:
+        texts: number of columns from the left that hold text.
+    """
+
+    columns: list[str]
+    texts: int
+    rows: list[Line]
+
+
+def best_of(values: Sequence[float], metric: str) -> set[int]:
+    """Return the positions of the best of several values; an undefined one never wins, and a single one is no best."""
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-    best: set[int] = set()
-    for positions in blocks.values():
-        scores = {i: sign * rows[i].metrics.get(metric, math.nan) for i in positions}
-        finite = {i: score for i, score in scores.items() if math.isfinite(score)}
-        if len(positions) > 1 and finite:
-            top = max(finite.values())
-            best |= {i for i, score in finite.items() if score == top}
-    return best
+    scores = {i: sign * value for i, value in enumerate(values) if math.isfinite(value)}
+    if metric in UNRANKED or len(values) < 2 or not scores:
+        return set()
+    return {i for i, score in scores.items() if score == max(scores.values())}
+
+
+def results_tables(rows: Iterable[ResultRow], show: Callable[[str, float], str]) -> list[ResultsTable]:
+    """Make one table for each kind of labels, with one block for each phenotype and part; a line is a model.
+
+    Args:
+        rows: any order; blocks keep the order in which they first appear, lines the order within.
+        show: function that formats the value of a metric.
+    """
+    kinds: dict[str, dict[tuple[str, str], list[ResultRow]]] = {}
+    for row in rows:
+        kinds.setdefault(row.kind, {}).setdefault((row.phenotype, row.part), []).append(row)
+    tables = []
+    for kind, blocks in kinds.items():
+        metrics, lines = COLUMNS[kind], list[Line]()
+        for block, inside in blocks.items():
+            values = {metric: [row.metrics.get(metric, math.nan) for row in inside] for metric in metrics}
+            best = {metric: best_of(values[metric], metric) for metric in metrics}
+            for i, row in enumerate(inside):
+                labels = [*(block if i == 0 else ("", "")), row.model]
+                cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
+                lines.append(Line(labels, cells, row.is_null, i == 0))
+        tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
+    return tables
 
 
 def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> str:
@@ -46,37 +91,28 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> s
     a null model is better than the model. Without rows, a sentence says that there is no test part.
 
     Args:
-        rows: any order; blocks keep the order in which they first appear, lines the order within.
+        rows: as for `results_tables`.
         color: bold best values and dim null models, for a terminal.
     """
     rows = list(rows)
     if not rows:
         return NO_TEST_PART
-    kinds = dict.fromkeys(row.kind for row in rows)
-    tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color) for kind in kinds]
+    tables = [_format_table(table, color) for table in results_tables(rows, format_metric)]
     return "\n\n".join([*tables, BEST, *map(printable, beaten(rows))])
 
 
-def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool) -> str:
-    order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
-    rows.sort(key=lambda row: order.index((row.phenotype, row.part)))
-    best = {metric: best_in_block(rows, metric) for metric in columns if metric not in UNRANKED}
+def _format_table(found: ResultsTable, color: bool) -> str:
     table = Table(box=None, pad_edge=False, header_style="bold" if color else "")
-    for title in ("phenotype", "part", "model"):
-        table.add_column(title, no_wrap=True)
-    for title in columns.values():
-        table.add_column(title, justify="right", no_wrap=True)
-    previous: tuple[str, str] | None = None
-    for i, row in enumerate(rows):
-        block = (row.phenotype, row.part)
-        if previous is not None and block != previous:
+    for i, title in enumerate(found.columns):
+        table.add_column(title, justify="left" if i < found.texts else "right", no_wrap=True)
+    for line in found.rows:
+        if line.begins_block and table.rows:
             table.add_section()
-        labels = block if block != previous else ("", "")
-        cells = [_cell(row, metric, i in best.get(metric, ())) for metric in columns]
         # Names may be a stranger's, whose escape codes would steer the terminal.
-        texts = [printable(text) for text in (*labels, row.model)]
-        table.add_row(*texts, *cells, style="dim" if color and row.is_null else None)
-        previous = block
+        texts = map(printable, line.labels)
+        cells = zip(found.columns[found.texts :], line.cells, strict=True)
+        marked = [_marked(title, text, is_best) for title, (text, is_best) in cells]
+        table.add_row(*texts, *marked, style="dim" if color and line.is_null else None)
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -90,8 +126,6 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
-    value = row.metrics.get(metric, math.nan)
-    # A column that may be marked keeps room for the mark.
-    mark = "" if metric in COUNTED and math.isfinite(value) else "*" if is_best else " "
-    return format_metric(metric, value) + mark
+def _marked(title: str, text: str, is_best: bool) -> str:
+    """Return a value with a mark where it is the best; columns that may be marked keep room for it."""
+    return text + ("" if title in COUNTED and text != UNDEFINED else "*" if is_best else " ")

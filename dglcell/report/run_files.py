@@ -39,9 +39,6 @@ from dglcell.plots.embedding import principal_map
 from dglcell.report.run_tables import damaged_file, read_doses, read_node_changes, read_predictions
 from dglcell.runs.directory import EpochLog, RunDirectory
 
-# Fields that the files of a run must have.
-
-
 CONFIG = {
     "seed": COUNT,
     "experiment.name": TEXT,
@@ -169,11 +166,8 @@ class RunFiles:
     """Hold what a finished run wrote.
 
     Attributes:
-        directory: directory of the run.
-        config: the resolved configuration.
         environment: versions, git state, hashes, sizes.
         results: the table of results, and the checkpoint that it is of.
-        history: the record of the training.
         predictions: part → phenotype → predictions.
         embedding: embeddings of some test strains, if the model has one.
         relation_weights: weights of relations, if the model has them.
@@ -261,7 +255,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     """Read a run directory.
 
     Args:
-        path: the directory.
         parts: parts of the split whose predictions are read.
 
     Raises:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import ResultRow
+from dglcell.metrics import ResultRow, best_row
 from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
-from dglcell.plots.comparison import SCORES, curve_key
+from dglcell.plots.comparison import SCORES, Score, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import Panel, render
 from dglcell.report.genes import genes_tables
 from dglcell.report.network import draw, network_of_elements
-from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
+from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, page_tables, write_page
 from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.report.sentences import beaten, left_out_lines, lines_below
+from dglcell.report.sentences import beaten, left_out_lines, lines_below, tested
 from dglcell.runs.directory import RunDirectory
 
 
@@ -52,7 +52,6 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
     """Return the variables of the page's template.
 
     Args:
-        run: the run.
         data: the run's data in the form that the plots take.
         draw: function from a panel to its PNG file.
     """
@@ -65,7 +64,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "tags": config["experiment"]["tags"],
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
-        "tables": results_tables(rows),
+        "tables": page_tables(rows),
         "table_note": " ".join(
             [
                 *table_notes(rows),
@@ -125,18 +124,22 @@ def table_notes(rows: Sequence[ResultRow]) -> list[str]:
 
 def cards(run: RunFiles) -> list[dict[str, str]]:
     """Return the test score of the model for each phenotype, beside that of the best null model."""
-    found: list[dict[str, str]] = []
-    for phenotype in dict.fromkeys(row.phenotype for row in run.rows):
-        rows = [row for row in run.rows if row.phenotype == phenotype and row.part == "test"]
-        score = SCORES[rows[0].kind]
-        values = {row.model: row.metrics.get(score.metric, math.nan) for row in rows if row.is_null}
-        best = max((name for name, value in values.items() if math.isfinite(value)), key=values.__getitem__, default="")
-        note = f"best null model, {best}: {format_value(score.metric, values[best])}" if best else ""
-        own = next((row.metrics.get(score.metric, math.nan) for row in rows if not row.is_null), math.nan)
-        found.append(
-            {"label": f"{phenotype}, test {score.title}", "value": format_value(score.metric, own), "note": note}
+    found = []
+    for own, nulls in tested(run.rows):
+        score = SCORES[own.kind]
+        best = best_row(nulls, score.metric)
+        shown, *of_best = (
+            format_value(score.metric, row.metrics.get(score.metric, math.nan))
+            for row in (own, best)
+            if row is not None
         )
+        note = f"best null model, {best.model}: {of_best[0]}" if best else ""
+        found.append({"label": f"{own.phenotype}, test {score.title}", "value": shown, "note": note})
     return found
+
+
+def _shown(row: ResultRow, score: Score) -> str:
+    return format_value(score.metric, row.metrics.get(score.metric, math.nan))
 
 
 def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:

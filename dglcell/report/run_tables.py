@@ -6,6 +6,7 @@ import csv
 import itertools
 import math
 import os
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,15 +34,17 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
         CheckpointError: the file is missing or not as a run wrote it.
     """
     with _predictions_table(directory, part) as (header, lines):
-        rows = list(lines)
-        counts = np.array([line[0].count(";") + 1 for line in rows], dtype=np.int64)
-        columns = {
-            name: np.array([float(line[i]) if line[i] else math.nan for line in rows])
-            for i, name in enumerate(header)
-            if i and name.startswith((MEASURED, PREDICTED))
-        }
+        places = {name: i for i, name in enumerate(header) if i and name.startswith((MEASURED, PREDICTED))}
+        counts, columns = array("q"), {name: array("d") for name in places}
+        for line in lines:
+            counts.append(line[0].count(";") + 1)
+            for name, i in places.items():
+                columns[name].append(float(line[i]) if line[i] else math.nan)
         names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
-        return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
+        return {
+            name: Predictions(*(np.array(one) for one in (columns[MEASURED + name], columns[PREDICTED + name], counts)))
+            for name in names
+        }
 
 
 def read_doses(directory: RunDirectory, part: str) -> Doses | None:

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import DataError, DglcellError, printable
+from dglcell.errors import DataError, DglcellError, aligned, printable
 from dglcell.files.owner import current_holder
-from dglcell.metrics import UNDEFINED, ResultRow
+from dglcell.metrics import HEADLINE, UNDEFINED, best_row
 from dglcell.report.run_files import RunFiles, read_run, read_run_config
+from dglcell.report.sentences import tested
 from dglcell.runs.directory import EpochLog, RunDirectory
 
 HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best null model")
-RIGHT = ("epoch", "best", "val.", "test")
+LEFT = (0, 1, 4, 5)
+"""These columns hold words, and are aligned on the left."""
+
 TITLES = {"pearson": "r", "average_precision": "AP"}
 WIDTH = 80
 
@@ -26,7 +28,6 @@ class RunRow:
     """Hold the state of one run.
 
     Attributes:
-        path: directory of the run.
         state: ``finished``, ``running``, ``stopped``, or ``damaged``.
         epochs: number of epochs that are done.
         planned: number of epochs that the run shall have; 0 where that cannot be read.
@@ -72,26 +73,21 @@ def format_runs(runs: Sequence[RunRow]) -> str:
     Args:
         runs: the runs, at least one.
     """
-    lines: list[tuple[Path | None, tuple[str, ...]]] = [(None, HEADER)]
+    rows, folders = list[tuple[str, ...]]([HEADER]), list[Path | None]([None])
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
         for n, result in enumerate(results):
             # Names may come from untrusted files; their escape codes would control the terminal.
-            texts = (*(("",) * 3 if n else about), *result)
-            lines.append((run.path.parent, tuple(map(printable, texts))))
-    widths = [max(map(len, column)) for column in zip(*(cells for _, cells in lines), strict=True)]
+            rows.append(tuple(map(printable, (*(("",) * 3 if n else about), *result))))
+            folders.append(run.path.parent)
     text, before = [], None
-    for folder, cells in lines:
+    for folder, (*_, null), line in zip(folders, rows, aligned([row[:-1] for row in rows], LEFT), strict=True):
         if folder != before:
             text.append(printable(str(folder)))
             before = folder
-        *found, null = (
-            cell.rjust(width) if title in RIGHT else cell.ljust(width)
-            for cell, width, title in zip(cells, widths, HEADER, strict=True)
-        )
-        line = "  ".join(found) + "  "
         # The last cell goes onto another line where there is no room for it.
+        line = f"{line}  "
         text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
     return "\n".join(text)
 
@@ -101,16 +97,10 @@ def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
     rows = files.rows
     if not rows:
         yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
-    for name in dict.fromkeys(row.phenotype for row in rows):
-        of_it = [row for row in rows if row.phenotype == name]
-        metric = "average_precision" if of_it[0].kind == CLASSIFICATION else "pearson"
-        values = {row.part: _value(row, metric) for row in of_it if not row.is_null}
-        nulls = [(_value(row, metric), row.model) for row in of_it if row.is_null and row.part == "test"]
-        best = max(((value, model) for value, model in nulls if not math.isnan(value)), default=None)
-        null = UNDEFINED if best is None else f"{best[0]:.3f} {best[1]}"
+    for own, nulls in tested(rows):
+        metric = HEADLINE[own.kind]
+        best, same = best_row(nulls, metric), [row for row in rows if row.phenotype == own.phenotype]
+        null = UNDEFINED if best is None else f"{best.metrics[metric]:.3f} {best.model}"
+        values = {row.part: row.metrics.get(metric, math.nan) for row in same if not row.is_null}
         shown = [f"{values[part]:.3f}" if part in values else UNDEFINED for part in ("validation", "test")]
-        yield str(files.best_epoch), name, TITLES[metric], *shown, null
-
-
-def _value(row: ResultRow, metric: str) -> float:
-    return float(row.metrics.get(metric, math.nan))
+        yield str(files.best_epoch), own.phenotype, TITLES[metric], *shown, null

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import count
-from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, NODES, PERMUTED, ResultRow, format_metric
+from dglcell.metrics import (
+    COLUMNS,
+    FEWEST_OF_CORRELATION,
+    HEADLINE,
+    NODES,
+    PERMUTED,
+    ResultRow,
+    best_row,
+    format_both,
+    format_metric,
+)
 
 COMPARED = {
     REGRESSION: ("pearson", "spearman", "mae"),
@@ -20,22 +30,23 @@ metric."""
 
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
-    """Return the sentences below a table: leads, scores within conditions, by chance and at best, and intervals.
-
-    Args:
-        rows: rows of the table.
-        split: kind of the split, as for `coverage_lines`.
-    """
+    """Return the sentences below a table: leads, scores within conditions, by chance and at best, and intervals."""
     about_scores = [*ahead_lines(rows), *within_lines(rows), *permuted_lines(rows), *ceiling_lines(rows)]
     return [*about_scores, *coverage_lines(rows, split)]
 
 
+def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRow]]]:
+    """Yield each row of the model on the test part, with those of null models for the same phenotype."""
+    test = [row for row in rows if row.part == "test"]
+    for own in test:
+        if not own.is_null:
+            yield own, [row for row in test if row.is_null and row.phenotype == own.phenotype]
+
+
 def beaten(rows: Sequence[ResultRow]) -> list[str]:
     """Return a sentence for each model and phenotype whose test part a null model predicts better by some measure."""
-    test = [row for row in rows if row.part == "test"]
     sentences = []
-    for own in (row for row in test if not row.is_null):
-        nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
+    for own, nulls in tested(rows):
         better: dict[str, list[str]] = {}
         for metric in COMPARED[own.kind]:
             name, values = _better_null(own, nulls, metric)
@@ -51,28 +62,19 @@ def beaten(rows: Sequence[ResultRow]) -> list[str]:
 
 def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tuple[str, str]:
     """Return the best null model by one measure, and both values; empty texts where the model is as good."""
-    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-    scores = {row.model: sign * row.metrics.get(metric, math.nan) for row in nulls}
-    best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
-    reached = own.metrics.get(metric, math.nan)
-    if not best or sign * reached >= scores[best]:
+    best = best_row([own, *nulls], metric)
+    if best is None or best is own:
         return "", ""
-    values = sign * scores[best], reached
-    theirs, own_text = (format_metric(metric, value) for value in values)
-    if theirs == own_text:  # as shown; more digits say which is better
-        theirs, own_text = (f"{value:.7g}" for value in values)
-    return best, f"{theirs} against {own_text}"
+    theirs, own_text = format_both(metric, best.metrics[metric], own.metrics.get(metric, math.nan))
+    return best.model, f"{theirs} against {own_text}"
 
 
 def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Return a sentence for each phenotype on how far the model is ahead of the best null model of the test part.
-
-    Args:
-        rows: rows of the table.
-    """
+    """Return a sentence for each phenotype on how far the model is ahead of the best null model of the test part."""
     sentences = []
-    for own in (row for row in rows if row.part == "test" and not row.is_null):
-        nulls = [row for row in rows if row.part == "test" and row.is_null and row.phenotype == own.phenotype]
+    for own, nulls in tested(rows):
+        if own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
+            continue
         compared = [row for row in nulls if math.isfinite(row.metrics.get("ahead_low", math.nan))]
         if not compared:
             continue
@@ -89,7 +91,7 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
             verdict = "The null model is better."
         drawn = ", ".join(f"{low:+.3f} to {high:+.3f} if {what} are drawn again" for what, (low, high) in ends.items())
         drawn = drawn.replace("-", "\N{MINUS SIGN}")
-        measure = COLUMNS[own.kind]["average_precision" if own.kind == CLASSIFICATION else "pearson"]
+        measure = COLUMNS[own.kind][HEADLINE[own.kind]]
         lead = best.metrics["ahead"]
         sentences.append(
             f"On the test part {measure} of {own.phenotype} is {abs(lead):.3f} {'higher' if lead > 0 else 'lower'} for "
@@ -104,11 +106,10 @@ def within_lines(rows: Sequence[ResultRow]) -> list[str]:
     Args:
         rows: rows of the table; those of strains in several conditions have the metric ``pearson_within``.
     """
-    test = [row for row in rows if row.part == "test" and math.isfinite(row.metrics.get("pearson_within", math.nan))]
+    known = [row for row in rows if math.isfinite(row.metrics.get("pearson_within", math.nan))]
     sentences = []
-    for own in (row for row in test if not row.is_null):
-        nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
-        best = max(nulls, key=lambda row: row.metrics["pearson_within"], default=None)
+    for own, nulls in tested(known):
+        best = best_row(nulls, "pearson_within")
         other = f", and '{best.model}' has {best.metrics['pearson_within']:.3f}" if best else ""
         sentences.append(
             f"Within one condition at a time, such as a medium, Pearson of {own.phenotype} is "
@@ -124,18 +125,15 @@ def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
     Args:
         rows: rows of the table; those on permuted labels have the score that 95 % of the permutations do not exceed.
     """
-    test = [row for row in rows if row.part == "test"]
     sentences = []
-    for row in (row for row in test if row.model == PERMUTED):
-        own = next((one for one in test if one.phenotype == row.phenotype and not one.is_null), None)
-        metric = HEADLINE[row.kind]
-        reached, chance = (math.nan if one is None else one.metrics.get(metric, math.nan) for one in (own, row))
-        if own is None or math.isnan(reached) or math.isnan(chance):
+    for own, row in ((own, row) for own, nulls in tested(rows) for row in nulls if row.model == PERMUTED):
+        reached, chance = (one.metrics.get(HEADLINE[row.kind], math.nan) for one in (own, row))
+        if math.isnan(reached) or math.isnan(chance):
             continue
-        times = round(row.metrics.get("permutations", 1))
+        measure, times = COLUMNS[row.kind][HEADLINE[row.kind]], round(row.metrics.get("permutations", 1))
         sentences.append(
-            f"Trained on permuted labels, {own.model} has {COLUMNS[row.kind][metric]} of {row.phenotype} of at most "
-            f"{chance:.3f} in 95 % of {count(times, 'training')}; trained on the measured ones it has {reached:.3f}."
+            f"Trained on permuted labels, {own.model} has {measure} of {row.phenotype} of at most {chance:.3f} in "
+            f"95 % of {count(times, 'training')}; trained on the measured ones it has {reached:.3f}."
             + ("" if reached > chance else " So it has not learned anything that is true of the test part.")
         )
     return sentences
@@ -147,11 +145,10 @@ def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
     Args:
         rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
     """
-    own = [row for row in rows if row.part == "test" and not row.is_null]
     return [
         f"Because of errors of measurement, a model without error would have Pearson of {row.phenotype} of about "
         f"{row.metrics['ceiling']:.3f} on the test part; {row.model} has {row.metrics.get('pearson', math.nan):.3f}."
-        for row in own
+        for row, _ in tested(rows)
         if math.isfinite(row.metrics.get("ceiling", math.nan))
     ]
 
@@ -159,13 +156,11 @@ def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return sentences on intervals and calibrated probabilities of the model on the test part, for each phenotype.
 
-    Args:
-        rows: rows of the table.
-        split: kind of the split, which says what was to be expected.
+    The kind of the ``split`` says what was to be expected.
     """
     sentences = []
     share = f"{INTERVAL_COVERAGE:.0%}".replace("%", " %")
-    for row in (row for row in rows if row.part == "test" and not row.is_null):
+    for row, _ in tested(rows):
         found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
         if len(found) == 3 and all(map(math.isfinite, found.values())):
             width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
@@ -209,11 +204,10 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
     """Say whether the model's result on the test part, for its first phenotype, is the expected one.
 
     Args:
-        rows: rows of the table.
         metric: as in ``results.json``.
         value, tolerance: the result has to be within ``tolerance`` of ``value``.
     """
-    row = next(row for row in rows if row.part == "test" and not row.is_null)
+    row, _ = next(tested(rows))
     found = row.metrics.get(metric, math.nan)
     wanted = f"{value:g} ± {tolerance:g}"
     about = f"{metric} of {row.phenotype} on the test part: {wanted} was expected, {found:.4f} was found."

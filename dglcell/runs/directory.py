@@ -15,15 +15,7 @@ from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.files.untrusted import (
-    NUMBER,
-    is_count,
-    mapping_of,
-    optional,
-)
-
-# The files of a run directory.
-
+from dglcell.files.untrusted import NUMBER, is_count, mapping_of, optional
 
 CHECKPOINTS: dict[str, tuple[str | None, str]] = {
     "best_loss": ("validation/loss", "min"),
@@ -40,6 +32,16 @@ PROBE_BYTES = 1 << 16
 """So many bytes must fit on the disk for a run to begin."""
 
 
+class Inside:
+    """An attribute of this class is the path of a file or folder inside a run directory."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunDirectory | None, kind: type) -> Path:
+        return Path(self.name) if run is None else run.path / self.name
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """A run directory knows the paths of the files of one run.
@@ -50,133 +52,38 @@ class RunDirectory:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """Return the path of the resolved configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def environment(self) -> Path:
-        """Return the path of the file with versions, git state and hashes."""
-        return self.path / "environment.json"
-
-    @property
-    def started_from(self) -> Path:
-        """Return the path of the record of the weights that the run began with; without `start_from` there is none."""
-        return self.path / "started_from.json"
-
-    @property
-    def autotuned(self) -> Path:
-        """Return the path of the file with the choices that `auto` made and their reasons."""
-        return self.path / "autotuned.json"
-
-    @property
-    def owner(self) -> Path:
-        """Return the path of the lease of the process that trains here; the file exists only while it trains."""
-        return self.path / "owner.json"
-
-    @property
-    def wandb_id(self) -> Path:
-        """Return the path of the file with the id of the W&B run, which stays the same when the run is continued."""
-        return self.path / "wandb_id.txt"
-
-    @property
-    def split(self) -> Path:
-        """Return the path of the split and its hash."""
-        return self.path / "split.npz"
-
-    @property
-    def cell(self) -> Path:
-        """Return the path of the cell graph, which lets the run predict on its own."""
-        return self.path / "cell"
-
-    @property
-    def card(self) -> Path:
-        """Return the path of the model card, which exists only where the run was exported as a trained model."""
-        return self.path / "card.json"
-
-    @property
-    def metrics(self) -> Path:
-        """Return the path of the record of epochs, which has one JSON line per epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def usage(self) -> Path:
-        """Return the path of the file with the time and memory of the training."""
-        return self.path / "usage.json"
-
-    @property
-    def results(self) -> Path:
-        """Return the path of the table of the model and the null models."""
-        return self.path / "results.json"
-
-    @property
-    def calibration(self) -> Path:
-        """Return the path of the calibration of the model's intervals; a run without a validation part has none."""
-        return self.path / "calibration.npz"
-
-    @property
-    def report(self) -> Path:
-        """Return the path of the report's picture."""
-        return self.path / "report.png"
-
-    @property
-    def page(self) -> Path:
-        """Return the path of the report, which is one file that contains everything."""
-        return self.path / "report.html"
-
-    @property
-    def figures(self) -> Path:
-        """Return the folder of the report's pictures and of those drawn during training."""
-        return self.path / "figures"
+    config = Inside("config.yaml")  #: resolved configuration
+    environment = Inside("environment.json")  #: versions, git state and hashes
+    started_from = Inside("started_from.json")  #: which weights the run began with; none without `start_from`
+    autotuned = Inside("autotuned.json")  #: the choices that `auto` made and their reasons
+    owner = Inside("owner.json")  #: lease of the process that trains here, while it trains
+    wandb_id = Inside("wandb_id.txt")  #: id of the W&B run, also of a continued run
+    split = Inside("split.npz")  #: split and its hash
+    cell = Inside("cell")  #: cell graph, which lets the run predict on its own
+    card = Inside("card.json")  #: model card, only of a run that was exported as a trained model
+    metrics = Inside("metrics.jsonl")  #: record of epochs, one JSON line each
+    usage = Inside("usage.json")  #: time and memory of the training
+    results = Inside("results.json")  #: table of the model and the null models
+    calibration = Inside("calibration.npz")  #: of the model's intervals; none without a validation part
+    report = Inside("report.png")  #: the report's picture
+    page = Inside("report.html")  #: the report, one file that contains everything
+    figures = Inside("figures")  #: folder of pictures of the report, and of those drawn during training
+    names = Inside("names.csv")  #: standard names of genes, for a trained model whose users build its cell graph
+    embedding = Inside("embedding_test.npz")  #: embeddings of some test strains
+    node_changes = Inside("nodes_test.csv")  #: values of nodes that change in some test strains, measured and predicted
+    explanations = Inside("explanations_test.json")  #: explanations of the most extreme test strains
+    relation_weights = Inside("relation_weights.json")  #: mean weights of relations in each layer
+    checkpoints = Inside("checkpoints")  #: folder of checkpoints
+    last = Inside("checkpoints/last.ckpt")  #: of the last finished epoch
+    interrupted = Inside("checkpoints/interrupted.ckpt")  #: of a run that was told to stop within an epoch
 
     def epoch_picture(self, epoch: int) -> Path:
         """Return the path of the picture of the validation part after an epoch, counted from 1."""
         return self.figures / f"epoch-{epoch:03}.png"
 
-    @property
-    def names(self) -> Path:
-        """Return the path of the standard names of genes, for a trained model whose users build its cell graph."""
-        return self.path / "names.csv"
-
-    @property
-    def embedding(self) -> Path:
-        """Return the path of the embeddings of some test strains."""
-        return self.path / "embedding_test.npz"
-
-    @property
-    def node_changes(self) -> Path:
-        """Return the path of values of nodes that change in some test strains, measured and predicted."""
-        return self.path / "nodes_test.csv"
-
-    @property
-    def explanations(self) -> Path:
-        """Return the path of the explanations of the most extreme test strains."""
-        return self.path / "explanations_test.json"
-
-    @property
-    def relation_weights(self) -> Path:
-        """Return the path of the mean weights of relations in each layer."""
-        return self.path / "relation_weights.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def last(self) -> Path:
-        """Return the path of the checkpoint of the last finished epoch."""
-        return self.checkpoints / "last.ckpt"
-
-    @property
-    def interrupted(self) -> Path:
-        """Return the path of the checkpoint of a run that was told to stop in the middle of an epoch."""
-        return self.checkpoints / "interrupted.ckpt"
-
     def files(self) -> list[Path]:
         """Return the files of the run that exist, without files that others may have put beside them."""
-        own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+        own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, Inside)]
         own += [self.predictions(part) for part in PARTS]
         own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
         return [path for path in own if path.is_file()]
@@ -225,9 +132,6 @@ class RunDirectory:
         return path
 
 
-# The record of a run has one JSON line per epoch, whatever else is logged.
-
-
 RECORD = mapping_of(optional(NUMBER))
 """A line of the record has this kind."""
 
@@ -236,7 +140,6 @@ class EpochLog:
     """An epoch log appends epochs to ``metrics.jsonl`` and describes each in one line.
 
     Args:
-        path: path of the file.
         epochs: number of epochs of the whole training, for the line.
         checkpoint: name of the checkpoint that is reported; its metric decides which line, the best so far, ends
             with ``*``.

@@ -27,9 +27,6 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 if TYPE_CHECKING:
     import torch
 
-# The facts that are needed to reproduce a run: versions, git state, device, hashes.
-
-
 PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
 
 
@@ -42,7 +39,7 @@ def environment(command: str) -> dict[str, Any]:
         "command": command,
         "python": platform.python_version(),
         "platform": machine_kind(),
-        "packages": package_versions(),
+        "packages": {name: version_of(name) for name in PACKAGES},
         "git": git_state(Path(dglcell.__file__).parent),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
@@ -53,11 +50,6 @@ def machine_kind() -> str:
     """Return the system, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
     parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
     return "-".join(part for part in parts if part)
-
-
-def package_versions() -> dict[str, str | None]:
-    """Return the installed versions of packages, with None where a package is missing."""
-    return {name: version_of(name) for name in PACKAGES}
 
 
 def version_of(package: str) -> str | None:
@@ -79,9 +71,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-# The time and memory of a training.
 
 
 USAGE = {

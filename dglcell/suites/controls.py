@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dglcell.metrics import COLUMNS, HEADLINE, PERMUTED, ResultRow
+from dglcell.metrics import COLUMNS, HEADLINE, PERMUTED, ResultRow, best_row
+from dglcell.report.sentences import tested
 from dglcell.training.control_rows import CONTROLS, WITHOUT_MESSAGES
 
 EN_DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -45,14 +46,7 @@ class Controls:
     """These are the scores that stand beside one phenotype of the test part of one run; NaN where there is none.
 
     Attributes:
-        experiment: name of the experiment.
-        model: name of the model.
-        seed: seed of the run.
-        phenotype: the phenotype.
-        measure: title of the metric.
-        score: that of the model.
         null: name of the null model with the highest score; empty where there is none.
-        null_score: its score.
         over_strains: interval of the difference at 95 %, if strains are drawn again.
         over_genes: the same, if genes are drawn again.
         permuted: score that 95 % of the trainings on permuted labels do not exceed.
@@ -87,28 +81,15 @@ class Controls:
 def controls_of(
     experiment: str, seed: int, rows: Sequence[ResultRow], *, passes_messages: bool = True
 ) -> list[Controls]:
-    """Return what stands beside each phenotype of a run, in the order of its rows.
-
-    Args:
-        experiment: name of the experiment.
-        seed: seed of the run.
-        rows: the results of the run.
-        passes_messages: as in `Controls`.
-    """
-    test = [row for row in rows if row.part == "test"]
-    own = [row for row in test if not row.is_null]
-    found = [
-        _of_phenotype(experiment, seed, row, [one for one in test if one.is_null and one.phenotype == row.phenotype])
-        for row in own
-    ]
+    """Return what stands beside each phenotype of a run, in the order of its rows."""
+    found = [_of_phenotype(experiment, seed, own, nulls) for own, nulls in tested(rows)]
     return [replace(one, passes_messages=passes_messages) for one in found]
 
 
 def _of_phenotype(experiment: str, seed: int, own: ResultRow, others: Sequence[ResultRow]) -> Controls:
     metric = HEADLINE[own.kind]
     scores = {row.model: row.metrics.get(metric, math.nan) for row in others}
-    nulls = [row for row in others if row.model not in CONTROLS and math.isfinite(scores[row.model])]
-    best = max(nulls, key=lambda row: scores[row.model], default=None)
+    best = best_row((row for row in others if row.model not in CONTROLS), metric)
     permuted = next((row for row in others if row.model == PERMUTED), None)
     of_best = {} if best is None else best.metrics
     return Controls(
@@ -136,7 +117,12 @@ def _interval(low: float | None, high: float | None) -> Interval:
 def as_table(controls: Sequence[Controls]) -> str:
     """Return a table in Markdown, a row for each phenotype of each run."""
     marks = ["---" if title in WORDS else "---:" for title in HEADER]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADER, marks, *map(_cells, controls)))
+    return as_lines((HEADER, marks, *map(_cells, controls)))
+
+
+def as_lines(rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows of a table in Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def _cells(one: Controls) -> tuple[str, ...]:

@@ -23,12 +23,6 @@ def train_suite(
 ) -> dict[str, str]:
     """Train all runs that are not finished; one that fails is passed over.
 
-    Args:
-        suite: the suite.
-        entries: its experiments with its models.
-        command: command that is recorded in the files.
-        report: is told of every run.
-
     Returns:
         Run directory → reason, for the runs that failed.
 

@@ -30,8 +30,6 @@ class Entry:
     """An entry is one experiment with one model: a row of the table for each of its phenotypes.
 
     Attributes:
-        model: name of the model in the suite.
-        file: file of the experiment.
         overrides: keys of the model and of the command line, and the name of the experiment.
         config: the experiment with these keys, and its own seed.
         split_seeds: whether the seed of a run is also that of its split.
@@ -60,11 +58,7 @@ class Suite:
     """A suite has experiments, each of which is trained with every model and seed.
 
     Attributes:
-        name: name of its file.
-        description: a sentence about it.
-        experiments: files or names of experiments.
         models: name → keys that are set over those of an experiment, as ``key=value``.
-        seeds: the seeds.
         split_seeds: whether a seed also divides the strains anew.
     """
 

@@ -10,17 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from dglcell.errors import count
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow
-from dglcell.suites.controls import EN_DASH, Controls, as_table, controls_of, signed
+from dglcell.suites.controls import EN_DASH, Controls, as_lines, as_table, controls_of, signed
 from dglcell.suites.controls import NOTE as CONTROLS_NOTE
 from dglcell.suites.suite import SHIPPED, Entry, Suite
 from dglcell.training.control_rows import CONTROLS
+from dglcell.uncertainty.paired import student
 
 BETTER, WORSE, UNKNOWN, MISSING = "better", "worse", "not told apart", "not measured"
-CONFIDENCE = 0.95
 HEADER = ("experiment", "split", "model", "seeds", "measure", "test part", "best null model", "difference", "model is")
 
 NOTE = (
@@ -39,15 +38,7 @@ class TableRow:
     """A row says how one model predicts one phenotype of the test part, beside the best null model.
 
     Attributes:
-        experiment: name of the experiment.
-        split: kind of its split.
-        model: name of the model in the suite, and what it is.
-        phenotype: the phenotype.
-        measure: the metric.
-        seeds: the seeds with results.
-        scores: a score for each of them.
         null: name of the null model with the highest mean score; empty where there is none.
-        null_scores: its score for each seed.
         low, high: ends of the interval of the mean difference between model and null model, at 95 %.
         why: what is missing, where there are no scores.
     """
@@ -103,15 +94,7 @@ def _rows_of(entry: Entry, seeds: Sequence[int], results: Results) -> list[Table
 def _row(
     entry: Entry, about: str, phenotype: str, seeds: Sequence[int], of_seeds: Sequence[Sequence[ResultRow]]
 ) -> TableRow:
-    """Return the row of one phenotype.
-
-    Args:
-        entry: the experiment with its model.
-        about: name of the model.
-        phenotype: the phenotype.
-        seeds: seeds with results.
-        of_seeds: rows of this phenotype for each seed.
-    """
+    """Return the row of one phenotype from its results with each seed."""
     first = of_seeds[0][0]
     metric = HEADLINE[first.kind]
     scores = {
@@ -147,13 +130,6 @@ def _score(rows: Sequence[ResultRow], model: str, metric: str) -> float:
     return next((row.metrics.get(metric, math.nan) for row in rows if row.model == model), math.nan)
 
 
-def student(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of Student's interval of a mean at 95 %, for two values or more."""
-    mean, sd = statistics.fmean(values), statistics.stdev(values)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * sd / math.sqrt(len(values))
-    return mean - half, mean + half
-
-
 def _drawn_again(null: ResultRow) -> tuple[float, float]:
     """Return the interval of a single run: the widest over draws of strains and of genes (`ahead`)."""
     ends = [(null.metrics.get(f"{key}_low"), null.metrics.get(f"{key}_high")) for key in ("ahead", "ahead_genes")]
@@ -174,10 +150,9 @@ def first_controls(entries: Sequence[Entry], seeds: Sequence[int], results: Resu
 
 def as_markdown(suite: Suite, rows: Sequence[TableRow], controls: Sequence[Controls] = ()) -> str:
     """Return the table with the controls below it, and what their columns say, as Markdown."""
-    body = [_cells(row) for row in rows]
     right = ("seeds", "test part", "difference")
     marks = ["---:" if title in right else "---" for title in HEADER]
-    lines = [f"| {' | '.join(cells)} |" for cells in (HEADER, marks, *body)]
+    table = as_lines((HEADER, marks, *map(_cells, rows)))
     told = [row.verdict for row in rows]
     verdicts = ", ".join(
         f"{told.count(verdict)} {verdict}" for verdict in (BETTER, UNKNOWN, WORSE, MISSING) if verdict in told
@@ -187,7 +162,7 @@ def as_markdown(suite: Suite, rows: Sequence[TableRow], controls: Sequence[Contr
     seeds = f"Scores are of the test part: mean ± standard deviation over seeds{own}."
     summary = f"Of {count(len(rows), 'row')}: {verdicts}."
     below = ["## Controls", "", *CONTROLS_NOTE, "", as_table(controls), ""] if controls else []
-    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, summary, "", *lines, "", *below])
+    return "\n".join([f"# Suite {suite.name}", "", f"{about}{seeds}", *NOTE, summary, "", table, "", *below])
 
 
 def _cells(row: TableRow) -> list[str]:

@@ -48,11 +48,7 @@ def warn_of_few_steps(batches: int, batch_size: int, steps: int) -> None:
 
 
 def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
-    """Warn if a longer training would have gone on learning.
-
-    Args:
-        epochs: records of all epochs, as `EpochLog` has them.
-    """
+    """Warn if a longer training would have gone on learning."""
     figure = "validation/loss" if epochs and epochs[-1].get("validation/loss") is not None else "train/loss"
     losses = [row[figure] for row in epochs if row.get(figure) is not None]
     if len(losses) >= SHORT and is_rank_zero() and still_falling(losses):

@@ -43,9 +43,6 @@ from dglcell.perturbation.strategies.node_mask import NodeMask
 
 log = logging.getLogger("dglcell")
 
-# The precision of a run, and whether its layers are compiled.
-
-
 ROWS_WORTH_COMPILING = 3e8
 """Compiling pays off from so many rows of a run, summed over strains and relations: on two cores it took half a minute
 (27 s), and then saved 0.35 s for each million rows 32 wide."""
@@ -70,10 +67,8 @@ def resolve_execution(
     """Add to the choices of ``auto`` the precision of differences and whether layers are compiled.
 
     Args:
-        autotuned: choices of strategy and kernels.
         precision: value of ``trainer.precision``.
         compiled: value of ``model.compile``: auto, true or false.
-        device: device on which the run computes.
         rows: number of rows that the run computes, summed over strains and relations.
         pinned: whether ``auto`` keeps the choices in ``autotuned``, which another run made.
     """
@@ -97,9 +92,6 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return multiplies_bfloat16()
-
-
-# A short measurement before the first step decides which strategy and kernels `auto` takes here.
 
 
 SMALL_STEP = 1 << 30
@@ -259,13 +251,8 @@ def time_kernels(
     """Return the seconds of a product with its gradient for every kernel that may be the fastest.
 
     Args:
-        edges: edges of a relation.
         shape: number of strains, and number of columns of each.
-        device: device of the edges.
-        dtype: type of the rows.
-        rates: rates of the device.
         proofs: the proofs that kernels have to pass first; None where they need none.
-        left_out: kernels that are not timed.
     """
     columns = shape[0] * shape[1]
     kernels = [kernel for kernel in kernels_on(device.type) if kernel not in left_out]

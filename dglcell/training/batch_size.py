@@ -7,12 +7,11 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
 
 from dglcell.config.experiment import AUTO, Config
 from dglcell.data.strains import Strains
@@ -20,7 +19,7 @@ from dglcell.errors import ConfigError
 from dglcell.machine.devices import release
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.batch_trials import PROBE, Trial, available, measure, powers_of_two
-from dglcell.training.fit import make_task, quieten
+from dglcell.training.fit import first_batches, make_task, quieten
 from dglcell.training.prepare import Prepared
 from dglcell.training.task import StrainTask
 
@@ -39,24 +38,23 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     """Choose B by measuring training steps on this machine; the run's weights and random streams are not touched.
 
     Args:
-        config: configuration with any batch size.
-        prepared: cell graph and strains.
         directory: directory of the run, to which nothing is written.
         trainer: the trainer, which decides device and precision.
 
     Raises:
         ConfigError: not even the smallest batch fits into memory.
     """
-    device, strains = trainer.strategy.root_device, prepared.parts["train"]
-    sizes = candidates(len(strains))
+    device = trainer.strategy.root_device
+    sizes = candidates(prepared.training_strains)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
         quieten()
         # The trials have their own model. The run's model is made afterwards, from the seed.
         task = make_task(_plain(config, device).with_batch_size(sizes[0]), prepared, directory)
         trainer.precision_plugin.convert_module(task)
-        steps = _Steps(task.to(device), trainer, prepared.dataset, strains[_order(len(strains), config.seed)])
-        trials = search(sizes, partial(measure, steps.step, device), available(device), time.monotonic)
-    del task, steps
+        (largest,) = first_batches(config.with_batch_size(sizes[-1]), prepared, 1)
+        work = partial(_step, task.to(device), trainer, largest.to(device))
+        trials = search(sizes, partial(measure, work, device), available(device), time.monotonic)
+    del task, work, largest
     release(str(device))
     chosen = choose(trials, available(device))
     size = at_least(sizes[0], chosen, available(device))
@@ -97,7 +95,6 @@ def search(
         sizes: sizes to choose from, ascending.
         measure: size → trial; None where memory ran out.
         room: number of available bytes.
-        clock: returns the time in seconds.
     """
     trials: list[Trial] = []
     start = began = clock()
@@ -139,34 +136,14 @@ def at_least(smallest: int, chosen: Trial, room: int | None) -> int:
     return smallest if size < smallest and chosen.fits(room, math.ceil(smallest / size)) else size
 
 
-@dataclass
-class _Steps:
-    """Training steps of a task that nothing else uses are run here."""
-
-    task: StrainTask
-    trainer: pl.Trainer
-    dataset: Strains
-    strains: Tensor
-
-    def __post_init__(self) -> None:
-        self.counts = self.dataset.offsets.diff()
-        self.resident = self.dataset.to(self.task.device)
-
-    def step(self, size: int) -> None:
-        """Run forward, loss and backward of the first strains."""
-        strains = self.strains[:size]
-        batch = self.resident.take(strains.to(self.resident.device), int(self.counts[strains].sum()))
-        self.task.zero_grad()
-        # This forgets the predictions of the step before.
-        self.task.on_train_epoch_start()
-        with self.trainer.precision_plugin.train_step_context():
-            loss = self.task.training_step(batch, 0)
-        loss.backward()
-
-
-def _order(strains: int, seed: int) -> Tensor:
-    """Return a shuffled order, from a generator of its own."""
-    return torch.randperm(strains, generator=torch.Generator().manual_seed(seed))
+def _step(task: StrainTask, trainer: pl.Trainer, strains: Strains, size: int) -> None:
+    """Run forward, loss and backward of the first strains, with a task that nothing else uses."""
+    task.zero_grad()
+    # This forgets the predictions of the step before.
+    task.on_train_epoch_start()
+    with trainer.precision_plugin.train_step_context():
+        loss = task.training_step(strains.take(torch.arange(size, device=strains.device)), 0)
+    loss.backward()
 
 
 def _memory_text(trial: Trial) -> str:

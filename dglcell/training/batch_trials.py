@@ -23,8 +23,6 @@ TIMED = 2
 
 log = logging.getLogger("dglcell")
 
-# The memory and time of batches.
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -66,9 +64,6 @@ def measure(work: Callable[[int], object], device: torch.device, size: int, *, c
     """Time a few works with one batch size after a warm-up; return None where memory runs out.
 
     Args:
-        work: does the work with a given number of the first strains.
-        device: device on which it computes.
-        size: B.
         collect: whether to collect the garbage that works leave (`measured_memory`).
     """
     try:
@@ -92,8 +87,6 @@ def _seconds(work: Callable[[int], object], device: torch.device, size: int) -> 
     return time.perf_counter() - began
 
 
-# The batch of predictions.
-
 MOST = 256
 """A forward pass has so many strains if memory is enough and nothing else is asked for."""
 TRIED = 8
@@ -110,10 +103,7 @@ def fitting_batch(work: Callable[[int], object], device: torch.device, strains: 
     Only memory decides, never a time, so that a machine with enough memory cuts the same batches every time.
 
     Args:
-        work: predicts a given number of the first strains.
-        device: device on which it computes.
         strains: number of all strains; fewer than 16 are not tried.
-        most: the largest batch that is wanted.
     """
     last, room = None, None
     for size in [size for size in powers_of_two(min(TRIED, strains // PART_TRIED)) if size >= PROBE]:

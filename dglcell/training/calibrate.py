@@ -25,11 +25,6 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
     conditions, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
     (``data.normalise: logistic``).
 
-    Args:
-        model: a new model.
-        prepared: the data that the model is trained on.
-        normaliser: statistics of the training labels.
-
     Raises:
         ConfigError: a phenotype does not look like a fitness, and the link is made for one.
         DataError: there are too many training strains to compare with.

@@ -35,8 +35,6 @@ log = logging.getLogger("dglcell")
 
 SECONDS_BETWEEN_LINES = 10.0
 
-# The progress bar counts epochs from 1, like everything else that is printed.
-
 
 class EpochBar(RichProgressBar):
     """This is Lightning's progress bar, with epochs counted from 1."""
@@ -46,11 +44,7 @@ class EpochBar(RichProgressBar):
 
 
 class EpochLines(Callback):
-    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe.
-
-    Args:
-        clock: returns the time in seconds.
-    """
+    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,9 +97,6 @@ class TimedThreads(Callback):
         self._turns.end()
 
 
-# Checkpoints on disk: they appear whole or not at all, and are read once.
-
-
 class CheckpointFiles(CheckpointIO):
     """Write and read the checkpoints of a run for Lightning.
 
@@ -151,9 +142,6 @@ class CheckpointFiles(CheckpointIO):
         """Delete a checkpoint if it is there."""
         refuse_if_taken_over(Path(path))
         Path(path).unlink(missing_ok=True)
-
-
-# A loss that is not finite is found in the step it comes from, without waiting for the device in any step.
 
 
 SHOWN = 20
@@ -227,7 +215,6 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
     """Return the error for a loss that is not finite.
 
     Args:
-        bad: the batch.
         strains: numbers in the store of the strains of all ranks.
     """
     return DglcellError(
@@ -238,9 +225,6 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
     )
 
 
-# After every optimiser step the ranks agree whether to save and stop, and whether the losses are finite.
-
-
 class Preemption(Callback):
     """Write a checkpoint and stop after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came.
 
@@ -249,9 +233,6 @@ class Preemption(Callback):
     same way, without a checkpoint.
 
     Args:
-        directory: directory of the run.
-        signals: signals that the run has received.
-        accumulation: accumulation of gradients, if there is one.
         timeout: time for which ranks wait for one another.
     """
 
@@ -338,7 +319,8 @@ class Preemption(Callback):
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # `completed` is not used: within `on_train_batch_end` the batch only counts as processed.
         done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
-        _data(trainer).first_batch = done
+        data: StrainDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        data.first_batch = done
 
 
 def leave_signals_alone(trainer: pl.Trainer) -> None:
@@ -347,21 +329,8 @@ def leave_signals_alone(trainer: pl.Trainer) -> None:
     Its handlers save, requeue and broadcast within the handler, and with several ranks it makes the host wait for the
     device before every batch, to ask whether one of them was called.
     """
-    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = _nothing  # type: ignore[method-assign]
-
-
-def _nothing() -> None:
-    pass
-
-
-def _data(trainer: pl.Trainer) -> StrainDataModule:
-    data = getattr(trainer, "datamodule", None)
-    assert isinstance(data, StrainDataModule)
-    return data
-
-
-# Pictures of the validation part while a model learns.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -399,8 +368,6 @@ class EpochPictures:
         """Draw the validation part.
 
         Args:
-            epoch: number of the epoch, counted from 0.
-            phenotypes: T names.
             predicted_ST, measured_ST: in original units, NaN where not measured.
             embedding_SD: embeddings of the same strains; None for a model that has none.
         """

@@ -41,8 +41,6 @@ from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
 log = logging.getLogger("dglcell")
 
-# Describing a run for its checkpoints, and making a model from a checkpoint.
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -118,7 +116,6 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     """Load the model of a run from a checkpoint.
 
     Args:
-        directory: directory of the run.
         checkpoint: a name of ``CHECKPOINTS``, or a path; None for the one that the run configured.
         cell: the run's cell graph, if it is loaded already.
 
@@ -167,11 +164,6 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     """Make the model of a checkpoint, which must have the weights that its configuration asks for.
 
     The model is first made without memory for weights, because a configuration may ask for more memory than there is.
-
-    Args:
-        read: the checkpoint.
-        cell: the cell graph of the model.
-        state: weights of the model, and label statistics.
 
     Raises:
         CheckpointError: weights are missing, of another shape or type, or of no model.
@@ -287,9 +279,6 @@ def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
     """Return type and shape of a tensor as text; ``floats`` replaces the type of a floating-point tensor."""
     dtype = floats if floats is not None and tensor.is_floating_point() else tensor.dtype
     return f"{str(dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-# Continuing a run: the checkpoint, the settings, and the epoch with which training begins.
 
 
 # Keys that may differ between a run and its continuation.
@@ -410,10 +399,6 @@ def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Confi
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
-
-    Args:
-        checkpoint: the checkpoint to continue.
-        config, cell, split: configuration, cell graph and split of this run.
 
     Raises:
         CheckpointError, ConfigError: something differs; the error names it.

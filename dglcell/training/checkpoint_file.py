@@ -36,9 +36,6 @@ SCHEMA_VERSION = 2
 REMEDY = "use another checkpoint of the run (`resume=PATH`, `--checkpoint`), or train again"
 
 
-# The fields that a checkpoint must hold. `checkpoint_form` compares them with those of a run.
-
-
 def _is_generator_state(value: Any) -> bool:
     """Return whether torch's generator on the host accepts a value as its state."""
     try:
@@ -120,7 +117,6 @@ class ReadCheckpoint:
     """A read checkpoint is a checkpoint file that was read and checked.
 
     Args:
-        path: path of the file.
         fields: the fields that it must have, ``PREDICTING`` or ``CONTINUING``.
 
     Attributes:
@@ -160,10 +156,6 @@ def refuse(path: Path, what: str, got: object = None, expected: object = None) -
 
 def read_checkpoint(path: Path, fields: Mapping[str, Kind] = PREDICTING) -> dict[str, Any]:
     """Load a checkpoint file, and check its fields and the checksums of all its tensors, which torch does not check.
-
-    Args:
-        path: path of the file.
-        fields: the fields that it must have.
 
     Raises:
         CheckpointError: the file is torn, damaged, not written by dglcell, or of another schema; or a field is wrong.
@@ -298,7 +290,6 @@ def read_about(about: Mapping[str, Any], path: Path) -> About:
 
     Args:
         about: the mapping with the fields of ``PREDICTING``.
-        path: path of the checkpoint.
 
     Raises:
         CheckpointError: the configuration is not valid, or does not agree with the rest.

@@ -28,8 +28,6 @@ def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer, callbacks: S
     """Refuse a checkpoint whose loops or callbacks are not those of this run, or contradict its epoch and step.
 
     Args:
-        checkpoint: the checkpoint that will be taken up.
-        trainer: trainer of this run.
         callbacks: callbacks of the package; the states of others are not checked.
 
     Raises:

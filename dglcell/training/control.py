@@ -35,7 +35,6 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     The best epoch is chosen on the validation part, even if the experiment would take the last one.
 
     Args:
-        config: validated configuration.
         epochs: number of epochs of the control; None for eight times those of the experiment.
 
     Raises:
@@ -72,10 +71,7 @@ def train_control(
     """Train the control, or continue it; add its rows to the results of the run if the run is finished.
 
     Args:
-        config: validated configuration of the experiment.
         epochs: number of epochs, as for ``without_messages``.
-        command: command that is recorded in the files.
-        signals: signals that are already being received.
 
     Returns:
         The rows of all controls with the split of the run; none if the run is not finished.
@@ -94,7 +90,6 @@ def on_permuted_labels(config: Config, number: int) -> Config:
     """Return the same experiment with the labels of training and validation strains permuted.
 
     Args:
-        config: validated configuration.
         number: number of the permutation, from 1, which is its seed.
 
     Raises:
@@ -124,12 +119,6 @@ def train_on_permuted_labels(
     The score that 95 % of these runs do not exceed says what the model reaches on this test part without knowing which
     label belongs to which strain (Ojala and Garriga 2010, *Permutation tests for studying classifier performance*, J
     Mach Learn Res 11:1833). Finished ones are not trained again.
-
-    Args:
-        config: validated configuration of the experiment.
-        times: number of permutations.
-        command: command that is recorded in the files.
-        signals: signals that are already being received.
 
     Returns:
         The rows of all controls; none if the run is not finished.

@@ -23,12 +23,11 @@ from torch import Tensor
 import __main__
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
+from dglcell.files.owner import signals_blocked
 from dglcell.machine.ranks import number_of
 from dglcell.training.signals import SIGNALS
 
 log = logging.getLogger("dglcell")
-
-# Check that SLURM started as many processes, with as many GPUs, as the experiment asks for.
 
 
 def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
@@ -75,9 +74,6 @@ def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
     )
 
 
-# Collect rows of all ranks.
-
-
 def collect_rows(rows: Tensor) -> Tensor:
     """Concatenate ``rows`` [n_r, …] of every rank; n_r may differ. A single process gets its own rows back."""
     if not (dist.is_available() and dist.is_initialized()):
@@ -91,9 +87,6 @@ def collect_rows(rows: Tensor) -> Tensor:
     everyone = [torch.empty_like(padded) for _ in range(world_size)]
     dist.all_gather(everyone, padded)
     return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
-
-
-# The processes of a run communicate through their hosts, and notice when one of them is gone.
 
 
 # Texts with which gloo, NCCL and their store report that a process is gone; gloo's errors have no type of their own.
@@ -234,11 +227,8 @@ def _start(rank: int) -> subprocess.Popen[bytes]:
     program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
     environment = {**os.environ, "LOCAL_RANK": str(rank)}
     # The new process inherits this. Ctrl-C reaches all processes, and a new one would fail during its imports.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
+    with signals_blocked(SIGNALS):
         return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from dglcell.config.experiment import Config
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError
+from dglcell.explanations.files import as_json
+from dglcell.explanations.split import check_model
+from dglcell.explanations.tables import explain
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.machine.devices import device_here, threads
 from dglcell.machine.processor import idle_cores
@@ -31,9 +35,7 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
-from dglcell.training.explained import write_explained
-from dglcell.training.node_results import PartScores, null_node_rows
-from dglcell.training.node_targets import bare_node_heads
+from dglcell.training.node_values import PartScores, bare_node_heads, null_node_rows
 from dglcell.training.predicted import predict_and_embed, table_batch, write_predictions
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.training.result_rows import NullResults, model_rows, null_results
@@ -114,7 +116,6 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     """Evaluate a run and its null models again, on the run's own split.
 
     Args:
-        path: path of the run directory.
         checkpoint: name or path of the checkpoint; None for the configured one.
 
     Raises:
@@ -163,8 +164,9 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
     calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
-    if calibration is not None:
-        rows = with_coverage(rows, calibration, prepared, predictions)
+    if calibration is not None and "test" in predictions:
+        coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
+        rows = [row.with_metrics(coverage[row.phenotype]) if row.part == "test" else row for row in rows]
     rows = with_ceilings(rows, prepared)
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
@@ -179,7 +181,6 @@ def calibrate_intervals(
     """Calibrate the intervals of a model on the validation part; return None where there is no such part.
 
     Args:
-        prepared: the data that the model was trained on.
         predictions: part → [n, T] in original units.
         checkpoint, epoch: name and epoch of the checkpoint that predicted.
     """
@@ -194,29 +195,13 @@ def calibrate_intervals(
     return Calibration.of_run(*of_part, checkpoint, epoch, constant=constant)
 
 
-def with_coverage(
-    rows: Sequence[ResultRow],
-    calibration: Calibration,
-    prepared: Prepared,
-    predictions: Mapping[str, NDArray[np.float32]],
-) -> list[ResultRow]:
-    """Return the rows of a model, those of the test part with metrics of its intervals (`Calibrated.measure`)."""
-    if "test" not in predictions:
-        return list(rows)
-    measured = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
-    return [
-        dataclasses.replace(row, metrics={**row.metrics, **measured[row.phenotype]}) if row.part == "test" else row
-        for row in rows
-    ]
-
-
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
     """Return the rows of a model, those of the test part with what a model without error would have.
 
     The metric is ``ceiling`` (`Prepared.ceilings`).
     """
     return [
-        dataclasses.replace(row, metrics={**row.metrics, "ceiling": prepared.ceilings[row.phenotype]})
+        row.with_metrics({"ceiling": prepared.ceilings[row.phenotype]})
         if row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
         else row
         for row in rows
@@ -227,9 +212,7 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     """Fit the null models of an experiment alone, without its model, and write ``baselines.json``.
 
     Args:
-        config: validated configuration.
         output: path of the file; None for a file beside the run directories of the experiment.
-        command: command that is recorded in the file.
 
     Raises:
         ConfigError: there is no part but the training part.
@@ -269,11 +252,8 @@ def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> No
     if not weights:
         path.unlink(missing_ok=True)
         return
-    content = {
-        f"{found.layer + 1}, {found.node_type}": {"relations": found.options, "weights": found.weights.tolist()}
-        for found in weights
-    }
-    write_json(path, content)
+    of_layers = {f"{found.layer + 1}, {found.node_type}": found for found in weights}
+    write_json(path, {name: {"relations": f.options, "weights": f.weights.tolist()} for name, f in of_layers.items()})
 
 
 def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:
@@ -287,3 +267,64 @@ def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points
     strains = sample(len(embedding_SD), points, seed)
     with atomic_file(path) as partial, open(partial, "wb") as file:
         np.savez(file, strains=strains, vectors=embedding_SD[strains])
+
+
+SHOWN, MOST_PHENOTYPES = 3, 2
+"""Of so many phenotypes, so many strains are explained for each reason."""
+
+MOST_WORK = 2**29
+"""Runs whose edges times layers times hidden units are more than this are not explained, so that reports stay quick."""
+
+STRONGEST, MISSED = "strongest prediction", "largest error"
+"""A strain is in the report for these reasons."""
+
+
+def write_explained(
+    directory: RunDirectory, trained: Trained, prepared: Prepared, predicted_ST: NDArray[np.float32] | None
+) -> None:
+    """Explain the test strains with the strongest predictions and the largest errors, and write them for the report.
+
+    There is no file where the model cannot be explained, where it is too large, and where there is no test part.
+    """
+    directory.explanations.unlink(missing_ok=True)
+    if predicted_ST is None or not len(predicted_ST) or not explains(trained):
+        return
+    measured_ST = prepared.dataset.labels[prepared.parts["test"]].cpu().numpy()
+    rows = prepared.parts["test"].numpy()
+    chosen = [
+        (t, place, why)
+        for t in range(min(MOST_PHENOTYPES, predicted_ST.shape[1]))
+        for place, why in extremes(predicted_ST[:, t], measured_ST[:, t])
+    ]
+    if not chosen:
+        return
+    strains = prepared.dataset.numpy().take(rows[[place for _, place, _ in chosen]])
+    records = as_json(explain([trained], strains))["strains"]
+    of_strain = {(record["strain"], record["phenotype"]): record for record in records}
+    shown = []
+    for number, (t, place, why) in enumerate(chosen):
+        measured = float(measured_ST[place, t])
+        record = of_strain[number, trained.phenotypes[t]]
+        shown.append({**record, "why": why, "measured": None if math.isnan(measured) else measured})
+    write_json(directory.explanations, {"strains": shown})
+
+
+def explains(trained: Trained) -> bool:
+    """Return whether the report of a run explains strains."""
+    try:
+        model = check_model(trained.model)
+    except ConfigError:
+        return False
+    return trained.cell.num_edges * max(1, model.config.layers) * model.config.hidden <= MOST_WORK
+
+
+def extremes(predicted_S: NDArray[np.float32], measured_S: NDArray[np.float32]) -> Iterator[tuple[int, str]]:
+    """Yield the strains farthest from the median prediction, and those with the largest errors; each once."""
+    seen = set[int]()
+    strength_S = np.abs(predicted_S - np.nanmedian(predicted_S))
+    for key_S, why in ((strength_S, STRONGEST), (np.abs(predicted_S - measured_S), MISSED)):
+        usable = np.where(np.isfinite(key_S), key_S, -np.inf)
+        ranked = np.argsort(-usable, kind="stable").tolist()
+        chosen = [place for place in ranked if usable[place] > 0 and place not in seen][:SHOWN]
+        seen.update(chosen)
+        yield from ((place, why) for place in chosen)

@@ -66,8 +66,8 @@ from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
-from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
-from dglcell.training.node_targets import fit_node_heads
+from dglcell.training.layer_forms import Steps, choose_form, forms_of
+from dglcell.training.node_values import fit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -77,19 +77,11 @@ from dglcell.training.tracking import tracked
 
 log = logging.getLogger("dglcell")
 
-# Lightning's trainer and its callbacks.
-
 
 def make_trainer(
     config: Config, directory: RunDirectory, callbacks: Sequence[Callback], profiler: Profiler | None = None
 ) -> pl.Trainer:
     """Make Lightning's trainer.
-
-    Args:
-        config: validated configuration.
-        directory: directory of the run.
-        callbacks: actions beside training steps.
-        profiler: profiler that is called before and after every action.
 
     Raises:
         ConfigError: the machine lacks the device, or Lightning lacks the setting.
@@ -149,10 +141,7 @@ def make_callbacks(
     accumulation are added where asked for.
 
     Args:
-        config: validated configuration.
         directory: directory of the run, for checkpoints.
-        kinds: kinds of the phenotypes' labels.
-        signals: signals that the run has received.
 
     Raises:
         ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
@@ -214,9 +203,6 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-# The task, its data, and the processes.
-
-
 Data = TypeVar("Data", bound=StrainDataModule)
 
 TIMED_BATCHES = 4
@@ -233,10 +219,7 @@ def make_task(
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
     Args:
-        config: validated configuration.
-        prepared: the data that it is trained on.
         directory: directory of the run; its first file is written here if something has to be measured.
-        checkpoint: the checkpoint that will be taken up.
         begin_with: the checkpoint of another run whose weights a new run begins with.
 
     Raises:
@@ -327,7 +310,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
             # This comes before kernels are timed, because they are timed in the precision of the steps.
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
-            batch = _batches(config, prepared, 1)[0].perturbations
+            batch = first_batches(config, prepared, 1)[0].perturbations
             found = autotuned_for(
                 model.to(device),
                 batch.to(device),
@@ -344,7 +327,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
 
 def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
     """Choose strategy and kernels by their own measurement, then the form of layers by timed steps."""
-    batches = _batches(config, prepared, TIMED_BATCHES)
+    batches = first_batches(config, prepared, TIMED_BATCHES)
     found = autotuned_for(model, batches[0].perturbations)
     forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
 
@@ -358,14 +341,14 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
     # Steps must leave no trace. A loss may remember strains, so another loss takes its place.
     loss, task.loss = task.loss, copy.deepcopy(task.loss)
     task.train()
-    with random_streams_kept():
+    with torch.random.fork_rng(devices=[]):
         form, seconds = choose_form(forms, found.autotuned, steps)
     task.on_train_epoch_start()
     task.loss = loss
     return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
 
 
-def _batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
+def first_batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
     """Return batches like those of the training; there are fewer if the training has fewer."""
     size, train = config.data.training_batch, prepared.parts["train"]
     order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]

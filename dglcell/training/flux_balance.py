@@ -49,11 +49,6 @@ def start_flux_rounds(model: StrainModel, config: Config, prepared: Prepared) ->
     Returns:
         [S, P] growth of all strains after each part of the rounds; None without rounds.
 
-    Args:
-        model: a new model.
-        config: configuration of the run.
-        prepared: the data that the model is trained on.
-
     Raises:
         GraphError: the metabolic model does not grow, or not in one of its media.
     """
@@ -93,11 +88,7 @@ def _solve(model: StrainModel, rounds: FluxRounds, strains: Strains) -> Tensor:
 
 
 class SolveAhead(pl.Callback):
-    """Solve the flux balance of all strains of a continued run, once it has its weights.
-
-    Args:
-        strains: the strains that it trains on and is evaluated on.
-    """
+    """Solve the flux balance of all strains of a continued run, once it has its weights."""
 
     def __init__(self, strains: Strains) -> None:
         self.strains = strains

@@ -10,13 +10,10 @@ import itertools
 import logging
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from dglcell.data.strains import Strains
 from dglcell.errors import count
@@ -107,15 +104,12 @@ class Steps:
 def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tuple[Form, dict[str, float]]:
     """Return the form with the fastest steps, and the seconds of a step in each form where forms were compared.
 
-    Args:
-        forms: forms that are open; the first is taken if nothing is timed.
-        autotuned: choices of strategy and kernels.
-        steps: steps of the run.
+    The first form is taken if nothing is timed.
     """
     if len(forms) == 1:
         return forms[0], {}
     began = time.perf_counter()
-    known = _read(steps, forms) or _plain_seconds(forms[0], autotuned, steps)
+    known = _read(steps, forms) or _time(forms[:1], autotuned, steps, warm_up=1, rounds=1)
     plain = known[str(forms[0])]
     expected = plain * steps.planned
     if expected < WORTH_COMPILING or not compiler_works("cpu"):
@@ -123,7 +117,7 @@ def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tu
         return forms[0], {}
     if len(known) < len(forms):
         log.info("%s of layers are timed, which compiles them: up to a minute", count(len(forms), "form"))
-        known = _time(forms, autotuned, steps)
+        known = _time(forms, autotuned, steps, WARM_UP, ROUNDS)
         plain = known[str(forms[0])]
         log.info("timed in %.0f s", time.perf_counter() - began)
         _write(steps, forms, known)
@@ -135,39 +129,20 @@ def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tu
     return best, known
 
 
-def _plain_seconds(form: Form, autotuned: Autotuned, steps: Steps) -> dict[str, float]:
-    """Return the seconds of a step of one form: the faster of two steps, of which the first also warms up."""
-    steps.choose(form.of(autotuned))
-    return {str(form): min(_seconds(steps, batch) for batch in itertools.islice(itertools.cycle(steps.batches), 2))}
-
-
-def _time(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> dict[str, float]:
+def _time(forms: Sequence[Form], autotuned: Autotuned, steps: Steps, warm_up: int, rounds: int) -> dict[str, float]:
+    """Return the median seconds of a step of each form, after some steps that warm up."""
     batches = itertools.cycle(steps.batches)
     for form in forms:
         steps.choose(form.of(autotuned))
-        for batch in itertools.islice(batches, WARM_UP):
+        for batch in itertools.islice(batches, warm_up):
             steps.step(batch)
     seconds: dict[str, list[float]] = {str(form): [] for form in forms}
-    for _, form in itertools.product(range(ROUNDS), forms):
+    for _, form in itertools.product(range(rounds), forms):
         steps.choose(form.of(autotuned))
-        seconds[str(form)].append(_seconds(steps, next(batches)))
+        batch, began = next(batches), time.perf_counter()
+        steps.step(batch)
+        seconds[str(form)].append(time.perf_counter() - began)
     return {name: statistics.median(times) for name, times in seconds.items()}
-
-
-def _seconds(steps: Steps, batch: Strains) -> float:
-    began = time.perf_counter()
-    steps.step(batch)
-    return time.perf_counter() - began
-
-
-@contextmanager
-def random_streams_kept() -> Iterator[None]:
-    """Leave torch's generators as they were."""
-    with torch.random.fork_rng(devices=[]):
-        yield
-
-
-# Times are kept for later runs of the same model on the same machine.
 
 
 def _cached(steps: Steps, forms: Sequence[Form]) -> Path:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from dglcell.data.table import CLASSIFICATION, LEARNED_STRENGTHS
-from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
+from dglcell.errors import count
+from dglcell.metrics import COLUMNS, FEWEST_OF_CORRELATION, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles
 from dglcell.report.run_tables import MEASURED, PREDICTED
@@ -40,13 +41,11 @@ TOLD = {
 
 
 def what_next(run: RunFiles) -> str:
-    """Return the lines, at most as wide as a terminal except for commands that are to be pasted.
-
-    Args:
-        run: the finished run.
-    """
+    """Return the lines, at most as wide as a terminal except for commands that are to be pasted."""
     lines = ["What next"]
-    genes, file = example(run.directory), new_table()
+    # The table is overwritten, so it has a name that no file of this folder has.
+    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
+    genes, file = example(run.directory), next(name for name in names if not Path(name).exists())
     said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"
     lines += _entry("predict", [f"printf '{genes}' > {file}", said] if genes else [said])
     for text in how_sure(run.rows, run.results["units"]):
@@ -62,12 +61,6 @@ def _entry(label: str, texts: list[str]) -> list[str]:
 
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False, break_on_hyphens=False)
-
-
-def new_table() -> str:
-    """Return a name for the example table that no file of this folder has, because the table is overwritten."""
-    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in itertools.count(1))
-    return next(name for name in names if not Path(name).exists())
 
 
 def example(directory: RunDirectory) -> str:
@@ -89,9 +82,6 @@ def example(directory: RunDirectory) -> str:
     return quoted if strains else ""
 
 
-# How sure the model is.
-
-
 def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
     """Return a sentence about the certainty of each of the first phenotypes; a single one if nothing was tested."""
     own = [row for row in rows if row.part == "test" and not row.is_null]
@@ -104,6 +94,8 @@ def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
         between = f"95 % interval {format_metric(metric, low)} to {format_metric(metric, high)}, "
         between = between if math.isfinite(low) else ""
         score = f"{row.phenotype}: test {COLUMNS[row.kind][metric]} {format_metric(metric, value)} ({between}n = {n:,})"
+        if row.kind != CLASSIFICATION and n <= FEWEST_OF_CORRELATION:
+            score = f"{row.phenotype}: {count(n, 'test strain')}, too few for a correlation"
         error, unit = row.metrics.get("mae", math.nan), units.get(row.phenotype, "")
         off = f"; wrong by {format_metric('mae', error)}{f' {unit}' if unit else ''} on average (MAE)"
         yield score + (off if row.kind != CLASSIFICATION and math.isfinite(error) else "")
@@ -126,7 +118,7 @@ def interval(row: ResultRow) -> tuple[float, float]:
             return math.nan, math.nan
         middle, reach = math.log(value / (1 - value)), 1.96 / math.sqrt(positives * value * (1 - value))
         return _logistic(middle - reach), _logistic(middle + reach)
-    if n <= 3 or abs(value) >= 1:
+    if n <= FEWEST_OF_CORRELATION or abs(value) >= 1:
         return math.nan, math.nan
     reach = 1.96 / math.sqrt(n - 3)
     return math.tanh(math.atanh(value) - reach), math.tanh(math.atanh(value) + reach)
@@ -136,12 +128,9 @@ def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-# Advice on what to try.
-
-
 def to_try(run: RunFiles) -> Iterator[str]:
-    """Return advice on what may help if a null model is better on the validation part; none if no null model is."""
-    beaten = [found for found in compare(run.rows).values() if found.is_beaten]
+    """Return advice on what may help if a null model is better on the validation part, and better than chance."""
+    beaten = [found for found in compare(run.rows).values() if found.is_beaten and found.value > 0]
     for found in beaten[:MOST_PHENOTYPES]:
         yield f"'{found.null_model}' predicts {found.phenotype} better ({found}): add --with best to the line above"
         yield from _single_effects(run.rows, found)

@@ -39,7 +39,6 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
     """Return a problem for every phenotype; all strains are in memory.
 
     Args:
-        prepared: the data that null models are fitted on.
         other: strains outside the data set that they are to predict.
     """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
@@ -71,8 +70,6 @@ def fit_null_share(
     If the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
 
     Args:
-        share: the part of the model that keeps them.
-        prepared: the data that they are fitted on.
         normaliser: gives the units in which the model predicts.
         growth_SP: growth of all strains by flux balance, in the last column; needed if the share sees it.
 

@@ -44,11 +44,7 @@ def predict_and_embed(
 
     Args:
         model: the model, whose device decides where this runs.
-        normaliser: statistics of the training labels.
-        dataset: data set with the deleted genes.
         strains: [n] strain numbers, on the host; predictions are in their order.
-        batch_size: strains per forward pass.
-        also: function that is called with the output of each batch.
 
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
@@ -90,13 +86,9 @@ def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_si
     """Yield the output of the model batch by batch, on its device."""
     device = next(model.parameters()).device
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    return predict_batches(
-        model,
-        (
-            resident.take(batch.to(device), int(counts[batch].sum())).perturbations
-            for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
-        ),
-    )
+    batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
+    taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
+    return predict_batches(model, taken)
 
 
 @torch.inference_mode()
@@ -106,8 +98,6 @@ def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], s
     Args:
         model: the model on its device.
         first: returns a given number of strains, on the device of the model.
-        strains: number of all strains.
-        most: the largest batch that is wanted.
 
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
@@ -123,19 +113,12 @@ def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int
 
     Args:
         model: the model on its device.
-        dataset: data set with the deleted genes.
         strains: [n] strain numbers, on the host.
-        most: the largest batch that is wanted.
     """
-    device = next(model.parameters()).device
-    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    tried = strains[counts[strains].topk(min(TRIED, len(strains))).indices]
-
-    def first(number: int) -> GenotypeBatch:
-        batch = tried[:number]
-        return resident.take(batch.to(device), int(counts[batch].sum())).perturbations
-
-    return batch_that_fits(model, first, len(strains), most)
+    counts = dataset.offsets.cpu().diff()[strains]
+    tried = strains[counts.topk(min(TRIED, len(strains))).indices].to(next(model.parameters()).device)
+    resident = dataset.to(tried.device)
+    return batch_that_fits(model, lambda number: resident.take(tried[:number]).perturbations, len(strains), most)
 
 
 def write_predictions(
@@ -152,10 +135,7 @@ def write_predictions(
     that the table can be predicted again. A column ``learned_strengths`` says what is left of the genes for the model.
 
     Args:
-        path: path of the file.
-        prepared: data and cell graph.
         strains: [S] rows of the data set.
-        predicted_ST: predictions in original units.
         own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
         learned: the part of the model that learns strengths; there is no column of them where None.
     """

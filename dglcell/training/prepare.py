@@ -34,6 +34,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
@@ -82,16 +83,19 @@ class Prepared:
         part = self.parts["validation"]
         if not len(part):
             return None
-        labelled = part[~self.dataset.labels[part].isnan().all(1)]
-        genes, kind = _deleted(self.dataset, labelled), "genes"
-        new = genes[~torch.isin(genes, _deleted(self.dataset, self.parts["train"]))]
-        if torch.isin(labelled, _deleting(self.dataset, new)).all():
-            genes, kind = new, "genes that training never deletes"
-        if len(labelled) >= FEWEST_STRAINS and len(genes) >= FEWEST_GENES:
+        labelled = self.dataset.take(part[~self.dataset.labels[part].isnan().all(1)])
+        genes_N, new_to_training = _deleted(labelled, torch.arange(len(labelled))), ""
+        new_N = genes_N & ~_deleted(self.dataset, self.parts["train"])
+        with_new = strains_of(labelled.offsets, len(labelled.targets))[new_N[labelled.targets.long()]]
+        if len(with_new.unique()) == len(labelled):
+            genes_N, new_to_training = new_N, " that training never deletes"
+        genes = int(genes_N.sum())
+        if len(labelled) >= FEWEST_STRAINS and genes >= FEWEST_GENES:
             return None
+        strains, of = count(len(labelled), "strain"), count(genes, "gene")
         return (
-            f"the validation part has {count(len(labelled), 'strain')} and {len(genes)} {kind}, and an epoch is chosen "
-            f"by at least {FEWEST_STRAINS} and {FEWEST_GENES}"
+            f"the validation part has {strains} and {of}{new_to_training}, and an epoch is chosen by at least "
+            f"{FEWEST_STRAINS} and {FEWEST_GENES}"
         )
 
     @property
@@ -117,15 +121,11 @@ FEWEST_STRAINS, FEWEST_GENES = 30, 30
 
 
 def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
-    """Return the genes that any of some strains deletes, each once."""
-    rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
-    return torch.unique(dataset.targets[torch.isin(rows, strains)])
-
-
-def _deleting(dataset: Strains, genes: Tensor) -> Tensor:
-    """Return the strains that delete any of some genes, each once."""
-    rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
-    return torch.unique(rows[torch.isin(dataset.targets, genes)])
+    """Return for each gene whether any of some strains deletes it, [N]."""
+    chosen = torch.zeros(len(dataset), dtype=torch.bool)
+    chosen[strains] = True
+    targets = dataset.targets[chosen.repeat_interleave(dataset.offsets.diff())]
+    return torch.bincount(targets.long(), minlength=len(dataset.names)) > 0
 
 
 def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
@@ -239,7 +239,6 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     """Build or open everything that a run reads.
 
     Args:
-        config: validated configuration.
         command: command that is recorded in a store that is built.
         cell: cell graph of an existing run; None to build it from the configuration.
         split: split of an existing run; None to make it from the configuration.
@@ -283,11 +282,6 @@ def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Str
     """Permute the labels among the training strains, and among the validation strains.
 
     Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
-
-    Args:
-        dataset: the strains.
-        parts: numbers of the strains of each part.
-        seed: seed of the permutation.
     """
     rng = np.random.default_rng(seed)
     order = torch.arange(len(dataset))
@@ -299,13 +293,6 @@ def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Str
 
 def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains, cell: CellGraph) -> CellValues:
     """Return values of nodes of `data.nodes`, which the store has or which are read from a table.
-
-    Args:
-        config: configuration of the run.
-        name: name of the values.
-        table: strains of the store.
-        dataset: those of the data set.
-        cell: the cell graph.
 
     Raises:
         DataError: the store has no such values, the table is unusable, or values do not fit the cell graph.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
     """Return the metrics of the model, a row per phenotype and part.
 
     Args:
-        model: name of the model in the table.
-        prepared: the data that the model was trained on.
         predictions: part → [S, T] in original units.
     """
     dataset = prepared.dataset
@@ -72,7 +69,6 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
     """Return the metrics of null models, fitted on the training part, for every phenotype and evaluated part.
 
     Args:
-        prepared: the data to fit and evaluate them on.
         of_model: [n, T] predictions of the model for the test part, whose lead over each null model is among the
             metrics then (`dglcell.uncertainty.paired.ahead`).
     """
@@ -94,10 +90,7 @@ def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None
             if "test" in predicted:
                 tested[name] = predicted["test"]
         leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
-        found.rows.extend(
-            dataclasses.replace(row, metrics={**row.metrics, **leads.get(row.model, {})}) if row.part == "test" else row
-            for row in rows
-        )
+        found.rows.extend(row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in rows)
     return found
 
 
@@ -111,10 +104,8 @@ def null_rows_on(
     """Return the metrics of the null models on strains outside the data set; none where they cannot be fitted.
 
     Args:
-        prepared: the data that they are fitted on.
         strains: strains to predict; their genes are those of the cell graph.
         measured: phenotype of the data set → [S] labels.
-        part: name of the part in the table.
     """
     if not prepared.evaluated:
         return []

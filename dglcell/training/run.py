@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytorch_lightning as pl
@@ -12,9 +15,9 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
 from dglcell.config.experiment import AUTO, Config
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.owner import lives
+from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held, lives
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
@@ -33,13 +36,12 @@ from dglcell.training.checkpoint import (
     starting_point,
 )
 from dglcell.training.checkpoint_form import check_progress
-from dglcell.training.distributed import check_allocation, watch_parent
+from dglcell.training.distributed import PARENT, check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.flux_balance import SolveAhead
-from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
-from dglcell.training.signals import StopSignals, is_rank_zero
+from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.start_from import read_start
 from dglcell.training.task import StrainTask
 
@@ -94,10 +96,7 @@ def train(
     """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
 
     Args:
-        config: validated configuration.
-        command: command that is recorded in the files.
         signals: signals that are already being received; None to receive them for the time of the run.
-        beside: callbacks and loggers of the caller.
 
     Raises:
         DglcellError: there is a fault that the user can mend.
@@ -162,6 +161,53 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     rows = report(config, directory, prepared)
     complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
     return RunResult(directory, rows)
+
+
+@contextmanager
+def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Be the only process that writes the run directory.
+
+    Another process may take over if this one has not renewed its lease for `LEASE_SECONDS`. From then on
+    `dglcell.files.atomic` refuses to write there for this process.
+
+    A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
+    lease to end. Then it takes the run over even if that one lives, as a process on a lost node may for days.
+
+    Raises:
+        OwnerError: another process has the run, or (on writing) has taken it over.
+    """
+    with held(Lease(directory.owner, directory.path), _patience, sleep, _is_earlier_start):
+        yield
+
+
+def _patience(holder: Holder) -> float:
+    return LEASE_SECONDS if _is_earlier_start(holder) else 0.0
+
+
+def _is_earlier_start(holder: Holder) -> bool:
+    """Return whether a holder is of this job before SLURM restarted it; another step of the job may run beside it."""
+    here, other = Process.this(), holder.process
+    return other is not None and here.job is not None and other.job == here.job and other.starts < here.starts
+
+
+def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait, in a process other than the first, while processes that were started earlier still write the run.
+
+    Otherwise its checkpoint would be read too early. The first process may own the run already, or be about to.
+
+    Raises:
+        OwnerError: they have not ended within ``timeout`` seconds.
+    """
+    waited = 0.0
+    while PARENT not in os.environ and (holder := foreign_holder(directory.owner)) is not None:
+        if waited >= timeout:
+            raise OwnerError(
+                f"the run in '{directory.path}' is written by processes that were started before",
+                got=holder,
+                do="wait until they have ended, or stop them",
+            )
+        sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
 
 
 def is_finished(config: Config) -> bool:

@@ -21,9 +21,6 @@ from dglcell.errors import DataError, StoppedError
 
 log = logging.getLogger("dglcell")
 
-# If several processes train one model, rank 0 builds and writes, and the others wait for it.
-
-
 # Set by torchrun, SLURM and Lightning's own launcher; all are 0 in the first process, or absent.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
 POLL_SECONDS = 0.5
@@ -38,7 +35,6 @@ def wait_for(path: Path, timeout: float) -> None:
     """Return when rank 0 has made ``path``, which appears whole.
 
     Args:
-        path: path of the file or folder.
         timeout: longest time to wait, in seconds.
 
     Raises:
@@ -54,9 +50,6 @@ def wait_for(path: Path, timeout: float) -> None:
                 "`trainer.timeout`",
             )
         time.sleep(POLL_SECONDS)
-
-
-# ``SIGUSR1``, ``SIGTERM`` and Ctrl-C: how a run is told to stop, from its first moment to its last.
 
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)

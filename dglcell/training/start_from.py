@@ -81,11 +81,6 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
     Only trained weights are copied. What follows from the training strains, such as the scale of labels, is the new
     run's own.
 
-    Args:
-        read: checkpoint of the other run.
-        model: a new model.
-        prepared: the data that it will be trained on.
-
     Raises:
         CheckpointError: the other run has another cell graph, or no weight that fits.
     """

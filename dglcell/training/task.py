@@ -21,15 +21,13 @@ from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.losses.nodes import with_nodes
 from dglcell.machine.parts import Part
-from dglcell.metrics import classification_metrics, regression_metrics
+from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
 from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
-
-# Size and spread of strains' embeddings are computed from sums that are added up batch by batch.
 
 
 def embedding_sums(embedding_BD: Tensor) -> Tensor:
@@ -90,13 +88,10 @@ class StrainTask(pl.LightningModule):
     Args:
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
-        phenotypes: T names.
         kinds: T kinds of labels; see ``Strains.kinds``.
         loss: loss of predictions in normalised units; its buffers are saved in checkpoints.
-        optimizer, scheduler: validated settings.
         epochs: number of epochs of the whole training.
         steps: number of optimiser steps of the whole training.
-        record: record of every epoch's metrics.
         about: the facts that checkpoints record about their run, as plain containers.
         pictures: draws the validation part while the model learns; None for no pictures.
     """
@@ -176,9 +171,6 @@ class StrainTask(pl.LightningModule):
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
-    def _draws(self) -> bool:
-        return self.pictures is not None and self.pictures.due(self.current_epoch)
-
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
@@ -213,14 +205,9 @@ class StrainTask(pl.LightningModule):
         if self._embedding_sums:
             metrics = embedding_metrics(self._embedding_sums)
             self._epoch_metrics |= {f"validation/{name}": value for name, value in metrics.items()}
-        if self._draws():
-            self._draw(restored_ST, labels_ST, prediction.embedding)
-
-    def _draw(self, restored_ST: Tensor, labels_ST: Tensor, embedding_SD: Tensor | None) -> None:
-        """Draw the picture of the epoch on the first rank, with the strains of all ranks."""
-        if self.trainer.is_global_zero:
-            assert self.pictures is not None
-            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
+        # The first rank has the strains of all ranks.
+        if self.pictures is not None and self.pictures.due(self.current_epoch) and self.trainer.is_global_zero:
+            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, prediction.embedding)
 
     def on_train_epoch_end(self) -> None:
         """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""
@@ -252,7 +239,6 @@ class StrainTask(pl.LightningModule):
         """Return predictions and labels [S, T] of all ranks in original units, and the metrics of the epoch.
 
         Args:
-            part: part of the split.
             losses: losses as for ``_name_metrics``; None for those of the batches of all ranks.
         """
         outputs, labels, of_batches = self._seen_rows(part)
@@ -267,7 +253,7 @@ class StrainTask(pl.LightningModule):
             original = regression_metrics(predicted, measured)
             if kind == CLASSIFICATION:
                 original |= classification_metrics(predicted, measured)
-            scores.append((original, regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
+            scores.append((original, error_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
         return restored_ST, labels_ST, self._name_metrics(part, losses, scores)
 
     def _name_metrics(
@@ -276,7 +262,6 @@ class StrainTask(pl.LightningModule):
         """Return the metrics of an epoch by their names.
 
         Args:
-            part: part of the split.
             losses: a row per batch; the last column holds the numbers of labels.
             scores: scores of each phenotype in original and in normalised units.
         """
@@ -286,7 +271,7 @@ class StrainTask(pl.LightningModule):
         means: dict[str, list[float]] = {}
         for name, (original, normalised) in zip(self.phenotypes, scores, strict=True):
             metrics |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            metrics |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
+            metrics |= {f"{part}/{name}/normalised/{metric}": value for metric, value in normalised.items()}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
         return metrics | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}

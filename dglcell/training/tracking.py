@@ -70,13 +70,10 @@ class OfflineFile:
         return self.marker.exists() and self.marker.stat().st_mtime_ns >= self.path.stat().st_mtime_ns
 
 
-def mark_complete(folder: Path) -> None:
-    """Record that nothing will be added to the file in ``folder``."""
-    (folder / COMPLETE).touch()
-
-
 def find_offline_files(folder: Path) -> list[OfflineFile]:
     """Find the files of a run, or of all runs below a folder; the files of one run are in order, the oldest first.
+
+    A file without an end, left by a killed process, counts as ended if a newer file exists.
 
     Raises:
         DataError: the folder does not exist.
@@ -86,16 +83,9 @@ def find_offline_files(folder: Path) -> list[OfflineFile]:
             f"run directory '{folder}' not found", expected="a run, or a folder of runs, as `train` made it"
         )
     # W&B names its folders by date and time.
-    runs = sorted({path.parents[1] for path in folder.rglob("wandb/offline-run-*/run-*.wandb")})
-    return [file for run in runs for file in _of_run(sorted(run.glob("offline-run-*/run-*.wandb")))]
-
-
-def _of_run(paths: Sequence[Path]) -> list[OfflineFile]:
-    """Return the files of a run.
-
-    A file without an end, left by a killed process, counts as ended if a newer file exists.
-    """
-    return [OfflineFile(path, path != paths[-1] or (path.parent / COMPLETE).exists()) for path in paths]
+    paths = sorted(folder.rglob("wandb/offline-run-*/run-*.wandb"))
+    newest = {path.parents[1]: path for path in paths}.values()
+    return [OfflineFile(path, path not in newest or (path.parent / COMPLETE).exists()) for path in paths]
 
 
 # Such a file is a log of LevelDB: blocks of 32 KiB with pieces of records, which are protobuf messages.
@@ -252,10 +242,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     finally:
         folder = Path(run.dir).parent
         run.finish(exit_code)
-        mark_complete(folder)
-
-
-# ``dglcell sync``: upload what W&B wrote offline, by its own ``wandb sync``.
+        (folder / COMPLETE).touch()
 
 
 PATIENCE = {"WANDB_X_GRAPHQL_RETRY_MAX": "3", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "5"}

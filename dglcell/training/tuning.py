@@ -27,12 +27,11 @@ from dglcell.files.untrusted import (
     SHA256,
     TEXT,
     Kind,
-    UnreadableError,
     damaged,
     find_wrong,
     list_of,
     optional,
-    read_json,
+    read_fields,
     record,
 )
 from dglcell.metrics import HEADLINE
@@ -186,7 +185,6 @@ class Search:
 
         Args:
             trials: number of finished trials in the end.
-            command: command that is recorded in the files.
             report: receives a message about every trial.
 
         Returns:
@@ -282,17 +280,13 @@ class Search:
         values = Kind("a value of each key", lambda v: isinstance(v, dict) and v.keys() == self.space.keys())
         trial = record({"number": COUNT, "values": values, "score": optional(NUMBER), "error": optional(TEXT)})
         expected, do = "the trials of a search", "put the file back, or remove the folder"
-        try:
-            content = read_json(path)
-        except UnreadableError as error:
-            raise damaged(path, error, DataError, expected=expected, do=do) from error
-        wrong = find_wrong(content, {"sha256": SHA256})
-        if wrong is None and content["sha256"] != self._sha256:
+        content = read_fields(path, {"sha256": SHA256}, DataError, expected=expected, do=do)
+        if content["sha256"] != self._sha256:
             raise ConfigError(
                 f"'{self.folder}' holds trials of another experiment or other values",
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
-        if wrong := wrong or find_wrong(content, {"trials": list_of(trial)}):
+        if wrong := find_wrong(content, {"trials": list_of(trial)}):
             raise damaged(path, wrong, DataError, expected=expected, do=do)
         return [Trial(**about) for about in content["trials"]]
 

@@ -19,7 +19,7 @@ from dglcell.baselines.fit import (
     in_words,
 )
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
-from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
+from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_both
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
@@ -66,7 +66,7 @@ class Comparison:
         return self.value > self.own or not math.isfinite(self.own)
 
     def __str__(self) -> str:
-        own, value = (format_metric(self.metric, score) for score in (self.own, self.value))
+        own, value = format_both(self.metric, self.own, self.value)
         names = {**COLUMNS["regression"], **COLUMNS["classification"]}
         return f"{names[self.metric]} {value} against {own} on the validation part, {count(self.n, 'strain')}"
 
@@ -118,8 +118,6 @@ def predicting_with(wanted: str, trained: Trained, run: Path) -> Trained:
 
     Args:
         wanted: ``MODEL``, ``BEST`` or the name of a null model.
-        trained: trained model of the run.
-        run: directory of the run.
 
     Raises:
         CheckpointError: the run is not finished, or a null model is to be fitted to a store that is gone.

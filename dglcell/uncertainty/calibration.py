@@ -41,10 +41,10 @@ from dglcell.uncertainty.difficulty import (
     FEATURES,
     FEWEST,
     MOST,
-    TINY,
     Difficulty,
     choose_difficulty,
     features_of,
+    structure_of,
 )
 from dglcell.uncertainty.probabilities import Probability, fit_probability
 
@@ -64,7 +64,6 @@ class Calibrated:
         errors: [n] absolute errors of the strains that calibrate.
         scores: [n] the same, divided by their difficulty.
         probability: what makes probabilities of predictions; for classes, None where there were too few labels.
-        kind: kind of the labels.
     """
 
     kind: str
@@ -90,9 +89,7 @@ class Calibrated:
         what was chosen (Papadopoulos 2008, *Inductive Conformal Prediction*, on scores that are divided by a scale).
 
         Args:
-            kind: kind of the labels.
             features_SF: from `features_of`.
-            predicted_S: predictions.
             measured_S: labels, NaN where missing.
             with_spread: whether several seeds predict.
             constant: whether all intervals are equally wide, so that all strains calibrate.
@@ -158,8 +155,7 @@ class Calibration:
     Attributes:
         phenotypes: phenotype → its calibration.
         training: [N] number of training strains that change each gene of the cell graph.
-        structure: [S, F] features of the validation strains, as `features_of` returns them, without predictions.
-        checkpoint: name of the checkpoint that predicted.
+        structure: [S, F] features of the validation strains, as `structure_of` returns them.
         epoch: its epoch.
     """
 
@@ -191,7 +187,7 @@ class Calibration:
             checkpoint, epoch: as above.
             constant: whether all intervals are equally wide, as in `Calibrated.of`.
         """
-        structure = features_of(strains, training, np.zeros(len(strains)))
+        structure = structure_of(strains, training)
         made = cls({}, training.astype(np.int32), structure.astype(np.float32), checkpoint, epoch)
         predicted = dict(zip(strains.phenotypes, predicted_ST.T, strict=True))
         measured = strains.phenotypes
@@ -216,19 +212,11 @@ class Calibration:
         """
         found = {}
         for name, kind in kinds.items():
-            features = self._features(self.structure, predicted[name], None if spread is None else spread[name])
+            features = features_of(self.structure, predicted[name], None if spread is None else spread[name])
             found[name] = Calibrated.of(
                 kind, features, predicted[name], measured[name], with_spread=spread is not None, constant=constant
             )
         return replace(self, phenotypes=found)
-
-    @staticmethod
-    def _features(structure: Values, predicted_S: Values, spread_S: Values | None) -> Values:
-        features = structure.astype(float)
-        features[:, 0] = predicted_S
-        if spread_S is not None:
-            features[:, -1] = np.log(np.maximum(spread_S, TINY))
-        return features
 
     @property
     def most_new(self) -> int:
@@ -242,10 +230,10 @@ class Calibration:
             strains: strains with their phenotypes, in numpy.
             predicted_ST: predictions in original units.
         """
-        structure = features_of(strains, self.training, np.zeros(len(strains)))
+        structure = structure_of(strains, self.training)
         found = {}
         for (name, one), values in zip(self.phenotypes.items(), predicted_ST.T, strict=True):
-            found[name] = one.measure(self._features(structure, values, None), values, strains.phenotypes[name])
+            found[name] = one.measure(features_of(structure, values), values, strains.phenotypes[name])
         return found
 
     def coverage(
@@ -254,13 +242,12 @@ class Calibration:
         """Return how intervals of one run do on other strains.
 
         Args:
-            phenotype: which of them.
             strains: strains with this phenotype, in numpy.
             predicted_S: predictions in original units.
             coverage: share of the strains whose measured value shall be in its interval.
             constant: whether all intervals are equally wide.
         """
-        features = self._features(features_of(strains, self.training, predicted_S), predicted_S, None)
+        features = features_of(structure_of(strains, self.training), predicted_S)
         one, measured = self.phenotypes[phenotype], strains.phenotypes[phenotype]
         return one.covers(features, predicted_S, measured, coverage, constant=constant)
 
@@ -282,14 +269,14 @@ class Calibration:
         """
         check_coverage(coverage)
         found: dict[str, NDArray[Any]] = {}
-        structure = features_of(strains, self.training, np.zeros(len(strains)))
+        structure = structure_of(strains, self.training)
         for name, calibrated in self.phenotypes.items():
             values = predicted[name].astype(float)
             if calibrated.kind == CLASSIFICATION:
                 chance = calibrated.probability(values) if calibrated.probability else np.full(len(values), np.nan)
                 found[probability_column(name)] = chance.astype(np.float32)
                 continue
-            half = calibrated.half_width(self._features(structure, values, spread.get(name)), coverage)
+            half = calibrated.half_width(features_of(structure, values, spread.get(name)), coverage)
             low, high = interval_columns(name)
             found[low], found[high] = (values - half).astype(np.float32), (values + half).astype(np.float32)
         return found

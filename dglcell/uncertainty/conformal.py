@@ -68,8 +68,6 @@ class Coverage:
 
     Attributes:
         inside: share of the strains whose measured value is in their interval.
-        width: mean width of the intervals.
-        n: number of strains.
     """
 
     inside: float
@@ -81,8 +79,6 @@ def measure_coverage(predicted_S: Values, half_S: Values, measured_S: Values) ->
     """Return how many measured values are within ``half_S`` of the predictions.
 
     Args:
-        predicted_S: predictions.
-        half_S: half the width of each interval.
         measured_S: measured values, NaN where missing; those strains do not count.
     """
     known = ~np.isnan(measured_S)

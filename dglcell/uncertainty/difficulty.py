@@ -31,20 +31,15 @@ FEATURES = 6
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def features_of(
-    strains: Strains, training_N: NDArray[np.integer], predicted_S: Values, spread_S: Values | None = None
-) -> Values:
-    """Return what the difficulty of a strain may depend on, [S, F].
+def structure_of(strains: Strains, training_N: NDArray[np.integer]) -> Values:
+    """Return what the difficulty of a strain may depend on beside predictions, [S, F].
 
-    The columns are the prediction, the number of changed genes, the number of them that no training strain changes, the
-    logarithm of the number of training strains of the least known one, what is lost of all genes, and the logarithm of
-    the spread over seeds.
+    The columns are 0, the number of changed genes, the number of them that no training strain changes, the logarithm of
+    the number of training strains of the least known one, what is lost of all genes, and 0 (`features_of`).
 
     Args:
         strains: strains whose targets are the genes of the cell graph; in numpy.
         training_N: number of training strains that change each gene.
-        predicted_S: predictions.
-        spread_S: standard deviation over seeds; 0 everywhere where None.
     """
     counts = training_N[strains.targets].astype(float)
     changed = np.diff(strains.offsets)
@@ -54,8 +49,20 @@ def features_of(
     np.minimum.at(least, rows, counts)
     least = np.log1p(np.where(changed > 0, least, training_N.max(initial=0)))
     lost = np.asarray(strains.design.sum(axis=1)).reshape(-1)
-    spread = np.zeros(len(strains)) if spread_S is None else np.log(np.maximum(spread_S, TINY))
-    return np.stack([predicted_S.astype(float), changed, new, least, lost, spread], axis=1)
+    none = np.zeros(len(strains))
+    return np.stack([none, changed, new, least, lost, none], axis=1)
+
+
+def features_of(structure_SF: Values, predicted_S: Values, spread_S: Values | None = None) -> Values:
+    """Return all that the difficulty of a strain may depend on, [S, F].
+
+    The first column is the prediction, and the last one the logarithm of the standard deviation over seeds, or 0.
+    """
+    features = structure_SF.astype(float)
+    features[:, 0] = predicted_S
+    if spread_S is not None:
+        features[:, -1] = np.log(np.maximum(spread_S, TINY))
+    return features
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -44,8 +45,6 @@ def ahead(
     1:386). The second is wider where errors of strains with the same gene are alike.
 
     Args:
-        kind: kind of the labels.
-        model_S: predictions of the model.
         others: name → predictions of another predictor.
         measured_S: labels, NaN where missing; those strains do not count.
         strains: the strains, in numpy.
@@ -74,6 +73,15 @@ def ahead(
                     low, high = np.nanquantile(drawn_RP[:, p], INTERVAL)
                     found[name] |= {f"{over}_low": float(low), f"{over}_high": float(high)}
     return found
+
+
+def student(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of Student's interval of a mean at 95 %, for two values or more."""
+    from scipy import stats  # which takes a second to import
+
+    mean, sd = statistics.fmean(values), statistics.stdev(values)
+    half = float(stats.t.ppf(INTERVAL[1], len(values) - 1)) * sd / math.sqrt(len(values))
+    return mean - half, mean + half
 
 
 def _differences(scores_RP: Values) -> Values:

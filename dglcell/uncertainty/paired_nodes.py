@@ -82,7 +82,6 @@ class DrawnNodes:
 
     Args:
         draws: as of `node_draws`.
-        nodes: number of values of nodes.
     """
 
     def __init__(self, draws: Mapping[str, Values], nodes: int) -> None:

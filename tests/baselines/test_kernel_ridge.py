@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from dglcell.baselines import kernel_ridge
+from dglcell.baselines import kernel_ridge, simple
 from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge, why_not
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.data.strains import Strains
@@ -145,7 +145,7 @@ def test_it_says_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> Non
     assert why_not(strains, 2) is None
     many = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
     assert why_not(many, 2) == "would need 1.9 GiB of memory, and is limited to 1"
-    monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 1e3)
+    monkeypatch.setattr(simple, "MOST_OPERATIONS", 1e3)
     assert why_not(strains, 2) == "would need 4e+03 operations, and is limited to 1e+03"
 
 

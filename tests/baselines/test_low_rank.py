@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 from dglcell.metrics import regression_metrics
 from tests.baselines.invented import low_rank_pairs, pairs_of, strains_of
 
@@ -56,11 +56,6 @@ def test_low_rank_profiles_ignore_the_order_of_genes_and_average_replicates() ->
 def test_low_rank_profiles_refuse_triples() -> None:
     with pytest.raises(DataError, match=r"exactly two deletions \(found 2, 3\)"):
         LowRankProfiles().fit(strains_of([[0, 1], [0, 1, 2]], 3), np.ones(2))
-
-
-def test_a_rank_of_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match="`rank` must be positive"):
-        LowRankProfiles(rank=0)
 
 
 @pytest.mark.raw

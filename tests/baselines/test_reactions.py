@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell import load_cell
 from dglcell.baselines import reactions as module
+from dglcell.baselines import simple
 from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, left_out_null_models
 from dglcell.baselines.reactions import (
     LostSetKernel,
@@ -211,6 +212,6 @@ def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = problem(pairs, y - 0.6, reactions)
     assert left_out_null_models(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
     monkeypatch.setattr(module, "MOST_CELLS", 10)
-    monkeypatch.setattr(module, "MOST_OPERATIONS", 10)
+    monkeypatch.setattr(simple, "MOST_OPERATIONS", 10)
     assert str(why_no_bound(scores.train, y, reactions)).endswith("pairs, and is limited to 1e+01")
     assert str(why_no_kernel(scores.train, reactions, 2)).endswith("operations, and is limited to 1e+01")

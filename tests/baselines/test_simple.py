@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, TrainingMean, why_one_medium
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import DataError
 from tests.baselines.invented import strains_of
 from tests.examples import examples
 
@@ -83,15 +81,6 @@ def test_query_pair_mean_by_hand() -> None:
 def test_query_pair_mean_without_any_pair_is_the_training_mean() -> None:
     model = QueryPairMean().fit(strains_of([[0], [1]], 3), np.array([1.0, 3.0]))
     assert model.predict(strains_of([[0, 1], [2]], 3)).tolist() == [2.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("build", "word"),
-    [(lambda: AdditiveRidge(0), "alpha"), (lambda: QueryPairMean(-1), "pseudo_count")],
-)
-def test_hyperparameters_out_of_range_are_refused(build: Callable[[], object], word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        build()
 
 
 def test_a_strain_is_expected_to_do_in_a_new_medium_what_it_did_in_others() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from dglcell.cli.outputs import KINDS, check_output
 from dglcell.cli.parser import make_parser
 from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
+from tests.cli.test_main import verbs_of
 from tests.tiny import Tiny
 
 COMMANDS = {
@@ -36,18 +35,13 @@ CASES += [(verb, what) for verb in COMMANDS if verb != "report" for what in ("ru
 """One verb with every target: all of them ask `check_output`."""
 
 
-def verbs_with_output(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
-    """Of the whole command line."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for verb, below in action.choices.items():
-                yield from verbs_with_output(below, f"{name} {verb}".strip())
-        elif "--output" in action.option_strings or action.dest == "output":
-            yield name
-
-
 def test_every_verb_with_an_output_is_tested() -> None:
-    assert set(verbs_with_output(make_parser())) == set(COMMANDS)
+    found = {
+        " ".join(verb)
+        for verb, parser in verbs_of(make_parser())
+        if any("--output" in action.option_strings or action.dest == "output" for action in parser._actions)
+    }
+    assert found == set(COMMANDS)
 
 
 @pytest.fixture
@@ -103,19 +97,12 @@ def test_nothing_of_another_kind_is_replaced(
     assert not list(tmp_path.rglob("*.partial*"))
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        verb
-        for verb in COMMANDS
-        if verb not in ("profile", "predict", "explain", "next", "baselines", "export", "benchmark")
-    ],
-)
-def test_an_earlier_output_is_replaced(verb: str, place: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verb", "kind"), [("report", "a page of a report"), ("job render", "a script of a job")])
+def test_an_earlier_output_is_replaced(verb: str, kind: str, place: dict[str, Path], tmp_path: Path) -> None:
     words = [word.format(**place) for word in COMMANDS[verb]]
     (tmp_path / "out").touch()
-    for _ in range(2):  # over an empty file, and over an output
-        assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0  # over an empty file
+    check_output(tmp_path / "out", kind)
 
 
 def test_nothing_is_written_beside_a_store(place: dict[str, Path]) -> None:

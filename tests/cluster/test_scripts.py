@@ -128,11 +128,6 @@ def test_a_value_that_a_run_has_hidden_is_asked_for(file: Path, tmp_path: Path) 
     assert "export TOKEN=new" in render(load_config(written, ["slurm.environment.TOKEN=new"]), written)
 
 
-def test_a_sweep_over_secrets_is_refused() -> None:
-    with pytest.raises(ConfigError, match="`--sweep` cannot take this key"):
-        Sweep.parse(None, ["slurm.environment.TOKEN=a,b"])
-
-
 def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     render_job = ["job", "render", str(file), "--output", str(script)]
@@ -209,6 +204,7 @@ def test_members_whose_names_would_not_differ_are_refused() -> None:
         (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
         (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),
         (None, ["seed=1,2"], "`--sweep` cannot take this key\n  got:      seed\n  do:       see `--seeds`"),
+        (None, ["slurm.environment.TOKEN=a,b"], "`--sweep` cannot take this key"),
         (None, ["optimizer.lr=1", "optimizer.lr=2"], "`--sweep` names a key twice"),
     ],
 )
@@ -284,9 +280,6 @@ def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
     assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
 
 
-# Time and memory.
-
-
 def finished(config: Config, **usage: object) -> Path:
     """The folder of runs of an experiment, with one run that took something."""
     about = {"device": "cpu", "epochs": 10, "seconds": 1000.0, "processes": 1, "wall_seconds": 1600.0}
@@ -337,9 +330,6 @@ def test_a_peak_that_nobody_knows_is_not_asked_for(file: Path, tmp_path: Path) -
     assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "32G")
     assert said is not None
     assert said.startswith("time 0:50:00: 1.5 times")
-
-
-# What is run before and after, and without SLURM.
 
 
 def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path: Path) -> None:

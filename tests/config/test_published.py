@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dglcell.cli import main
-from dglcell.config.published import cell_files, fetch_all, named, needs, published
+from dglcell.config.published import _strings, cell_files, fetch_all, named, needs, published
 from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
@@ -48,15 +48,6 @@ WITHOUT_ADDRESS: dict[str, str] = {}
 """Files that experiments read and that nothing can fetch: name → why."""
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Yield all texts in nested containers."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from texts(part)
-
-
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: str(path.relative_to(CONF)))
 def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     # A part that experiments extend may have no cell of its own.
@@ -69,7 +60,7 @@ def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     of_its_own = asdict(config)
     for section in ("experiment", "paths", "slurm", "tracking"):
         of_its_own.pop(section)
-    named_by_path = {text for text in texts(of_its_own) if FILE.fullmatch(text)}
+    named_by_path = {text for text in _strings(of_its_own) if FILE.fullmatch(text)}
     assert named_by_path <= {file.path for file in wanted} | set(WITHOUT_ADDRESS)
 
 
@@ -99,9 +90,6 @@ def test_files_that_are_named_by_path_and_those_of_unions_are_needed(tmp_path: P
         "metabolism/iMM904.json",
         "genes/essential_genes_reference.txt.gz",
     ]
-
-
-# An experiment whose files a server on this machine has: a model, a network that is made, a screen that is made.
 
 
 MODEL = b"{}" * 200
@@ -256,9 +244,6 @@ def test_a_bug_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(PublishedFile, "fetch", broken)
     with pytest.raises(ZeroDivisionError):
         list(fetch_all([PublishedFile("x")], tmp_path))
-
-
-# The catalogue, and the files of one cell graph.
 
 
 def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:

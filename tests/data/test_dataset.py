@@ -155,25 +155,6 @@ def test_wrong_phenotypes_are_refused() -> None:
         strains_of_cell(table_of([["A"]]), Vocabulary.of(["B"]), unknown="drop")
 
 
-@given(st.data())
-def test_a_gathered_batch_holds_the_strains_asked_for(data: st.DataObject) -> None:
-    table = random_table(40, 15, deletions=(0, 5), seed=data.draw(st.integers(0, 50)), columns=True)
-    vocabulary = Vocabulary.of(names(15))
-    dataset = strains_of_cell(table, vocabulary)
-    strains = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
-    number = int(dataset.offsets.diff()[strains].sum())
-    fillers = data.draw(st.integers(0, 9))
-    batch = dataset.take(torch.tensor(strains), number + fillers)
-    assert batch.perturbations.genes[number:].tolist() == [-1] * fillers
-    everyone = strains_of(dataset, vocabulary)
-    genes, offsets = batch.perturbations.genes.tolist(), batch.perturbations.offsets.tolist()
-    found = [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]
-    assert found == [everyone[s] for s in strains]
-    assert batch.perturbations.max_deletions == dataset.max_deletions
-    torch.testing.assert_close(batch.labels, dataset.labels[strains], equal_nan=True)
-    assert batch.rows.tolist() == strains
-
-
 def test_labels_of_0_and_1_are_classes() -> None:
     values = {
         "yes_or_no": [0, 1, 1, np.nan],

@@ -36,10 +36,7 @@ from tests.examples import examples
             r"`split.kind` is unknown\n.*startified\n.*random, stratified, pair_disjoint, gene",
         ),
         (SplitConfig(genes_rule="most"), r"`split.genes_rule` is unknown\n.*most\n.*any, all"),
-        (
-            SplitConfig(fractions=[0.8, 0.2]),
-            r"`split.fractions` do not divide the strains\n.*\[0.8, 0.2\]\n.*three",
-        ),
+        (SplitConfig(fractions=[0.8, 0.2]), r"`split.fractions` do not divide the strains\n.*\[0.8, 0.2\]\n.*three"),
         (SplitConfig(fractions=[0.8, 0.1, 0.2]), r"`split.fractions` do not divide"),
         (SplitConfig(fractions=[0.9, 0.1, 0.0]), r"`split.fractions` do not divide"),
         (SplitConfig(fractions=[1.2, -0.1, -0.1]), r"`split.fractions` do not divide"),
@@ -69,7 +66,7 @@ from tests.examples import examples
         (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse, unused"),
         (
             SplitConfig(subset=SubsetConfig(take="first")),
-            r"`split.subset.take` is unknown\n.*first\n.*singles_first, prop",
+            r"`split.subset.take` is unknown\n.*first\n.*singles_first, p",
         ),
         (SplitConfig(train_share=0.0), r"`split.train_share` is no share .*\n.*0.0\n.*more than 0, and at most 1"),
         (SplitConfig(train_share=1.5), r"`split.train_share` is no share of the training strains\n.*1.5\n"),
@@ -258,21 +255,19 @@ def test_an_unknown_part(split: Split) -> None:
         split.indices("valid")
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"split .*nowhere.npz' not found"):
-        make_split(SplitConfig("file", path=str(tmp_path / "nowhere.npz")), TABLE, STORE)
-
-
-def test_a_split_of_another_store(split: Split, tmp_path: Path) -> None:
-    split.save(tmp_path / "split.npz")
+def test_a_file_of_something_else(split: Split, tmp_path: Path) -> None:
+    path = tmp_path / "split.npz"
+    config = SplitConfig("file", path=str(path))
+    with pytest.raises(DataError, match=r"split .*split.npz' not found"):
+        make_split(config, TABLE, STORE)
+    split.save(path)
     with pytest.raises(DataError, match=r"belongs to another store\n.*sha256 5{12}…\n.*sha256 6{12}…\n"):
-        Split.load(tmp_path / "split.npz", "6" * 64)
-
-
-def test_a_split_of_another_length(split: Split, tmp_path: Path) -> None:
-    split.save(tmp_path / "split.npz")
+        make_split(config, TABLE, "6" * 64)
     with pytest.raises(DataError, match=r"has the wrong length\n.*2000\n.*100\b"):
-        make_split(SplitConfig("file", path=str(tmp_path / "split.npz")), random_table(100, 10), STORE)
+        make_split(config, random_table(100, 10), STORE)
+    path.write_text("train: 0 1 2")
+    with pytest.raises(DataError, match="is not a split, or it is damaged"):
+        make_split(config, TABLE, STORE)
 
 
 def test_an_altered_split(split: Split, tmp_path: Path) -> None:
@@ -310,30 +305,12 @@ def test_an_npz_file_of_something_else(tmp_path: Path, content: dict[str, np.nda
         Split.load(tmp_path / "other.npz")
 
 
-def test_a_text_file_is_no_split(tmp_path: Path) -> None:
-    (tmp_path / "split.npz").write_text("train: 0 1 2")
-    with pytest.raises(DataError, match="is not a split, or it is damaged"):
-        Split.load(tmp_path / "split.npz")
-
-
 @pytest.mark.parametrize(
     ("config", "strains", "message"),
     [
-        (
-            SplitConfig(),
-            [["A"], ["B"]],
-            r"random split: no strain in .*\n.*2 train|1 train.*\n.*\n.*larger fraction",
-        ),
-        (
-            SplitConfig("pair_disjoint"),
-            [["A"], ["B"], ["C"]] * 9,
-            r"pair_disjoint split: no strain in validation and",
-        ),
-        (
-            SplitConfig("gene_disjoint", genes_rule="all"),
-            [["A", "B"]] * 9,
-            r"gene_disjoint split: no strain in",
-        ),
+        (SplitConfig(), [["A"], ["B"]], r"random split: no strain in .*\n.*2 train|1 train.*\n.*\n.*larger fraction"),
+        (SplitConfig("pair_disjoint"), [["A"], ["B"], ["C"]] * 9, "pair_disjoint split: no strain in validation and"),
+        (SplitConfig("gene_disjoint", genes_rule="all"), [["A", "B"]] * 9, "gene_disjoint split: no strain in"),
     ],
 )
 def test_an_empty_part(config: SplitConfig, strains: list[list[str]], message: str) -> None:
@@ -369,19 +346,15 @@ def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
     assert hit[split.part != 255].all()
 
 
-def test_a_gene_list_without_a_known_gene(tmp_path: Path) -> None:
+def test_a_gene_list_without_a_known_gene_or_that_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
+    config = SplitConfig(subset=SubsetConfig(100, genes=str(path)))
+    with pytest.raises(DataError, match=r"raw file '.*list.txt' not found"):
+        make_split(config, TABLE, STORE)
     path.write_text("HXK1\nHXK2\n")
-    with pytest.raises(
-        DataError,
-        match=r"gene list '.*list.txt': no gene of the store is among them\n.*2 names\n.*Y\d{5}.*\n.*systematic names",
-    ):
-        make_split(SplitConfig(subset=SubsetConfig(100, genes=str(path))), TABLE, STORE)
-
-
-def test_a_missing_gene_list() -> None:
-    with pytest.raises(DataError, match=r"raw file 'nowhere.txt' not found"):
-        make_split(SplitConfig(subset=SubsetConfig(100, genes="nowhere.txt")), TABLE, STORE)
+    message = r"gene list '.*': no gene of the store is among them\n.*2 names\n.*Y\d{5}.*\n.*systematic names"
+    with pytest.raises(DataError, match=message):
+        make_split(config, TABLE, STORE)
 
 
 def test_the_metabolic_genes_of_a_cell_graph_make_a_subset() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from dglcell.data import store_build
 from dglcell.data.store import Store
 from dglcell.data.store_build import StoreWriter, build_store
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, GenotypeError
+from dglcell.errors import DataError, DglcellError, GenotypeError
+from dglcell.files import atomic as files
 from dglcell.files.atomic import clear_abandoned
 from tests.data.strain_tables import (
     PROVENANCE,
@@ -32,49 +32,43 @@ from tests.data.strain_tables import (
     with_columns,
 )
 from tests.examples import examples
-from tests.tiny import process_environment
 
 # Strains that a store does not take: each is named by its number.
 
 
-def test_a_gene_twice_in_a_strain(tmp_path: Path) -> None:
-    strains = [["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]
-    with pytest.raises(GenotypeError, match=r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row"):
-        build_store(table_of(strains), tmp_path / "store", command="test")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            table_of([["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]),
+            r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row",
+        ),
+        (replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C")), "^strain 1 deletes gene 'A' twice"),
+        (table_of([["A"], [], ["B"]]), r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"),
+        (
+            table_of([["A"], [f"G{i:03d}" for i in range(256)]]),
+            r"^strain 2 deletes too many genes\n.*256\n.*at most 255",
+        ),
+    ],
+)
+def test_strains_of_wrong_genes(tmp_path: Path, table: Strains, message: str) -> None:
+    with pytest.raises(GenotypeError, match=message):
+        build_store(table, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
 
 
-def test_one_gene_under_two_equal_names(tmp_path: Path) -> None:
-    table = replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C"))
-    with pytest.raises(GenotypeError, match="strain 1 deletes gene 'A' twice"):
-        build_store(table, tmp_path / "store", command="test")
-
-
-def test_a_strain_without_a_deletion(tmp_path: Path) -> None:
+def test_the_wild_type_may_be_a_strain(tmp_path: Path) -> None:
     table = table_of([["A"], [], ["B"]])
-    with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"):
-        build_store(table, tmp_path / "store", command="test")
-    store = build_store(table, tmp_path / "store", command="test", allow_empty=True)
-    assert store.read().genotypes == [["A"], [], ["B"]]
-
-
-def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
-    table = table_of([["A"], [f"G{i:03d}" for i in range(256)]])
-    with pytest.raises(GenotypeError, match=r"^strain 2 deletes too many genes\n.*256\n.*at most 255"):
-        build_store(table, tmp_path / "store", command="test")
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
-def test_an_infinite_label(tmp_path: Path, value: float) -> None:
-    table = table_of([["A"], ["B"], ["C"]])
-    table = with_columns(table, phenotype={"fitness": np.array([1, 2, value])})
-    with pytest.raises(DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"):
-        build_store(table, tmp_path / "store", command="test")
+    assert build_store(table, tmp_path / "store", command="test", allow_empty=True).read().genotypes == table.genotypes
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
+        *(
+            ("phenotype", value, r"strain 2 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number")
+            for value in (np.inf, -np.inf, 1e39)
+        ),
         ("p_value", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
         ("p_value", -0.1, r"unusable p_value"),
         ("sd", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
@@ -82,9 +76,9 @@ def test_an_infinite_label(tmp_path: Path, value: float) -> None:
         ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
     ],
 )
-def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
+def test_a_number_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
     table = table_of([["A"], ["B"], ["C"]])
-    values = {"fitness": np.array([np.nan, value, 0.5], np.float32)}
+    values = {"fitness": np.array([np.nan, value, 0.5])}
     with pytest.raises(DataError, match=message):
         build_store(with_columns(table, **{column: values}), tmp_path / "store", command="test")
 
@@ -189,8 +183,6 @@ def test_pieces_that_fail_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
         build_store(pieces, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
-    with pytest.raises(DataError, match=r"^no strains: a store needs at least one"):
-        build_store([], tmp_path / "store", command="test")
 
 
 def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) -> None:
@@ -213,25 +205,28 @@ def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytes
     assert often.file_size < 1.1 * once.file_size
 
 
-def test_a_gene_that_the_first_piece_does_not_name(tmp_path: Path) -> None:
-    with pytest.raises(GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all pieces"):
-        build_store([table_of([["A", "B"]]), table_of([["A", "C"]])], tmp_path / "s", command="t")
+ONE = table_of([["A"]])
 
 
-def test_a_piece_with_other_columns(tmp_path: Path) -> None:
-    tau = changed(table_of([["A"]]), tau=np.ones(1))
-    with pytest.raises(DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"):
-        build_store([tau, table_of([["A"]])], tmp_path / "s", command="t")
-
-
-def test_no_phenotype(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^no phenotype: a store needs at least one\n.*name a phenotype column"):
-        build_store(changed(table_of([["A"]])), tmp_path / "store", command="test")
-
-
-def test_no_strain(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^no strains: a store needs at least one\n.*check the source"):
-        build_store(table_of([]), tmp_path / "store", command="test")
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        (
+            [table_of([["A", "B"]]), table_of([["A", "C"]])],
+            r"gene 'C' is not among the names of the store\n.*names of all pieces",
+        ),
+        (
+            [changed(ONE, tau=np.ones(1)), ONE],
+            r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau",
+        ),
+        ([changed(ONE)], r"^no phenotype: a store needs at least one\n.*name a phenotype column"),
+        ([table_of([])], r"^no strains: a store needs at least one\n.*check the source"),
+        ([], r"^no strains: a store needs at least one"),
+    ],
+)
+def test_pieces_that_make_no_store(tmp_path: Path, pieces: list[Strains], message: str) -> None:
+    with pytest.raises(DglcellError, match=message):
+        build_store(pieces, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
 
 
@@ -305,27 +300,20 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
 
 # Where a file system cannot exchange two names, the first rename puts the old store aside, and the second one puts the
 # new one in its place. `tests/faults` kills builds in all other moments.
-SCRIPT = """
-import os, signal, sys
-from pathlib import Path
-from dglcell.files import atomic as files
-from dglcell.data.store_build import build_store
-from tests.data.strain_tables import random_table
+def replace_and_die(path: Path, moment: str, number: int) -> None:
+    """Replace a store, and be killed before or after a rename."""
+    renames, rename = itertools.count(1), os.rename
 
-renames, rename = 0, os.rename
-
-def counted(old, new):
-    global renames
-    renames += 1
-    for moment in ("before", "after"):
-        if sys.argv[2:] == [moment, str(renames)]:
+    def counted(old: Path, new: Path) -> None:
+        at = next(renames)
+        if (moment, number) == ("before", at):
             os.kill(os.getpid(), signal.SIGKILL)
-        if moment == "before":
-            rename(old, new)
+        rename(old, new)
+        if (moment, number) == ("after", at):
+            os.kill(os.getpid(), signal.SIGKILL)
 
-os.rename, files.exchange = counted, lambda old, new: False
-build_store(random_table(300, 50), Path(sys.argv[1]), command="child", overwrite=True)
-"""
+    os.rename, files.exchange = counted, lambda old, new: False  # type: ignore[assignment]
+    build_store(random_table(300, 50), path, command="child", overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -342,8 +330,10 @@ def test_where_names_cannot_change_places_the_old_store_is_put_back(
 
     path = tmp_path / "store"
     build_store(random_table(100, 20), path, command="old")
-    command = [sys.executable, "-c", SCRIPT, str(path), moment, str(number)]
-    assert subprocess.run(command, env=process_environment()).returncode == -signal.SIGKILL
+    child = multiprocessing.get_context("fork").Process(target=replace_and_die, args=(path, moment, number))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     assert strains() == left
     clear_abandoned(path)
     assert strains() == (left or 100)

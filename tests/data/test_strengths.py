@@ -105,6 +105,8 @@ def test_rows_of_a_frame() -> None:
         frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "strength_1": ["0.3"]}))
     with pytest.raises(GenotypeError, match="row 0: gene 'pgi' is changed twice"):
         frame_genotypes(pd.DataFrame({"gene_1": ["pgi:0.2"], "gene_2": ["pgi"]}))
+    numbered = pd.DataFrame({"gene_1": [945006, 945007], "gene_2": [945008, None]})  # a column with gaps holds floats
+    assert frame_genotypes(numbered) == [["945006", "945008"], ["945007"]]
 
 
 def test_strengths_that_are_none_are_refused() -> None:
@@ -112,6 +114,8 @@ def test_strengths_that_are_none_are_refused() -> None:
         Strains.from_names([{"a": 0.5}, {"b": -0.5}])
     with pytest.raises(DataError, match="strain 1: condition 'temperature' is not a finite number"):
         Strains.from_names([["a"], ["b"]], conditions={"temperature": [30, np.nan]})
+    with pytest.raises(DataError, match=r"strain 0: condition 'medium' is missing\n  got: +None\n.*a text for every"):
+        Strains.from_names([["a"], ["b"]], conditions={"medium": [None, "LB"]})
 
 
 def some_strains(seed: int, number: int) -> Strains:

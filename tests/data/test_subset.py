@@ -69,16 +69,6 @@ def test_the_seed_chooses() -> None:
     assert (first != other).any()
 
 
-def test_a_gene_list_restricts_the_strains() -> None:
-    listed = set(SUBSET_TABLE.names[:20])
-    genes = np.array([name in listed for name in SUBSET_TABLE.names])
-    kept = subset_parts(PARTS, SUBSET_TABLE, 300, 0, genes)
-    assert (kept != UNUSED).sum() == 300
-    assert all(
-        listed & set(strain) for strain, part in zip(SUBSET_TABLE.genotypes, kept, strict=True) if part != UNUSED
-    )
-
-
 def test_unused_strains_stay_unused() -> None:
     parts = PARTS.copy()
     parts[::2] = UNUSED

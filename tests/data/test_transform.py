@@ -96,7 +96,9 @@ def test_constant_and_missing_labels_are_refused(kind: str) -> None:
     both = torch.stack([torch.arange(7.0) / 6, torch.full((7,), 0.1)], dim=1)
     with pytest.raises(DataError, match=r"phenotype 'b' is constant in the training part\n  got: +0.1"):
         Normaliser.fit(both, ("a", "b"), kind)
-    with pytest.raises(DataError, match="phenotype 'a' is constant"):
+    with pytest.raises(
+        DataError, match=r"'a' is constant in the training part\n  got: +5 in 1 strain\n  do: +add strains"
+    ):
         Normaliser.fit(torch.tensor([[5.0], [torch.nan]]), ("a",), kind)
     with pytest.raises(DataError, match="phenotype 'a' has no label in the training part"):
         Normaliser.fit(torch.full((4, 1), torch.nan), ("a",), kind)

@@ -8,6 +8,7 @@ import pandas as pd
 import dglcell
 from dglcell.explanations.network import network_of
 from dglcell.explanations.reactions import of_whole_reactions
+from dglcell.explanations.tables import Explanations
 from dglcell.report.network import Network, Node, draw
 
 
@@ -33,21 +34,21 @@ def test_nodes_of_a_reaction_become_one_row() -> None:
     ]
 
 
-def test_a_reaction_that_an_isoenzyme_carries_is_not_missing() -> None:
-    found = dglcell.load("ecoli-core").explain([["b0008"], ["b0008", "b2464"]])  # talB, and talA with it
-    of_one, of_both = (
-        {node.key: node for node in network_of(found, strain, "fitness").nodes}["reaction TALA"] for strain in (0, 1)
+def test_a_reaction_that_an_isoenzyme_carries_is_not_missing(of_core: Explanations) -> None:
+    of_one, of_both = (  # talB, and talA with it
+        {node.key: node for node in network_of(of_core, strain, "fitness").nodes}["reaction TALA"] for strain in (3, 1)
     )
     assert of_both.missing
     assert not of_one.missing
-    lost = found.removed[(found.removed["strain"] == 0) & (found.removed["node"].str.startswith("TALA#"))]
+    removed = of_core.removed
+    lost = removed[(removed["strain"] == 3) & (removed["node"].str.startswith("TALA#"))]
     assert lost["node"].tolist() == ["TALA#1+", "TALA#1-"]
     np.testing.assert_allclose(of_one.share, lost["share"].sum())
 
 
-def test_a_drawing_has_the_genes_of_the_strain_and_what_it_lacks_with_them() -> None:
+def test_a_drawing_has_the_genes_of_the_strain_and_what_it_lacks_with_them(of_core: Explanations) -> None:
     """The model reads no gene, and most of the change of growth is at other reactions than citrate synthase."""
-    network = network_of(dglcell.load("ecoli-core").explain([["b0720"]]), 0, "fitness")
+    network = network_of(of_core, 0, "fitness")
     nodes = {node.key: node for node in network.nodes}
     assert nodes["gene b0720"].label == "gltA (b0720)"
     assert nodes["gene b0720"].missing

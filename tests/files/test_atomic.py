@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import errno
 import json
+import multiprocessing
 import os
+import re
+import signal
 import stat
-import subprocess
-import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +32,6 @@ from dglcell.files.atomic import (
     write_json,
 )
 from dglcell.files.owner import Process
-from tests.tiny import process_environment
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -66,12 +68,21 @@ def test_overwriting_needs_to_be_asked_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def die_inside(writing: Callable[[Path], AbstractContextManager[object]], target: Path) -> None:
+    """Let another process write, and kill it meanwhile."""
+
+    def write() -> None:
+        with writing(target):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = multiprocessing.get_context("fork").Process(target=write)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
 def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
-    code = (
-        "import os, pathlib, dglcell.files.atomic as files\n"
-        "with files.atomic_directory(pathlib.Path('a[1]')): os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    die_inside(atomic_directory, tmp_path / "a[1]")
     (leftover,) = tmp_path.iterdir()
     with atomic_directory(tmp_path / "a[1]"):
         assert not leftover.exists()
@@ -98,11 +109,7 @@ def test_an_old_directory_that_was_put_aside_comes_back(tmp_path: Path, monkeypa
 def test_the_right_to_write_that_a_killed_process_had_is_tidied_up(tmp_path: Path) -> None:
     target = tmp_path / "store"
     target.mkdir()
-    code = (
-        "import os, pathlib, dglcell.files.atomic as files\n"
-        "with files.only_writer(pathlib.Path('store')): os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    die_inside(only_writer, target)
     assert (tmp_path / ".store.owner.json").is_file()
     clear_abandoned(target)
     assert list(tmp_path.iterdir()) == [target]
@@ -175,6 +182,8 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
         DataError, match=r"raw file 'networks/none.csv' not found\n  got:      looked at .*\n.*\n.*DGLCELL_RAW"
     ):
         find_raw("networks/none.csv")
+    with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
+        find_raw("a" * 300)  # longer than names of files may be
 
 
 def test_hashes_do_not_depend_on_key_order() -> None:
@@ -215,7 +224,8 @@ def test_text_is_utf_8_whatever_the_locale() -> None:
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
         for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"open\(|_text\(", text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and opens_text(node)
     ]
     assert found == []

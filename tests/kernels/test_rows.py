@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import rows
-from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push, sum_strains
+from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push
 from tests.examples import examples
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
@@ -115,29 +115,27 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
 @given(
     seed=st.integers(0, 2**32 - 1),
     weighted=st.booleans(),
-    reverse=st.booleans(),
     share=st.sampled_from([0.0, 0.5, 1.0]),
     width=WIDTHS,
 )
-def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, reverse: bool, share: float, width: int) -> None:
+def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, width: int) -> None:
     case = Case(seed, weighted=weighted)
-    index = case.targets if reverse else case.sources
-    shape, generator = (case.N if reverse else case.M, case.B), torch.Generator().manual_seed(seed)
-    there = Chosen(torch.rand(shape, generator=generator) < share)
+    index, generator = case.sources, torch.Generator().manual_seed(seed)
+    there = Chosen(torch.rand(case.M, case.B, generator=generator) < share)
     source, out = case.values(len(index) + 1, width), case.values(len(there), width)
     expected = out.clone()
     for i, (node, strain) in enumerate(index):
-        for own, other, weight in case.edges(not reverse):
+        for own, other, weight in case.edges(reverse=True):
             row = int(there.table[other, strain])
             if own == node and row >= 0:
                 expected[row] += weight * source[i]
     start = out.clone()
-    push(case.relation, index.pairs, there.table, source, out, reverse=reverse)
+    push(case.relation, index.pairs, there.table, source, out)
     torch.testing.assert_close(out, expected, **EXACT)
     # ⟨push(x), y⟩ = ⟨x, pull(y)⟩
     y, back = case.values(*out.shape), torch.zeros(len(index), width, dtype=torch.float64)
     if len(there):
-        pull(case.relation, index.pairs, there.table, y, back, reverse=not reverse)
+        pull(case.relation, index.pairs, there.table, y, back, reverse=True)
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
@@ -154,11 +152,11 @@ def test_pairs_that_fill_a_list_are_not_pushed(seed: int, weighted: bool, filler
             return
         x_DH = torch.randn(len(sources) + fillers, 3, generator=case.generator, dtype=torch.float64)
         expected, got = (torch.zeros(len(targets), 3, dtype=torch.float64) for _ in range(2))
-        push(relation, sources.pairs, targets.table, x_DH, expected, reverse=False)
+        push(relation, sources.pairs, targets.table, x_DH, expected)
         filled = [torch.cat([x, x.new_zeros(fillers)]) for x in (sources.nodes, sources.strains)]
         present = torch.arange(len(filled[0])) < len(sources)
         most_edges = int(relation.out_degrees[sources.nodes].sum()) + more
-        push(relation, Pairs(*filled, present, most_edges), targets.table, x_DH, got, reverse=False)
+        push(relation, Pairs(*filled, present, most_edges), targets.table, x_DH, got)
     torch.testing.assert_close(got, expected, **EXACT)
 
 
@@ -186,14 +184,7 @@ def test_nothing_happens_without_pairs_or_edges() -> None:
         before = out.clone()
         table = case.positions(case.N, 4)
         pull(case.relation, who or index.pairs, table, case.values(4, 3), out, reverse=False)
-        push(
-            case.relation,
-            who or case.sources.pairs,
-            index.table,
-            case.values(len(case.sources), 3),
-            out,
-            reverse=False,
-        )
+        push(case.relation, who or case.sources.pairs, index.table, case.values(len(case.sources), 3), out)
         assert torch.equal(out, before)
 
 
@@ -217,12 +208,11 @@ def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weigh
     weight = torch.ones(E) if weighted else None
     relation = ResidentRelation(("a", "b", "c"), many, one, E, 1, weight)
     source, single = torch.ones(E, 3, dtype=dtype), torch.ones(1, 1, dtype=torch.int32) - 1
-    outs = [torch.zeros(1, 3) for _ in range(4)]
+    outs = [torch.zeros(1, 3) for _ in range(3)]
     pull(relation, Pairs(zero, zero), many.int().unsqueeze(1), source, outs[0], reverse=False)
-    push(relation, Pairs(many, one), single, source, outs[1], reverse=False)
+    push(relation, Pairs(many, one), single, source, outs[1])
     add_rows(outs[2], one, source)
-    sum_strains(many.int().unsqueeze(0), source, outs[3])
-    assert [out.tolist() for out in outs] == [[[E] * 3]] * 4
+    assert [out.tolist() for out in outs] == [[[E] * 3]] * 3
 
 
 def test_results_in_half_precision_are_refused() -> None:
@@ -230,26 +220,11 @@ def test_results_in_half_precision_are_refused() -> None:
     half, table = torch.zeros(9, 3, dtype=torch.bfloat16), case.positions(case.N, 9)
     for call in (
         lambda: pull(case.relation, case.targets.pairs, table, half, half, reverse=False),
-        lambda: push(case.relation, case.sources.pairs, table, half, half, reverse=False),
+        lambda: push(case.relation, case.sources.pairs, table, half, half),
         lambda: add_rows(half, torch.zeros(9, dtype=torch.int64), half),
-        lambda: sum_strains(table, half, half),
     ):
         with pytest.raises(TypeError, match=r"float32 or float64, not torch\.bfloat16"):
             call()
-
-
-@given(seed=st.integers(0, 2**32 - 1), width=WIDTHS)
-def test_strains_are_summed(seed: int, width: int) -> None:
-    case = Case(seed, weighted=False)
-    source, out = case.values(9, width), case.values(case.N, width)
-    table = case.positions(case.N, len(source))
-    expected = out.clone()
-    for strain in range(case.B):
-        for node in range(case.N):
-            if table[node, strain] >= 0:
-                expected[node] += source[int(table[node, strain])]
-    sum_strains(table, source, out)
-    torch.testing.assert_close(out, expected, **EXACT)
 
 
 def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,12 +240,11 @@ def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.Monk
     def results() -> list[Tensor]:
         pulled, pushed = torch.zeros(len(index), width), torch.zeros(len(every), width)
         pull(relation, index.pairs, every.table, source, pulled, reverse=True)
-        push(relation, index.pairs, every.table, source, pushed, reverse=False)
-        added, summed = torch.zeros(11, width), torch.zeros(N, width)
+        push(relation, index.pairs, every.table, source, pushed)
+        added = torch.zeros(11, width)
         where = torch.randint(0, 11, (5000,), generator=torch.Generator().manual_seed(1))
         add_rows(added, where, source[where * 100])
-        sum_strains(every.table, source, summed)
-        return [pulled, pushed, added, summed]
+        return [pulled, pushed, added]
 
     torch.set_num_threads(1)
     first = results()

@@ -101,7 +101,7 @@ def test_a_deterministic_run_takes_no_kernel_whose_sums_differ_from_call_to_call
 
 def test_triton_is_tried_with_tensors_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spmm_module, "triton_runs_on", lambda device_type: True)
-    monkeypatch.setattr(spmm_module, "spmm_triton", spmm_module.spmm_tiled)
+    monkeypatch.setitem(spmm_module.KERNELS, "triton", spmm_module.KERNELS["tiled"])
     with ExplicitDevices():
         assert triton_works.__wrapped__("cpu")
 
@@ -116,7 +116,7 @@ def test_triton_that_fails_its_first_product_is_not_taken(
         return fault
 
     monkeypatch.setattr(spmm_module, "triton_runs_on", lambda device_type: True)
-    monkeypatch.setattr(spmm_module, "spmm_triton", product)
+    monkeypatch.setitem(spmm_module.KERNELS, "triton", product)
     assert not triton_works.__wrapped__("cpu")
     assert "Triton does not work on this machine" in caplog.text
     assert ("C compiler" if isinstance(fault, Exception) else "a sum is wrong") in caplog.text
@@ -175,7 +175,7 @@ def test_a_missing_triton_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_padded_adjacencies_give_the_same_products(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     relation, dense = random_relation(3, weighted)
     padded = torch.nn.functional.pad(dense, (0, 64 - dense.shape[1], 0, 64 - dense.shape[0]))
-    monkeypatch.setitem(relation._dense, (torch.float64, weighted), padded)
+    monkeypatch.setattr(relation, "dense", lambda dtype, *, weighted: padded)
     x = torch.randn(relation.num_src, 5, dtype=torch.float64, requires_grad=True)
     y = spmm(relation, x, kernel="dense")
     torch.testing.assert_close(y.detach(), dense @ x.detach(), atol=1e-12, rtol=1e-12)

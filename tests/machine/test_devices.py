@@ -25,8 +25,6 @@ from dglcell.machine.devices import (
 )
 from dglcell.machine.memory import status
 
-# Which device a model runs on.
-
 
 def test_accelerators_are_devices() -> None:
     assert device_of("cpu") == "cpu"
@@ -49,9 +47,6 @@ def test_models_trained_on_a_gpu_are_evaluated_without_one(caplog: pytest.LogCap
     assert caplog.text == ""
     assert device_here("gpu") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert ("torch sees no GPU" in caplog.text) != torch.cuda.is_available()
-
-
-# Memory is measured, and failed allocations are told apart.
 
 
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -98,9 +93,6 @@ def test_the_resident_set_is_read_in_bytes() -> None:
     assert resident is not None
     assert 20e6 < resident < 1e12
     assert status("VmNothing") is None
-
-
-# How many threads.
 
 
 class Clock:

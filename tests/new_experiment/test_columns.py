@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.sources.faults import FaultsError
 from dglcell.errors import DataError
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, write_experiment
 
 DOSES = """\
@@ -24,17 +25,16 @@ b0008,,acetate,37,0.3
 b0114:0.25,,glucose,37,0.8
 """
 
-WANTED = Wanted(Path("mine.yaml"), Path("strains.csv"), None, "textbook", force=True)
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def init(text: str, **more: object) -> str:
+def init(text: str, split: str = "random", **more: object) -> str:
     Path("strains.csv").write_text(text)
-    return write_experiment(replace(WANTED, **more))  # type: ignore[arg-type]
+    table = WantedTable(Path("strains.csv"), **more)  # type: ignore[arg-type]
+    return write_experiment(Wanted(Path("mine.yaml"), table, None, "textbook", split, force=True))
 
 
 def test_strengths_and_conditions_are_found() -> None:
@@ -133,11 +133,62 @@ def test_of_many_contradictions_a_few_are_shown_and_a_mean_is_offered() -> None:
     lines = str(refused.value).splitlines()
     assert lines[0] == "'strains.csv': 8 faults in 32 of 41 rows"
     assert lines[1] == "  lines 2, 3, 4, 5: b0008 has contradicting values: growth from 0.1 to 5 in 4 rows"
-    assert lines[6] == "  and 3 more strains with contradicting values"
+    assert lines[6] == "  and 3 more contradictions"
     assert "if they are replicates that vary so much, `dglcell init … --average` takes their mean" in lines[-1]
     said = init(text, average=True)
     assert "repeated    24 rows of genes listed before, 0 with equal values: averaged" in said
     assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"][0] == pytest.approx(1.625)
+
+
+@pytest.mark.parametrize(("column", "cell"), [("strength", "60"), ("strength (%)", "30"), ("Strength", "60%")])
+def test_strengths_in_percent_are_refused(column: str, cell: str) -> None:
+    text = f"gene,{column},growth\nb0008,{cell},0.9\nb0114,0,0.8\n"
+    message = rf"strengths look like percent\n  got: +up to {cell.strip('%')} in column '{re.escape(column)}'\n"
+    with pytest.raises(DataError, match=message):
+        init(text)
+    if "%" not in cell:
+        assert "strengths   " in init(text, strengths=[column])
+
+
+def test_strengths_may_have_decimal_commas() -> None:
+    said = init("gene;strength;growth\nb0008;0,5;0,9\nb0114:0,25;;0,8\nb0115;;high\n", na_values=["high"])
+    assert "strengths   0.25 to 0.5; 0 deletions\n" in said
+    strengths = load_source(load_config(Path("mine.yaml")).data.source).strengths
+    assert strengths is not None
+    assert strengths.tolist() == [0.5, 0.25]
+    with pytest.raises(FaultsError, match=r"line 3: '0.2.5' is no strength(.|\n)*  do: +mend these lines; or"):
+        init("gene;strength;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n")
+
+
+def test_rows_without_genes_are_one_fault() -> None:
+    with pytest.raises(FaultsError, match=r"1 fault in 2 of 4 rows\n  lines 3, 5: no gene is deleted\n"):
+        init("gene,growth\nb0008,0.9\n,1\nb0114,0.8\n,1.1\n")
+    with pytest.raises(DataError, match="expected: names like b0008, b0903, b1849, b2492, b3737\n"):
+        init("gene,growth\nYAL001C,0.9\nYAL002W,1\n")
+
+
+def test_columns_beside_a_measurement_are_no_phenotypes() -> None:
+    beside = ["Unnamed: 0", "replicate", "n", "growth_sd", "Growth SEM", "std dev", "p-value", "padj"]
+    rows = [f"{gene},{i / 7},{','.join([str(i)] * len(beside))}" for i, gene in enumerate(["b0008", "b0114"], 1)]
+    text = f"gene,growth,{','.join(beside)}\n" + "\n".join(rows) + "\n"
+    said = init(text)
+    assert said.startswith("strains     2, phenotypes growth\n")
+    assert said.splitlines()[-1].startswith("no phenotypes by their names: Unnamed: 0, replicate, n, growth_sd")
+    assert init(text, phenotypes=["growth", "n"]).startswith("strains     2, phenotypes growth, n\n")
+    assert init("gene,n\nb0008,1\nb0114,2\n").startswith("strains     2, phenotypes n\n")
+
+
+def test_what_never_varies_is_no_phenotype() -> None:
+    said = init("gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,,0.8\n")
+    assert said.startswith("strains     3, phenotypes yield\n")
+    assert said.splitlines()[-1] == "the same in all rows, so no phenotype: growth"
+    refused = (
+        r"nothing can be learned from growth\n  got: +the same value in 3 rows\n(.|\n)*  do: +leave this column out"
+    )
+    with pytest.raises(DataError, match=refused.replace("leave this column out", "add strains with other values")):
+        init("gene,growth\nb0008,1\nb0114,1\nb0115,1\n")
+    with pytest.raises(DataError, match=refused):
+        init("gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,1,0.8\n", phenotypes=["yield", "growth"])
 
 
 def test_words_for_classes_are_said() -> None:

@@ -8,6 +8,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from dglcell.data.sources.faults import FaultsError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.new_experiment.cell import Downloads, describe_cells
+from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 from tests.data.sources.sga_tables import write_xlsx
 from tests.http_server import serve_folder
@@ -34,12 +36,23 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def wanted(table: Path, **more: object) -> Wanted:
-    return Wanted(Path("mine.yaml"), table, None, "textbook", **more)  # type: ignore[arg-type]
+def wanted(table: Path, **more: Any) -> Wanted:
+    """Return what is wanted of a table; ``more`` are fields of both records."""
+    whole = {name: more.pop(name) for name in ("cell", "split", "raw", "force") if name in more}
+    return Wanted(Path("mine.yaml"), WantedTable(table, **more), None, **({"cell": "textbook"} | whole))
 
 
-def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
-    said = write_experiment(wanted(table))
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What is said of a table without faults, and the file that is written."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "strains.csv").write_text(TABLE.replace("c,b0728,b0008,,y\n", ""))
+    asked = replace(wanted(folder / "strains.csv"), file=folder / "mine.yaml")
+    return write_experiment(asked), asked.file
+
+
+def test_columns_are_found_and_the_file_is_valid(written: tuple[str, Path]) -> None:
+    said, file = written
     assert said.splitlines()[:5] == [
         "strains     3, phenotypes growth",
         "deletions   1 of 1 gene, 2 of 2 genes",
@@ -47,15 +60,33 @@ def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
         "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
         "            minute on one free core and 0.8 GB of memory, by the number of",
     ]
-    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in Path("mine.yaml").read_text()
-    config = load_config(Path("mine.yaml"))
+    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in file.read_text()
+    config = load_config(file)
     assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (60, 8, 3)
-    assert config.experiment.name == "mine"
-    assert config.cell.model == "textbook"
-    assert (config.data.source.csv.genes, config.data.source.csv.phenotypes) == (
-        ["gene_1", "gene_2"],
-        {"growth": "growth"},
-    )
+    assert (config.experiment.name, config.cell.model, config.model.name) == ("mine", "textbook", "hetero_cell")
+    csv = config.data.source.csv
+    assert (csv.genes, csv.phenotypes) == (["gene_1", "gene_2"], {"growth": "growth"})
+
+
+def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(written: tuple[str, Path]) -> None:
+    said, file = written
+    lines, printed = file.read_text().splitlines(), " ".join(said.partition("chosen\n")[2].split())
+    assert "model.link: minimum # a strain grows at most as well as one that loses a part of the same" in printed
+    for choice in ("data.batch_size", "split.fractions", "trainer.epochs", "scheduler.warmup"):
+        key = choice.partition(".")[2]
+        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        reason = lines[at - 1].strip()
+        assert reason.startswith("# ")
+        assert reason in printed
+        assert f"{choice}: " in printed
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_job_asks_for_what_was_estimated(written: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "render", str(written[1])]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --time=0:30:00\n" in script
+    assert "#SBATCH --mem=4G\n" in script
 
 
 def test_without_a_test_part_the_last_epoch_is_the_model(table: Path) -> None:
@@ -118,16 +149,17 @@ def test_answers_make_the_same_as_options(table: Path) -> None:
     )
 
 
-def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook"]) == 0
-    assert "mine.yaml is written. Train with `dglcell train mine.yaml`." in capsys.readouterr().out
-    assert main(["config", "validate", "mine.yaml"]) == 0
+@pytest.mark.parametrize(("name", "quoted"), [("mine", "mine.yaml"), ("my exp.v2", "'my exp.v2.yaml'")])
+def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str], name: str, quoted: str) -> None:
+    assert main(["init", name, "--table", "strains.csv", "--cell", "textbook"]) == 0
+    assert f"{name}.yaml is written. Train with `dglcell train {quoted}`." in capsys.readouterr().out
+    assert main(["config", "validate", f"{name}.yaml"]) == 0
     assert main(["init", "other"]) == 2
     assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
 
 
 def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
-    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
+    table.write_text("gene_1,growth,yield,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
     with pytest.raises(DataError) as refused:
         write_experiment(wanted(table), Downloads(command="dglcell init mine --table strains.csv"))
     assert str(refused.value) == (
@@ -239,22 +271,22 @@ def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
 
 
 def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
-    write_experiment(replace(wanted(table), cell="ecoli-core"))
+    write_experiment(wanted(table, cell="ecoli-core"))
     assert load_config(Path("mine.yaml")).cell.model == "textbook"
     with pytest.raises(ConfigError) as refused:
-        write_experiment(replace(wanted(table), cell="ecoli-cor", force=True))
+        write_experiment(wanted(table, cell="ecoli-cor", force=True))
     said = str(refused.value)
     assert "no cell graph is called 'ecoli-cor'" in said
     assert all(f"\n            {line}" in said for line in describe_cells())
     assert "did you mean ecoli-core" in said
     with pytest.raises(ConfigError, match=r"the file of the metabolic model 'mine\.xml' is not there"):
-        write_experiment(replace(wanted(table), cell="mine.xml", force=True))
+        write_experiment(wanted(table, cell="mine.xml", force=True))
 
 
 def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> None:
     raw = str(tmp_path / "raw")
     with pytest.raises(ConfigError) as refused:
-        write_experiment(replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
+        write_experiment(wanted(table, cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
     said = str(refused.value)
     assert said.startswith("`yeast` needs files that are not here\n  got:      5 files, ")
     assert re.search(r"MB, about \d+ s with 10 Mbit/s\n", said)
@@ -262,7 +294,7 @@ def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> Non
     asked: list[str] = []
     with pytest.raises(ConfigError, match="needs files that are not here"):
         write_experiment(
-            replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
+            wanted(table, cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
         )
     assert len(asked) == 1
     assert asked[0].endswith("Download? [Y/n] ")
@@ -332,9 +364,9 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
 
 
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
-    table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
+    table.write_text("gene_1,growth,yield\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
-        "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
+        "phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`"
     )
 
 
@@ -344,43 +376,6 @@ def test_other_names_of_genes(table: Path) -> None:
     said = write_experiment(wanted(table, aliases="names.tsv"))
     assert "2 are deleted, 100.0% of them are in the cell graph" in said
     assert load_config(Path("mine.yaml")).data.source.csv.aliases == "names.tsv"
-
-
-def test_the_name_of_an_experiment_may_have_a_point_and_a_space(
-    table: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["init", "my exp.v2", "--table", "strains.csv", "--cell", "textbook"]) == 0
-    assert Path("my exp.v2.yaml").is_file()
-    assert "`dglcell train 'my exp.v2.yaml'`" in capsys.readouterr().out
-
-
-def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path) -> None:
-    said = write_experiment(wanted(table))
-    lines = Path("mine.yaml").read_text().splitlines()
-    printed = " ".join(said.partition("chosen\n")[2].split())
-    link = "model.link: minimum # a strain grows at most as well as one that loses a part of the same"
-    assert link in printed
-    for section, key in (
-        ("data", "batch_size"),
-        ("split", "fractions"),
-        ("trainer", "epochs"),
-        ("scheduler", "warmup"),
-    ):
-        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
-        reason = lines[at - 1].strip()
-        assert reason.startswith("# ")
-        assert reason in printed
-        assert f"{section}.{key}: " in printed
-    assert max(map(len, said.splitlines())) <= 80
-    assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
-
-
-def test_a_job_asks_for_what_was_estimated(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_experiment(wanted(table))
-    assert main(["job", "render", "mine.yaml"]) == 0
-    script = capsys.readouterr().out
-    assert "#SBATCH --time=0:30:00\n" in script
-    assert "#SBATCH --mem=4G\n" in script
 
 
 def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

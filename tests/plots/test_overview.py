@@ -27,10 +27,19 @@ def lines_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-ELSEWHERE = ("five strains", "one strain", "an interaction", "yes and no", "embeddings and relations", "one epoch")
+OF_OVERVIEWS = (
+    "one phenotype, many strains",
+    "several numbers of deletions",
+    "no history",
+    "empty test part",
+    "long names",
+    "metrics only",
+    "nothing at all",
+)
+"""What other shapes of data have is drawn by the same functions as the panels of `test_panels`."""
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name not in ELSEWHERE])
+@pytest.mark.parametrize("name", OF_OVERVIEWS)
 def test_every_shape_of_data_is_drawn_without_a_warning(name: str, tmp_path: Path) -> None:
     path = overview(RUNS[name], tmp_path / "report.png")
     width, height = png_size(path.read_bytes())
@@ -41,11 +50,10 @@ def test_every_shape_of_data_is_drawn_without_a_warning(name: str, tmp_path: Pat
 
 def test_a_row_for_each_of_at_most_three_phenotypes(tmp_path: Path) -> None:
     heights = []
-    for count in (1, 3, 5):
+    for count in (1, 5):
         run = run_of({f"y{i}": predictions(20) for i in range(count)})
         heights.append(png_size(overview(run, tmp_path / f"{count}.png").read_bytes())[1])
-    assert heights[1] - heights[0] == pytest.approx(880, abs=2)
-    assert heights[2] - heights[1] == pytest.approx(24, abs=2)  # the line that says what is not shown
+    assert heights[1] - heights[0] == pytest.approx(880 + 24, abs=2)  # two rows, and a line that says what is not shown
 
 
 def test_the_csv_file_has_the_numbers_behind_the_picture(tmp_path: Path) -> None:

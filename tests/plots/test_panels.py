@@ -13,10 +13,10 @@ from matplotlib.text import Text
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow
-from dglcell.plots import epoch_picture, run_panels, write_panel
+from dglcell.plots import Predictions, epoch_picture, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, comparison_panels, models_panel
 from dglcell.plots.style import DPI, STYLE, Panel, Table, draw_nothing, fit_margins, new_figure
-from tests.plots.invented import RUNS, embedding, png_size, subject
+from tests.plots.invented import RUNS, embedding, png_size, predictions, run_of, subject
 
 pytestmark = pytest.mark.filterwarnings("error")
 DRAWN = (
@@ -103,9 +103,9 @@ def test_what_is_shown_of_whom() -> None:
         "fitness-models",
     ]
     assert run_panels(RUNS["nothing at all"]) == {}
-    both = run_panels(RUNS["embeddings and relations"])
-    assert [panel.key for panel in both["Relations"]] == ["relations", "relations-layer-2"]
-    assert [panel.key for panel in both["Embeddings"]] == ["test-fitness-embedding"]
+    last = run_panels(RUNS["embeddings and relations"])
+    assert [panel.key for panel in last["Relations"]] == ["relations", "relations-layer-2"]
+    assert [panel.key for panel in last["Embeddings"]] == ["test-fitness-embedding"]
 
 
 def test_captions_say_how_many_strains() -> None:
@@ -175,3 +175,21 @@ def test_a_model_without_a_score_has_no_bar() -> None:
     assert "training mean" not in said
     assert [row[0] for row in panel.table.rows] == ["dglcell", "training mean"]
     assert "A model that predicts the same for all strains has none, and no bar." in panel.caption
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
+def test_values_of_any_size_have_numbers_that_say_something(scale: float) -> None:
+    p = predictions(400)
+    sized = Predictions(p.measured * scale, p.predicted * scale, p.num_deletions)
+    sections = run_panels(run_of({"flux": sized})).values()
+    panels = {panel.key: panel for section in sections for panel in section}
+    for key in ("test-flux-agreement", "test-flux-distributions", "test-flux-residual-histogram"):
+        axes = new_figure(4, 3, 80).subplots()
+        panels[key].draw(axes)
+        (line,) = axes.texts
+        axes.figure.canvas.draw()
+        assert "0.000" not in line.get_text()
+        assert len(line.get_text()) < 60
+        # A power of ten above the vertical axis ends before this line begins.
+        power = axes.yaxis.get_offset_text()
+        assert not power.get_text() or power.get_window_extent().x1 < line.get_window_extent().x0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 from dglcell import api
@@ -42,6 +44,7 @@ def doses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "data": {"store": str(folder / "store"), "batch_size": 4, "source": source},
         "model": model | ({"strength_from": ["medium"]} if learnt else {}),
         "optimizer": {"lr": 0.01},
+        "split": {"fractions": [0.5, 0.25, 0.25]},
         "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
         "paths": {"runs": str(folder)},
         "plot": False,
@@ -60,6 +63,26 @@ def test_a_medium_makes_a_difference(doses: RunDirectory, tmp_path: Path) -> Non
     # Where a medium only says what is left of genes, it says nothing of the wild type.
     is_learnt = bool(load_trained(doses).config.model.strength_from)
     assert len({round(value, 6) for value in found}) == (4 if is_learnt else 5)
+
+
+def test_strains_are_explained_that_are_farthest_from_the_wild_type_in_their_own_medium(
+    doses: RunDirectory, tmp_path: Path
+) -> None:
+    run = RunDirectory(Path(shutil.copytree(doses.path, tmp_path / "run")))
+    path = load_trained(run).path
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["model.readout.to_strain.weight"][:] += 3  # Conditions make more of a difference than genes.
+    torch.save(content, path)
+    every, first = tmp_path / "every.csv", tmp_path / "first.csv"
+    explain, table = ["explain", str(run.path)], str(run.predictions("test"))
+    assert main([*explain, table, "-o", str(every), "--columns", "genes"]) == 0
+    assert main([*explain, "--top", "2", "-o", str(first)]) == 0
+    changes = []
+    for path in (every, first):
+        with path.open(newline="") as file:
+            changes.append([abs(float(row["share"])) for row in csv.DictReader(file) if row["part"] == "change"])
+    assert len(changes[0]) == 5
+    np.testing.assert_allclose(changes[1], sorted(changes[0], reverse=True)[:2], atol=1e-6)
 
 
 def test_a_design_is_predicted_as_a_table_would_be(doses: RunDirectory, tmp_path: Path) -> None:
@@ -92,14 +115,13 @@ def test_strengths_and_media_of_a_table_are_chosen_as_a_batch(doses: RunDirector
     ]
     (tmp_path / "in.csv").write_text("\n".join(["orf,left,agar,celsius", *rows]) + "\n")
     out = ["--interval", "0.5", "--batch", "4", "-o", str(tmp_path / "next.csv")]
-    for strategy in ("informative", "effect", "sick"):
-        assert main(["next", str(doses.path), str(tmp_path / "in.csv"), "--strategy", strategy, *out]) == 0
-        with (tmp_path / "next.csv").open(newline="") as file:
-            found = list(csv.DictReader(file))
-        assert [row["rank"] for row in found] == ["1", "2", "3", "4"]
-        chosen = [",".join(row[name] for name in ("orf", "left", "agar", "celsius")) for row in found]
-        assert len({*chosen} & {*rows}) == 4
-        assert all(float(row["low_growth"]) <= float(row["high_growth"]) for row in found)
+    assert main(["next", str(doses.path), str(tmp_path / "in.csv"), "--strategy", "sick", *out]) == 0
+    with (tmp_path / "next.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["rank"] for row in found] == ["1", "2", "3", "4"]
+    chosen = [",".join(row[name] for name in ("orf", "left", "agar", "celsius")) for row in found]
+    assert len({*chosen} & {*rows}) == 4
+    assert all(float(row["low_growth"]) <= float(row["high_growth"]) for row in found)
     design = ["--all-pairs", "--limit", "30", "--strength", "0.3,0.6"][: 3 if learnt else 5]
     conditions = ["--condition", "medium=glycerol", "--condition", "temperature=31"]
     assert main(["next", str(doses.path), *design, *conditions, *out]) == 0

@@ -64,24 +64,24 @@ def whole(seeds: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
         ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
     ],
 )
-def test_rows_are_those_of_the_whole_design(
-    seeds: Path,
-    whole: pa.Table,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    by: str,
-    key: Callable[..., np.ndarray],
+def test_the_first_rows_are_those_of_the_whole_design(whole: pa.Table, by: str, key: Callable[..., np.ndarray]) -> None:
+    found = Ranking(by, 7, "fitness").first(whole)
+    assert found.to_pylist() == whole.take(np.argsort(-key(whole), kind="stable")[:7]).to_pylist()
+
+
+def test_a_ranking_is_written_with_standard_names(
+    seeds: Path, whole: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
-    found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
+    found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", "certain")
     assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
-    expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
     assert found.column_names[2:4] == ["name_1", "name_2"]
     genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
     assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
+    expected = Ranking("certain", 7, "fitness").first(whole)
     assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
     about = json.loads(found.schema.metadata[b"dglcell"])
-    assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
+    assert (about["rank"], about["top"], about["phenotype"]) == ("certain", 7, "fitness")
     assert len(about["checkpoint_sha256"]) == 2
 
 

@@ -124,11 +124,6 @@ def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) 
     )
 
 
-def test_a_gene_that_is_close_is_suggested(trained: Trained, tmp_path: Path) -> None:
-    message = refusal(trained, tmp_path, "genes\nb0008x\n")
-    assert "line 2: unknown gene 'b0008x' (close: b0008" in message
-
-
 def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
     message = refusal(trained, tmp_path, "genes\n" + "nope\n" * 25)
     assert "25 of 25 rows cannot be predicted" in message
@@ -146,11 +141,32 @@ def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
         ("genes,genes\nb0008,b0114\n", "two columns are called 'genes'"),
         ("genes,predicted_fitness\nb0008,1\n", "column 'predicted_fitness' is there already\n  do:       rename"),
         ("gene_1\nb0008;b0114\n", "line 2: unknown gene 'b0008;b0114'"),
+        ("genes\nb0008x\n", "line 2: unknown gene 'b0008x' (close: b0008"),
         (b"genes\n\xff\xfe\n", "in.csv' is not a CSV text file\n  got:      'utf-8' codec"),
         ('genes\n"b0008\n', "in.csv' is not a CSV text file\n  got:      unexpected end of data"),
+        ("genes\nb0008:0.0000001\n", "line 2: a strength is no amount; got: '0.0000001'; expected: 0 for a deletion"),
+        ("gene_1,strength_1\nb0008,-1\n", "line 2: a strength is no amount; got: '-1'"),
+        ("gene_1,strength_1\nb0008,nan\n", "line 2: a strength is no amount; got: 'nan'"),
+        ("gene_1,strength_1\nb0008,1e39\n", "line 2: a strength is no amount; got: '1e39'"),
+        ("gene_1,strength_1\nb0008,half\n", "line 2: a strength is no amount; got: 'half'"),
+        ("gene_1,strength_1\nb0008:0.3,0.3\n", "line 2: a strength is given twice; got: 'b0008:0.3' and '0.3'"),
+        ("gene_1,strength_1\n,0.3\n", "line 2: a strength has no gene"),
+        ("genes,strengths\nb0008,0.3;0.5\n", "line 2: a strength has no gene; got: '' and '0.5'"),
+        ("genes\nb0008:0.3;b0008:0.5\n", "line 2: gene 'b0008' is changed twice; got: strengths 0.3, 0.5"),
+        (
+            "genes\nb1241:0.3;adhE\n",
+            "line 2: gene 'b1241' is changed twice, with strengths 0.3, 0 (written adhE, b1241)",
+        ),
+        ("genes\nnope:0.3\n", "line 2: unknown gene 'nope'"),
+        ("genes\nb0008:1:0.3\n", "line 2: unknown gene 'b0008:1'"),
+        (
+            "gene_1,gene_2,strength_1\nb0008,,1\n",
+            "do not fit the columns of genes\n  got:      strength_1 beside gene_1",
+        ),
+        ("genes,strength_1\nb0008,1\n", "do not fit the columns of genes\n  got:      strength_1 beside genes"),
     ],
 )
-def test_unusable_files_are_refused(trained: Trained, tmp_path: Path, text: str | bytes, expected: str) -> None:
+def test_unusable_tables_are_refused(trained: Trained, tmp_path: Path, text: str | bytes, expected: str) -> None:
     assert expected in refusal(trained, tmp_path, text)
 
 
@@ -407,35 +423,6 @@ def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> 
     learnt = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=GenotypeColumns(learnt=True)).strains
     assert learnt.strengths is not None
     assert learnt.strengths.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("genes\nb0008:0.0000001\n", "line 2: a strength is no amount; got: '0.0000001'; expected: 0 for a deletion"),
-        ("gene_1,strength_1\nb0008,-1\n", "line 2: a strength is no amount; got: '-1'"),
-        ("gene_1,strength_1\nb0008,nan\n", "line 2: a strength is no amount; got: 'nan'"),
-        ("gene_1,strength_1\nb0008,1e39\n", "line 2: a strength is no amount; got: '1e39'"),
-        ("gene_1,strength_1\nb0008,half\n", "line 2: a strength is no amount; got: 'half'"),
-        ("gene_1,strength_1\nb0008:0.3,0.3\n", "line 2: a strength is given twice; got: 'b0008:0.3' and '0.3'"),
-        ("gene_1,strength_1\n,0.3\n", "line 2: a strength has no gene"),
-        ("genes,strengths\nb0008,0.3;0.5\n", "line 2: a strength has no gene; got: '' and '0.5'"),
-        ("genes\nb0008:0.3;b0008:0.5\n", "line 2: gene 'b0008' is changed twice; got: strengths 0.3, 0.5"),
-        (
-            "genes\nb1241:0.3;adhE\n",
-            "line 2: gene 'b1241' is changed twice, with strengths 0.3, 0 (written adhE, b1241)",
-        ),
-        ("genes\nnope:0.3\n", "line 2: unknown gene 'nope'"),
-        ("genes\nb0008:1:0.3\n", "line 2: unknown gene 'b0008:1'"),
-        (
-            "gene_1,gene_2,strength_1\nb0008,,1\n",
-            "do not fit the columns of genes\n  got:      strength_1 beside gene_1",
-        ),
-        ("genes,strength_1\nb0008,1\n", "do not fit the columns of genes\n  got:      strength_1 beside genes"),
-    ],
-)
-def test_strengths_that_are_none_are_refused(trained: Trained, tmp_path: Path, text: str, expected: str) -> None:
-    assert expected in refusal(trained, tmp_path, text)
 
 
 def test_a_strength_between_the_wild_type_and_a_deletion_is_between_them(

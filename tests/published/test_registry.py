@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import itertools
 import re
 from pathlib import Path
@@ -217,11 +218,16 @@ def test_the_table_is_made_from_the_raw_folder(path: str, raw: Path, tmp_path: P
     assert hashlib.sha256(made).hexdigest() == MADE[path].content
 
 
+SOME_ROWS = 20_000
+"""About so many rows of a table are made again, from its beginning to its end."""
+
+
 @pytest.mark.raw
 @pytest.mark.parametrize("path", WRITERS)
 def test_the_table_is_made_again(path: str, raw: Path, tmp_path: Path) -> None:
-    real, recipe = raw / PARTS.get(path, path), MADE[path].made
-    names = WRITERS[path](pd.read_csv(real, dtype=str, keep_default_na=False), tmp_path)
+    recipe = MADE[path].made
     assert recipe is not None
-    made = convert(recipe.convert, [tmp_path / name for name in names], recipe.arguments)
-    assert made == gzip.decompress(real.read_bytes())
+    header, *lines = gzip.decompress((raw / PARTS.get(path, path)).read_bytes()).splitlines(keepends=True)
+    some = header + b"".join(lines[:: 1 + len(lines) // SOME_ROWS])
+    names = WRITERS[path](pd.read_csv(io.BytesIO(some), dtype=str, keep_default_na=False), tmp_path)
+    assert convert(recipe.convert, [tmp_path / name for name in names], recipe.arguments) == some

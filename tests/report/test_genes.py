@@ -13,9 +13,9 @@ from scipy.stats import false_discovery_control, fisher_exact
 
 from dglcell.graph.gene_sets import GeneSets
 from dglcell.report.genes import GenesOfRun, GeneTable, enrichments, first_genes, gene_effects, genes_tables
-from dglcell.report.page import UNDEFINED
+from dglcell.report.page import UNDEFINED, write_page
 from dglcell.report.run_files import read_run
-from dglcell.report.run_page import write_report
+from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
 from tests.report.pages import Page
 
@@ -98,8 +98,9 @@ def test_chance_finds_as_few_sets_as_the_correction_says() -> None:
 
 
 def test_the_report_names_strains_and_genes_before_the_figures(run: RunDirectory) -> None:
-    page = Page(write_report(run.path))
-    page.check()
+    files = read_run(run.path)
+    content = page_content(files, files.report_data(), lambda panel: b"")
+    page = Page(write_page("run.html", run.path / "page.html", **content))
     assert page.source.index('id="results"') < page.source.index('id="genes"') < page.source.index('id="section-1"')
     found = tables(run)
     predictions = read_run(run.path).predictions["test"]["fitness"]

@@ -9,7 +9,7 @@ import pytest
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow
-from dglcell.report.results_table import BEST, best_in_block, format_results_table
+from dglcell.report.results_table import BEST, best_of, format_results_table
 from dglcell.report.sentences import beaten, format_expected, left_out_lines, within_lines
 
 
@@ -25,16 +25,19 @@ def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow
     return ResultRow(model, part, "fitness", metrics, is_null)
 
 
-def test_best_is_found_within_each_block_and_undefined_never_wins() -> None:
-    rows = [
-        row("a", "test", 0.2),
-        row("b", "test", math.nan),
-        row("c", "test", 0.4),
-        row("a", "validation", 0.1),
-    ]
-    assert best_in_block(rows, "pearson") == {2}
-    assert best_in_block(rows, "mse") == {2}
-    assert best_in_block([row("a", "test", math.nan), row("b", "test", math.nan)], "pearson") == set()
+@pytest.mark.parametrize(
+    ("values", "metric", "best"),
+    [
+        ([0.2, math.nan, 0.4], "pearson", {2}),
+        ([0.8, math.nan, 0.6], "mse", {2}),
+        ([0.4, 0.4], "pearson", {0, 1}),
+        ([math.nan, math.nan], "pearson", set()),
+        ([0.1], "pearson", set()),
+        ([2, 1], "n", set()),
+    ],
+)
+def test_the_best_is_found_and_undefined_never_wins(values: list[float], metric: str, best: set[int]) -> None:
+    assert best_of(values, metric) == best
 
 
 def test_the_table_shows_every_row_and_marks_the_best() -> None:

@@ -13,10 +13,8 @@ import torch
 
 import dglcell
 from dglcell.errors import CheckpointError
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, Inside, RunDirectory
 from dglcell.runs.usage import environment, git_state
-
-# Where a run's files are.
 
 
 def test_checkpoints_are_found_by_name_and_by_path(tmp_path: Path) -> None:
@@ -41,13 +39,10 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path: P
 
 def test_every_file_lies_in_the_directory(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
-    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, property)]
+    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, Inside)]
     files += [directory.predictions(part) for part in ("validation", "test")]
     assert len(set(files)) == len(files) > 8
     assert all(file.is_relative_to(tmp_path) for file in files)
-
-
-# The record of a run: one JSON line an epoch.
 
 
 FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25, "seconds": 1.25}
@@ -118,9 +113,6 @@ def test_every_epoch_is_there_once_and_in_order(log: EpochLog) -> None:
     log.path.write_text("".join(json.dumps(row) + "\n" for row in mixed))
     log.rewind(3)
     assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0), (1, 5), (2, 3)]
-
-
-# What is recorded to run again.
 
 
 def test_versions_command_and_machine() -> None:

@@ -14,7 +14,8 @@ from scipy import stats
 
 from dglcell.metrics import NODES, ResultRow
 from dglcell.suites.suite import Entry, Suite, read_suite
-from dglcell.suites.table import as_json, as_markdown, first_controls, student, table_rows
+from dglcell.suites.table import as_json, as_markdown, first_controls, table_rows
+from dglcell.uncertainty.paired import student
 from tests.config_files import write
 
 

@@ -34,9 +34,6 @@ from dglcell.training.autotune import (
 from tests.random_cells import resident_cell
 from tests.tiny import BARE, Tiny
 
-# Precision of a run: what the names stand for, what `auto` takes, and what bfloat16 does to differences.
-
-
 CPU = torch.device("cpu")
 
 
@@ -95,11 +92,6 @@ def test_choices_of_another_run_are_what_auto_takes_and_nothing_else(
     assert found.differences == (known.differences if precision == "auto" else {"bf16": "bfloat16"}.get(precision))
 
 
-def test_choices_of_a_run_come_back_with_their_precision() -> None:
-    autotuned = Autotuned("difference", 0.4, {}, "bfloat16", True)
-    assert Autotuned.from_dict(autotuned.to_dict(), "autotuned.json") == autotuned
-
-
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
 def test_a_model_with_differences_in_bfloat16_trains_as_one_in_float32_does(strategy: str) -> None:
     cell = small_cell()
@@ -149,9 +141,6 @@ def test_compiled_layers_compute_what_plain_ones_do() -> None:
         found.append([prediction.embedding, *(p.grad for p in model.parameters())])
     for plain, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, atol=1e-12, rtol=1e-9)
-
-
-# The calibration before the first step: what is timed, kept, taken again, refused.
 
 
 BATCH = GenotypeBatch.from_lists([[0, 5], [7], [11, 30, 31]])
@@ -234,7 +223,7 @@ def test_the_strategy_is_the_one_with_fewer_rows() -> None:
 
 
 def test_choices_are_read_as_written(tmp_path: Path) -> None:
-    found = Autotuning(Autotuned("difference", 0.6, {"a/b/c": {4: "csr"}}), {"why": "measured"})
+    found = Autotuning(Autotuned("difference", 0.6, {"a/b/c": {4: "csr"}}, "bfloat16", True), {"why": "measured"})
     write_autotuned(tmp_path / "autotuned.json", found)
     assert read_autotuned(tmp_path / "autotuned.json") == found
 

@@ -39,71 +39,38 @@ class Machine:
         self.now += 3 * seconds
         return None if size * self.share > self.memory else Trial(size, seconds, size * self.share)
 
-    def find(self, room: int | None = 1 << 60, sizes: list[int] = SIZES) -> int:
-        chosen = choose(search(sizes, self.measure, room, lambda: self.now), room)
-        return at_least(sizes[0], chosen, room)
+    def find(self, room: int | None) -> int:
+        chosen = choose(search(SIZES, self.measure, room, lambda: self.now), room)
+        return at_least(SIZES[0], chosen, room)
 
 
-def test_growing_ends_where_it_is_no_longer_worthwhile() -> None:
-    machine = Machine(fixed=0.1, slope=0.01)  # 61, 76, 86, 93, 96 strains/s at 16, 32, 64, 128, 256
-    assert machine.find() == 128
-    assert machine.tried == [2, 4, 8, 16, 32, 64, 128, 256]
+PROBES = [2, 4, 8]
+SEARCHES = {
+    "growing ends where it is no longer worthwhile": (Machine(0.1, 0.01), 1 << 60, 128, [*PROBES, *SIZES[:5]]),
+    "the smallest where the batch does not matter": (Machine(0.0, 0.001), 1 << 60, 16, [*PROBES, 16, 32]),
+    "the largest where it always pays": (Machine(0.1, 0.0), 1 << 60, 1024, [*PROBES, *SIZES]),
+    "128 would take more than 60 % of 200": (Machine(0.1, 0.0, GIB), 200 * GIB, 64, [*PROBES, *SIZES[:3]]),
+    "16 would take more than 60 % of 15": (Machine(0.1, 0.0, GIB), 15 * GIB, 8, PROBES),
+    "memory runs out all the same": (Machine(0.1, 0.0, memory=100), 1 << 60, 64, [*PROBES, *SIZES[:4]]),
+    "unknown memory limits nothing": (Machine(0.1, 0.0, GIB), None, 1024, [*PROBES, *SIZES]),
+    "it ends before it would last too long": (Machine(10.0, 0.0), 1 << 60, 16, [2]),
+}
 
 
-def test_where_the_batch_does_not_matter_the_smallest_is_taken() -> None:
-    machine = Machine(fixed=0.0, slope=0.001)
-    assert machine.find() == 16
-    assert machine.tried == [2, 4, 8, 16, 32]
+@pytest.mark.parametrize(("machine", "room", "expected", "tried"), SEARCHES.values(), ids=SEARCHES)
+def test_sizes_are_tried_while_that_is_worth_it(
+    machine: Machine, room: int | None, expected: int, tried: list[int]
+) -> None:
+    assert (machine.find(room), machine.tried) == (expected, tried)
 
 
-def test_where_it_always_pays_the_largest_is_taken() -> None:
-    assert Machine(fixed=0.1, slope=0.0).find() == 1024
-
-
-def test_a_slower_size_is_not_taken() -> None:
-    trials = [Trial(16, 0.16, 1), Trial(32, 0.16, 1), Trial(64, 1.0, 1)]
-    assert choose(trials, None).batch_size == 32
-
-
-def test_the_next_size_is_not_tried_where_it_would_take_too_much_memory() -> None:
-    machine = Machine(fixed=0.1, slope=0.0, share=GIB)
-    assert machine.find(room=200 * GIB) == 64  # 128 would take more than 60 % of 200
-    assert machine.tried == [2, 4, 8, 16, 32, 64]
-
-
-def test_memory_that_runs_out_all_the_same_ends_the_search() -> None:
-    machine = Machine(fixed=0.1, slope=0.0, memory=100)
-    assert machine.find() == 64
-    assert machine.tried == [2, 4, 8, 16, 32, 64, 128]
-
-
-def test_a_size_that_took_more_than_its_share_is_not_taken() -> None:
-    trials = [Trial(16, 0.1, 10), Trial(32, 0.1, 70)]
-    assert choose(trials, 100).batch_size == 16
+def test_the_smallest_of_about_the_fastest_that_fit_is_taken() -> None:
+    assert choose([Trial(16, 0.16, 1), Trial(32, 0.16, 1), Trial(64, 1.0, 1)], None).batch_size == 32
+    assert choose([Trial(16, 0.1, 10), Trial(32, 0.1, 70)], 100).batch_size == 16
     assert choose([Trial(16, 0.1, 70)], 100).batch_size == 16  # the only one there is
-
-
-def test_memory_that_cannot_be_measured_limits_nothing() -> None:
     assert search(SIZES, lambda size: Trial(size, 1.0, None), 1, lambda: 0.0)[-1].batch_size == 1024
-    assert Machine(fixed=0.1, slope=0.0, share=GIB).find(room=None) == 1024
-
-
-def test_where_not_even_the_smallest_would_fit_a_smaller_one_is_taken() -> None:
-    """A step that takes more memory than there is may end the process before anybody can say so."""
-    machine = Machine(fixed=0.1, slope=0.0, share=GIB)
-    assert machine.find(room=15 * GIB) == 8  # 16 would take more than 60 % of 15
-    assert machine.tried == [2, 4, 8]
-
-
-def test_the_search_ends_before_it_would_last_too_long() -> None:
-    machine = Machine(fixed=10.0, slope=0.0)  # half a minute for each
-    assert machine.find() == 16
-    assert machine.tried == [2]
-
-
-def test_memory_that_runs_out_at_once_is_said() -> None:
     with pytest.raises(ConfigError, match=r"auto`: memory ran out with the smallest batch\n  do:       give a smaller"):
-        Machine(fixed=0.1, slope=0.0, memory=1).find()
+        Machine(0.1, 0.0, memory=1).find(1 << 60)
 
 
 @pytest.mark.parametrize(

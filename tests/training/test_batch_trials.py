@@ -21,6 +21,7 @@ from dglcell.training.evaluate import evaluate_run
 
 CPU = torch.device("cpu")
 MIB = 2**20
+NEVER = 10**9
 
 
 class Work:
@@ -34,7 +35,7 @@ class Work:
     taken = 0
     """Bytes of the last work."""
 
-    def __init__(self, mib: int, memory: int = 10**9) -> None:
+    def __init__(self, mib: int, memory: int) -> None:
         self.mib, self.memory, self.tried = mib, memory, list[int]()
 
     def __call__(self, number: int) -> None:
@@ -73,62 +74,47 @@ def test_a_trial_measures_no_less_than_the_work_took() -> None:
     assert trial.bytes > 0.9 * 128 * MIB
 
 
-class TestFitting:
-    """The size that is chosen."""
-
-    @pytest.mark.parametrize(("room", "expected"), [(300, 32), (150, 16), (1200, 128), (20, 2), (1, 1)])
-    def test_it_takes_its_share_of_memory(
-        self, machine: Callable[[int | None], None], room: int, expected: int
-    ) -> None:
-        machine(room * MIB)
-        assert fitting_batch(Work(4), CPU, 1000) == expected  # 0.6 of the room, 4 MiB a strain
-
-    @pytest.mark.parametrize(("most", "expected"), [(60, 32), (40, 40)])
-    def test_what_is_wanted_need_not_be_a_power_of_two(
-        self, machine: Callable[[int | None], None], most: int, expected: int
-    ) -> None:
-        machine(300 * MIB)  # 45 strains
-        assert fitting_batch(Work(4), CPU, 1000, most) == expected
-
-    def test_where_there_is_plenty_two_strains_say_so(self, machine: Callable[[int | None], None]) -> None:
-        machine(2**40)
-        work = Work(4)
-        assert (fitting_batch(work, CPU, 1000), work.tried) == (MOST, [2])
-
-    def test_no_more_are_tried_than_would_fit(self, machine: Callable[[int | None], None]) -> None:
-        machine(38 * MIB)  # 5 strains
-        work = Work(4)
-        assert (fitting_batch(work, CPU, 1000), work.tried) == (4, [2, 4])
-
-    @pytest.mark.parametrize(("strains", "tried"), [(15, []), (16, [2]), (63, [2, 4]), (64, [2, 4, 8])])
-    def test_at_most_an_eighth_of_all_strains_is_tried(
-        self, machine: Callable[[int | None], None], strains: int, tried: list[int]
-    ) -> None:
-        machine(1200 * MIB)
-        work = Work(4)
-        fitting_batch(work, CPU, strains)
-        assert work.tried == tried
-
-    def test_processes_share_what_is_free(
-        self, machine: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        machine(300 * MIB)
-        for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 4}.items():
-            monkeypatch.setenv(name, str(value))
-        assert fitting_batch(Work(4), CPU, 1000) == 8
+FITTING = {
+    # The free MiB, the strains, how many are wanted, those for which there is not enough; what is chosen and tried.
+    "its share of memory": (300, 1000, MOST, NEVER, 32, [2, 4, 8]),  # 0.6 of the room, 4 MiB a strain
+    "half of it": (150, 1000, MOST, NEVER, 16, [2, 4, 8]),
+    "little": (20, 1000, MOST, NEVER, 2, [2]),
+    "nothing": (1, 1000, MOST, NEVER, 1, [2]),
+    "no more are tried than would fit": (38, 1000, MOST, NEVER, 4, [2, 4]),
+    "where there is plenty two strains say so": (2**20, 1000, MOST, NEVER, MOST, [2]),
+    "of 45 that fit a power of two": (300, 1000, 60, NEVER, 32, [2, 4, 8]),
+    "what is wanted need not be one": (300, 1000, 40, NEVER, 40, [2, 4, 8]),
+    "at most an eighth of 15 strains is tried": (1200, 15, MOST, NEVER, MOST, []),
+    "of 16": (1200, 16, MOST, NEVER, 128, [2]),
+    "of 63": (1200, 63, MOST, NEVER, 128, [2, 4]),
+    "of 64": (1200, 64, MOST, NEVER, 128, [2, 4, 8]),
+    "memory runs out for 2": (1200, 1000, MOST, 2, 1, []),
+    "memory runs out for 4": (1200, 1000, MOST, 4, 2, [2]),
+    "memory runs out for 8": (1200, 1000, MOST, 8, 4, [2, 4]),
+    "unknown memory limits nothing": (None, 1000, MOST, NEVER, MOST, [2]),
+}
 
 
-@pytest.mark.parametrize(("memory", "expected"), [(2, 1), (4, 2), (8, 4)])
-def test_memory_that_runs_out_all_the_same_ends_the_trials(
-    machine: Callable[[int | None], None], memory: int, expected: int
+@pytest.mark.parametrize(("room", "strains", "most", "memory", "expected", "tried"), FITTING.values(), ids=FITTING)
+def test_batches_are_as_large_as_memory_allows(
+    machine: Callable[[int | None], None],
+    room: int | None,
+    strains: int,
+    most: int,
+    memory: int,
+    expected: int,
+    tried: list[int],
 ) -> None:
-    machine(1200 * MIB)
-    assert fitting_batch(Work(4, memory), CPU, 1000) == expected
+    machine(room and room * MIB)
+    work = Work(4, memory)
+    assert (fitting_batch(work, CPU, strains, most), work.tried) == (expected, tried)
 
 
-def test_memory_that_cannot_be_measured_limits_nothing(machine: Callable[[int | None], None]) -> None:
-    machine(None)
-    assert fitting_batch(Work(4), CPU, 1000) == MOST
+def test_processes_share_what_is_free(machine: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(300 * MIB)
+    for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 4}.items():
+        monkeypatch.setenv(name, str(value))
+    assert fitting_batch(Work(4, NEVER), CPU, 1000) == 8
 
 
 def test_other_errors_are_not_hidden(machine: Callable[[int | None], None]) -> None:

@@ -13,11 +13,11 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import load_trained, read_checkpoint
+from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import Prepared, prepare
-from tests.tiny import Tiny, history
+from tests.tiny import Tiny
 
 MINIMUM = "model.link=minimum"
 
@@ -31,16 +31,6 @@ def run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 @pytest.fixture(scope="module")
 def prepared(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return prepare(tiny.config(tmp_path_factory.mktemp("prepared")), command="test")
-
-
-def test_a_run_with_measured_strains_continues_as_if_it_had_not_stopped(
-    tiny: Tiny, run: RunDirectory, tmp_path: Path
-) -> None:
-    tiny.train(tmp_path, MINIMUM, "trainer.epochs=2")
-    parts = tiny.train(tmp_path, MINIMUM, "trainer.epochs=4").directory
-    one, other = (read_checkpoint(d.checkpoint("last"))["state_dict"] for d in (run, parts))
-    assert all(weight.equal(other[name]) for name, weight in one.items())
-    assert history(run) == history(parts)
 
 
 def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prepared: Prepared) -> None:
@@ -138,12 +128,3 @@ def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_pat
     torch.save(content, tmp_path / "damaged.ckpt")
     with pytest.raises(CheckpointError, match="is damaged: its measured strains are wrong"):
         load_trained(run, str(tmp_path / "damaged.ckpt"))
-
-
-@pytest.mark.parametrize("phenotype", ["digenic_interaction", "fitness"])
-def test_auto_trains_whatever_the_phenotype_is(tiny: Tiny, tmp_path: Path, phenotype: str) -> None:
-    keys = ("model.link=auto", f"data.phenotypes=[{phenotype}]", "trainer.epochs=1")
-    directory = tiny.train(tmp_path, *keys).directory
-    link = load_trained(directory).model.find(Link)
-    assert link is not None
-    assert LINKS[int(link.codes[0])] == ("minimum" if phenotype == "fitness" else "identity")

@@ -80,16 +80,6 @@ def test_epochs_are_those_of_the_control(tiny: Tiny, capsys: pytest.CaptureFixtu
     assert "--epochs is given without --without-messages" in capsys.readouterr().err
 
 
-def test_train_shows_it_beside_the_model(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["train", str(tiny.file), "--control", "1", *tiny.overrides(tmp_path, *BARE)]
-    for _ in range(2):  # a finished run has its rows already
-        assert main(arguments) == 0
-        lines = [line.split() for line in capsys.readouterr().out.splitlines() if " without messages " in line]
-        assert len(lines) == 2, "one for each part"
-    rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
-    assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
-
-
 @pytest.mark.parametrize(
     ("override", "refusal"),
     [
@@ -124,16 +114,20 @@ def test_labels_are_permuted_within_training_and_validation(tiny: Tiny, tmp_path
     assert torch.equal(measured.dataset.targets, permuted.dataset.targets)
 
 
-def test_the_row_of_permuted_labels(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["train", str(tiny.file), "--permuted-labels", "2", *tiny.overrides(tmp_path, *BARE)]
+def test_train_shows_controls_beside_the_model(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    controls = ("--control", "1", "--permuted-labels", "2")
+    arguments = ["train", str(tiny.file), *controls, *tiny.overrides(tmp_path, *BARE, "trainer.epochs=1")]
     for _ in range(2):  # finished runs are not trained again
         assert main(arguments) == 0
-        assert "in 95 % of 2 trainings; trained on the measured ones it has" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert said.count(" without messages ") == 2, "one for each part"
+        assert "in 95 % of 2 trainings; trained on the measured ones it has" in said
     theirs = [
         json.loads((tmp_path / "tiny-permuted-labels" / name / "seed-0" / "results.json").read_text())["rows"]
         for name in ("1", "2")
     ]
     rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
+    assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
     found = {row["part"]: row for row in rows if row["model"] == "permuted labels"}
     assert list(found) == ["validation", "test"]
     assert all(row["is_null"] for row in found.values())

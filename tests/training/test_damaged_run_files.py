@@ -14,7 +14,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.runs.directory import RunDirectory
+from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import BARE, Tiny
 from tests.training.test_damaged_checkpoints import ADVICE, SAME, become, cases
@@ -218,12 +218,18 @@ def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tiny, directory, genotypes)
 
 
-@pytest.mark.parametrize(("name", "verb"), CASES)
-def test_a_damaged_file_is_named(
-    runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def run(runs: Runs, tmp_path: Path) -> RunDirectory:
+    """Return a copy, to be damaged."""
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+    return run
+
+
+@pytest.mark.parametrize(("name", "verb"), CASES)
+def test_a_damaged_file_is_named(
+    runs: Runs, run: RunDirectory, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, damage = name.split(": ")
     FILES[file].damages[damage](run.path / file)
     before = sorted(tmp_path.rglob("*"))
@@ -235,21 +241,18 @@ def test_a_damaged_file_is_named(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_last_epoch_that_a_crash_has_torn_is_left_out(runs: Runs, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+def test_a_last_epoch_that_a_crash_has_torn_is_left_out(runs: Runs, run: RunDirectory, tmp_path: Path) -> None:
     whole = run.metrics.read_bytes()
     for torn in (b'{"epoch": 2, "st', b"\xff", bytes(40), b"7"):
         run.metrics.write_bytes(whole + torn)
-        assert main(runs.arguments("compare", tmp_path)) == 0
+        assert len(EpochLog(run.metrics, 2).read()) == 2
+    assert main(runs.arguments("compare", tmp_path)) == 0
 
 
-def test_the_error_of_a_line_names_it(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+def test_the_error_of_a_line_names_it(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = run.metrics.read_text().splitlines()
     run.metrics.write_text(f"{first}\n{{\n{second}\n")
-    assert main(runs.arguments("report", tmp_path)) == 2
+    assert main(["report", str(run.path)]) == 2
     assert capsys.readouterr().err == (
         f"error: the record '{run.metrics}' is damaged: line 2 is no record of an epoch\n"
         "  got:      {\n"
@@ -258,23 +261,17 @@ def test_the_error_of_a_line_names_it(runs: Runs, tmp_path: Path, capsys: pytest
     )
 
 
-def test_a_damaged_field_is_named(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+def test_a_damaged_field_is_named(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     text_of('"epoch": ', '"epoch": -')(run.results)
-    assert main(runs.arguments("report", tmp_path)) == 2
+    assert main(["report", str(run.path)]) == 2
     assert capsys.readouterr().err.startswith(
         f"error: '{run.results}' is damaged: `epoch` is wrong\n  got:      -1\n  expected: a whole number, 0 or more\n"
     )
 
 
-def test_an_embedding_of_strains_that_are_not_there(
-    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+def test_an_embedding_of_strains_that_are_not_there(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     embed(run.embedding, [0, 10**6], [[0.5], [0.1]])
-    assert main(runs.arguments("report", tmp_path)) == 2
+    assert main(["report", str(run.path)]) == 2
     assert (
         f"'{run.embedding}' is damaged\n  got:      strains that the test part does not have" in capsys.readouterr().err
     )

@@ -13,9 +13,6 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError
 from dglcell.training.distributed import check_allocation, collect_rows, leave_group
 
-# A job that does not fit its experiment ends at once, with both numbers.
-
-
 STEP = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_STEP_NUM_TASKS": "4"}
 
 
@@ -54,9 +51,6 @@ def test_a_job_never_trains_on_cpus_because_torch_sees_no_gpu(accelerator: str, 
     assert f"got:      {given or 0} GPUs on this node from SLURM, 0 that torch sees" in str(error.value)
     assert "expected: 4 GPUs: `trainer.devices: 4`" in str(error.value)
     check_allocation(TrainerConfig(devices=4, accelerator="cpu"), environment)
-
-
-# Rows of all ranks, in real processes.
 
 
 SIZES = (3, 0, 2)

@@ -16,7 +16,7 @@ import dglcell
 from dglcell.errors import CheckpointError
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.explained import MISSED, SHOWN, STRONGEST, extremes
+from dglcell.training.evaluate import MISSED, SHOWN, STRONGEST, extremes
 
 
 def test_a_report_shows_why_strains_are_extreme(tiny_run: RunDirectory) -> None:

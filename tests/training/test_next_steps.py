@@ -146,11 +146,18 @@ def test_how_sure_names_score_error_and_unit() -> None:
     found = row("own", "test", {"pearson": 0.5, "mae": 0.0321, "n": 103})
     said = "fitness: test Pearson 0.500 (95 % interval 0.339 to 0.632, n = 103); wrong by 0.03210 1/h on average (MAE)"
     assert list(how_sure([found, row("multiplicative", "test", {"pearson": 0.9})], {"fitness": "1/h"})) == [said]
+    two = row("own", "test", {"pearson": 1.0, "mae": 0.0321, "n": 2})
+    assert list(how_sure([two], {})) == [
+        "fitness: 2 test strains, too few for a correlation; wrong by 0.03210 on average (MAE)"
+    ]
     assert list(how_sure([], {})) == ["nothing says it: there is no test part"]
 
 
 def test_nothing_is_to_be_tried_where_the_model_wins(run: RunFiles) -> None:
     rows = [row("own", "validation", {"pearson": 0.9}), row("multiplicative", "validation", {"pearson": 0.8})]
+    assert list(to_try(with_rows(run, *rows))) == []
+    # A null model that is no better than chance is no advice either.
+    rows = [row("own", "validation", {"pearson": -0.2}), row("multiplicative", "validation", {"pearson": -0.1})]
     assert list(to_try(with_rows(run, *rows))) == []
 
 

@@ -16,11 +16,10 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.null_problems import KERNEL_RIDGE, fit_pair_effects, null_problems, strains_by_part
 from dglcell.training.prepare import prepare
-from tests.tiny import Tiny, history
+from tests.tiny import Tiny
 
 WITH_RIDGE = ("model.name=set_operator", "model.kernel_ridge=0.5", "model.local_heads=2")
 
@@ -63,18 +62,6 @@ def test_new_genes_have_the_same_prediction_whether_or_not_the_data_set_has_them
         found.append(model.pair_effects(genes_BK, present_BK))
     torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
     assert found[0].std() > 0.1
-
-
-def test_a_run_goes_on_and_predicts_with_the_numbers_of_its_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
-    whole = tiny.train(tmp_path / "whole", *WITH_RIDGE).directory
-    part = tiny.train(tmp_path / "part", *WITH_RIDGE, "trainer.epochs=1").directory
-    again = tiny.train(tmp_path / "part", *WITH_RIDGE).directory
-    assert part.path == again.path
-    models = [load_trained(directory, "last").model for directory in (whole, again)]
-    one, other = (model.state_dict() for model in models)
-    assert one["pair_effects.vectors"].abs().max() > 0
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert history(whole) == history(again)
 
 
 def test_strains_that_a_kernel_ridge_does_not_apply_to_are_refused(tiny: Tiny, tmp_path: Path) -> None:

@@ -47,24 +47,6 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     torch.testing.assert_close(task.model(batch).phenotypes, (alone + one) / 2)
 
 
-@pytest.mark.parametrize("model", [(), ("model.name=set_operator",)])
-def test_a_run_goes_on_and_predicts_with_the_null_models_of_its_checkpoint(
-    tiny: Tiny, tmp_path: Path, model: tuple[str, ...]
-) -> None:
-    keys = (SHARE, *model)
-    if model:
-        file = tmp_path / "operator.yaml"
-        file.write_text(tiny.file.read_text().replace(", strategy: node_mask", ""))
-        tiny = Tiny(file, tiny.store)
-    whole = tiny.train(tmp_path / "whole", *keys).directory
-    tiny.train(tmp_path / "part", *keys, "trainer.epochs=1")
-    again = tiny.train(tmp_path / "part", *keys).directory
-    one, other = (load_trained(directory, "last").model.state_dict() for directory in (whole, again))
-    assert len(one["null_share.packed"]) > 1000
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert history(whole) == history(again)
-
-
 def test_training_does_not_see_it(tiny: Tiny, tmp_path: Path) -> None:
     with_share, without = (history(tiny.train(tmp_path / key[-1], key).directory) for key in (SHARE, SHARE[:-3] + "0"))
     assert [row["train/loss"] for row in with_share] == [row["train/loss"] for row in without]

@@ -14,8 +14,7 @@ from dglcell.errors import OwnerError
 from dglcell.files.owner import LEASE_SECONDS, Lease, Process
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.distributed import PARENT
-from dglcell.training.ownership import follow_owner, owned
-from dglcell.training.run import train
+from dglcell.training.run import follow_owner, owned, train
 from tests.files.test_owner import run_out
 from tests.tiny import BARE, Tiny, history
 

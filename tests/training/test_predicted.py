@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from dglcell.config.read import load_config
+from dglcell.plots import run_panels
+from dglcell.report.run_files import read_run
 from dglcell.report.run_tables import read_doses, read_predictions
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
@@ -19,7 +21,7 @@ from dglcell.training.next_steps import example
 from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.prepare import Prepared
 from dglcell.training.run import train
-from tests.tiny import TINY
+from tests.tiny import BARE, TINY
 
 
 def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trained, prepared: Prepared) -> None:
@@ -61,7 +63,7 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     keys = TINY.replace(source, ALLELES.replace("PATH", f"{tmp_path}/table.csv")).replace("[fitness]", "[growth]")
     (tmp_path / "alleles.yaml").write_text(keys.replace(", subset: {size: 300}", ""))
     more = ["model.strength_from=[allele]", "model.strength_hidden=0", "optimizer.lr=0.1", "trainer.epochs=3"]
-    paths = [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs", "null_models=false"]
+    paths = [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs", *BARE]
     directory = train(load_config(tmp_path / "alleles.yaml", [*paths, *more])).directory
     learned = load_trained(directory).model.learned
     assert learned is not None
@@ -81,8 +83,7 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     assert doses is not None
     assert doses.learned
     assert list(read_predictions(directory, "test")) == ["growth"]
-    assert (directory.figures / "growth-dose-response.png").is_file()
-    assert "Dose and response" in directory.page.read_text()
+    assert "Dose and response" in run_panels(read_run(directory.path).report_data())
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

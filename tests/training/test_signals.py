@@ -18,8 +18,6 @@ from dglcell.errors import DataError, StoppedError
 from dglcell.training import signals
 from dglcell.training.signals import RANK_VARIABLES, SIGNALS, StopSignals, is_rank_zero, requeue_job, wait_for
 
-# Which process writes, and how the others wait.
-
 
 @pytest.mark.parametrize(
     ("environment", "first"),
@@ -58,9 +56,6 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(signals, "POLL_SECONDS", 0.01)
     with pytest.raises(DataError, match=r"first process has not made '.*store' within `trainer.timeout`\n.*after 0 s"):
         wait_for(tmp_path / "store", 0.05)
-
-
-# Signals are taken at once where one process works alone, and noted where several work together.
 
 
 @pytest.fixture(autouse=True)

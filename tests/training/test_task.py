@@ -31,13 +31,11 @@ from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import node_features, prepare, prepare_run
-from dglcell.training.run import set_up_process
+from dglcell.training.run import set_up_process, train
 from dglcell.training.task import embedding_metrics, embedding_sums
 from tests.data.strain_tables import changed
 from tests.examples import examples
 from tests.tiny import Tiny, history
-
-# Size and spread of embeddings, from sums over batches, against all pairs of strains.
 
 
 def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:
@@ -86,9 +84,6 @@ def test_half_precision_is_summed_in_double() -> None:
     assert found["embedding_spread"] == pytest.approx(0, abs=1e-12)
 
 
-# Training with several phenotypes, missing labels, accumulation, clipping; every configuration a user can choose.
-
-
 def weights(directory: RunDirectory) -> dict[str, torch.Tensor]:
     """Of the last checkpoint."""
     found: dict[str, torch.Tensor] = read_checkpoint(directory.checkpoint("last"))["state_dict"]
@@ -113,7 +108,7 @@ def two(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, tmp_path: Path) -> None:
-    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=25", "optimizer.lr=0.02", "null_models=true")
+    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=10", "optimizer.lr=0.03", "null_models=true")
     rows = history(result.directory)
     sizes = {name: rows[0][f"train/{name}/n"] + rows[0][f"validation/{name}/n"] for name in ("fitness", "other")}
     assert sizes["fitness"] == 270
@@ -225,11 +220,12 @@ def test_ranks_do_not_send_each_other_the_graph_in_every_step(tiny: Tiny, tmp_pa
 
 def test_clipping_bounds_the_step(tiny: Tiny, tmp_path: Path) -> None:
     options = ["optimizer.name=SGD", "optimizer.lr=1.0", "data.batch_size=240", "trainer.epochs=1"]
-    start = tiny.train(tmp_path / "start", *options[:1], *options[2:], "optimizer.lr=1e-30").directory
+    config = tiny.config(tmp_path, *options)
+    start = make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path)).state_dict()
     moved = {}
     for clip in ("0.01", "null"):
         end = tiny.train(tmp_path / clip, *options, f"trainer.gradient_clip_val={clip}").directory
-        steps = [(weights(end)[k] - w).square().sum() for k, w in weights(start).items() if k.startswith("model.")]
+        steps = [(weights(end)[k] - w).square().sum() for k, w in start.items() if k.startswith("model.")]
         moved[clip] = float(torch.stack(steps).sum().sqrt())
     assert moved["0.01"] == pytest.approx(0.01, rel=1e-3)
     assert moved["null"] > 0.1
@@ -294,7 +290,7 @@ def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> No
         "data.phenotypes=[grows]",
         "loss=bce",
         "data.normalise=logistic",
-        "trainer.epochs=25",
+        "trainer.epochs=12",
         "model.combination=mean",
         "optimizer.lr=0.02",
     ]
@@ -330,12 +326,12 @@ def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
         ["trainer.precision=bf16-mixed", "model.layers=3"],
         ["trainer.precision=bf16-mixed", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
-        ["split.kind=gene_disjoint", "split.subset=null", "trainer.epochs=1"],
+        ["split.kind=gene_disjoint", "split.subset=null"],
     ],
     ids=" ".join,
 )
 def test_other_models_and_precisions_train_and_predict(tiny: Tiny, tmp_path: Path, options: list[str]) -> None:
-    result = tiny.train(tmp_path, *options)
+    result = tiny.train(tmp_path, "trainer.epochs=1", *options)
     assert all(np.isfinite(row["validation/loss"]) for row in history(result.directory))
     assert all(np.isfinite(row.metrics["mse"]) for row in result.rows)
 
@@ -397,21 +393,14 @@ def test_features_of_the_wild_type_need_a_metabolic_model(tiny: Tiny, tmp_path: 
         node_features(dataclasses.replace(config, cell=dataclasses.replace(config.cell, model=None)), cell)
 
 
-# Phenotypes of 0 and 1 from training to table, and the units in which models learn.
-
-
 @pytest.fixture(scope="module")
 def screen(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """Fitness, and whether it is impaired, with a tenth of these labels missing."""
-    folder = tmp_path_factory.mktemp("classes")
-    table = Store(tiny.store).read()
-    fitness = table.phenotypes["fitness"]
+    fitness = Store(tiny.store).read().phenotypes["fitness"]
     sick = (fitness < 0.97).astype(np.float32)
     assert 0.1 < sick.mean() < 0.9
     sick[np.random.default_rng(0).random(len(sick)) < 0.1] = np.nan
-    both = changed(table, sick=sick, fitness=fitness)
-    build_store(both, folder / "store", command="tests")
-    return Tiny(tiny.file, folder / "store")
+    return with_labels(tiny, tmp_path_factory.mktemp("classes"), sick=sick, fitness=fitness)
 
 
 OPTIONS = (
@@ -426,8 +415,6 @@ OPTIONS = (
 @pytest.fixture(scope="module")
 def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Return a model of sickness, with null models; for reading only."""
-    from dglcell.training.run import train
-
     return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS, "plot=false")).directory
 
 
@@ -507,7 +494,7 @@ def test_numbers_and_classes_are_learnt_together(screen: Tiny, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["minmax", "robust", "none"])
 def test_models_learn_in_any_units(tiny: Tiny, tmp_path: Path, kind: str) -> None:
-    directory = tiny.train(tmp_path, f"data.normalise={kind}", "trainer.epochs=8", "optimizer.lr=0.02").directory
+    directory = tiny.train(tmp_path, f"data.normalise={kind}", "trainer.epochs=4", "optimizer.lr=0.04").directory
     rows = history(directory)
     assert rows[-1]["validation/loss"] == pytest.approx(rows[-1]["validation/fitness/normalised/mse"], rel=1e-4)
     assert rows[-1]["validation/pearson"] > 0.4

@@ -24,9 +24,10 @@ from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
 from dglcell.files.owner import Lease
+from dglcell.metrics import ResultRow
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import tuning
-from dglcell.training.run import RunResult, train
+from dglcell.training.run import RunResult
 from dglcell.training.tuning import Interval, Search, Trial, read_space
 from tests.integration.processes import heed_interrupts, wait_until
 from tests.tiny import Tiny, process_environment
@@ -86,14 +87,15 @@ def test_the_best_trial_becomes_an_experiment(
     assert len({row["optimizer.lr"] for row in table(folder)}) == 4
 
 
-def test_trials_of_the_same_values_have_one_number(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+def test_trials_of_the_same_values_have_one_number(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space.write_text("model.hidden: [4, 8]\n")
-    search(tiny, space, tmp_path / "runs").run(4, "tests")
-    folder = tmp_path / "runs" / "tiny-tuning"
-    numbers = [f"trial-{row['trial']}" for row in table(folder)]
-    assert len(numbers) == 4
-    assert set(numbers) == {path.name for path in folder.glob("trial-*")}
-    assert len(set(numbers)) <= 2
+    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
+    search(tiny, space, tmp_path / "runs").run(6, "tests")
+    rows = table(tmp_path / "runs" / "tiny-tuning")
+    assert len(rows) == 6
+    assert len({(row["trial"], row["model.hidden"]) for row in rows}) == len({row["model.hidden"] for row in rows}) <= 2
 
 
 def test_a_trial_that_a_signal_stopped_is_continued(
@@ -121,7 +123,7 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     def sometimes(config: Any, command: str, signals: Any) -> RunResult:
         if next(times):
             raise ConfigError("these values do not go together")
-        return train(config, command, signals)
+        return RunResult(RunDirectory(tmp_path), [ResultRow("own", "validation", "fitness", {"pearson": 0.5})])
 
     with monkeypatch.context() as patch:
         patch.setattr(tuning, "train", sometimes)
@@ -165,8 +167,9 @@ def test_values_follow_from_the_trials_before_them_and_not_from_the_process(
 
 
 def test_a_missing_trial_that_another_process_trains_is_waited_for(
-    tiny: Tiny, space: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
     caplog.set_level(logging.INFO, "dglcell")
     folder = tmp_path / "runs" / "tiny-tuning"
     other = Lease(folder / ".trial-1.owner.json", folder / "trial-1")
@@ -251,7 +254,10 @@ def test_a_search_whose_scores_are_undefined_ends(
         search(tiny, space, tmp_path / "runs").run(2, "tests")
 
 
-def test_another_search_in_the_same_folder_is_refused(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+def test_another_search_in_the_same_folder_is_refused(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
     search(tiny, space, tmp_path / "runs").run(1, "tests")
     with pytest.raises(ConfigError, match=r"holds trials of another experiment or other values\n  do: +give the same"):
         search(tiny, space, tmp_path / "runs", "model.layers=2").run(1, "tests")

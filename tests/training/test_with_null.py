@@ -58,6 +58,8 @@ def test_only_the_validation_part_chooses() -> None:
     better = compare([*rows, row("kernel ridge", "validation", 0.81)])["fitness"]
     assert better.is_beaten
     assert str(better) == "Pearson 0.810 against 0.800 on the validation part, 30 strains"
+    close = compare([*rows, row("kernel ridge", "validation", 0.80004)])["fitness"]
+    assert str(close) == "Pearson 0.80004 against 0.80000 on the validation part, 30 strains"
 
 
 def test_a_model_without_a_score_is_beaten_and_a_control_never_wins() -> None:

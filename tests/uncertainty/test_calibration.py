@@ -21,6 +21,7 @@ from dglcell.uncertainty.difficulty import (
     choose_difficulty,
     features_of,
     learn_difficulty,
+    structure_of,
 )
 
 GENES = ("a", "b", "c", "d")
@@ -36,7 +37,8 @@ def strains(lists: list[list[int]], strengths: list[float] | None = None, **phen
 
 
 def test_features_say_how_well_the_genes_of_a_strain_are_known() -> None:
-    found = features_of(strains([[0, 2], [1], [], [3, 1]]), TRAINING, np.array([0.5, 1.0, 2.0, 3.0]), np.full(4, 0.1))
+    structure = structure_of(strains([[0, 2], [1], [], [3, 1]]), TRAINING)
+    found = features_of(structure, np.array([0.5, 1.0, 2.0, 3.0]), np.full(4, 0.1))
     expected = [
         [0.5, 2, 0, np.log(4), 2, np.log(0.1)],
         [1.0, 1, 1, 0, 1, np.log(0.1)],
@@ -44,7 +46,7 @@ def test_features_say_how_well_the_genes_of_a_strain_are_known() -> None:
         [3.0, 2, 1, 0, 2, np.log(0.1)],
     ]
     np.testing.assert_allclose(found, expected)
-    weakened = features_of(strains([[0, 2], [1]], [0.25, 0.5, 1.0]), TRAINING, np.zeros(2))
+    weakened = features_of(structure_of(strains([[0, 2], [1]], [0.25, 0.5, 1.0]), TRAINING), np.zeros(2))
     np.testing.assert_allclose(weakened[:, 4], [1.25, 0.0])
     np.testing.assert_allclose(weakened[:, 5], 0.0)
 

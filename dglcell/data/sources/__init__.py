@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -181,18 +182,20 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     Published screens and models of the catalogue are checked against their sha256 when they are read, and shipped
     models come with cobra.
     """
-    paths: list[str | None] = []
     own = config.own()
     if own is not None:
         return _files_of(own, raw)
+    paths: list[str | None] = []
     if config.name == "insilico":
-        paths = [None if config.insilico.model in {*SHIPPED, *MODELS} else config.insilico.model]
-    elif config.name == "union":
-        for part in config.union.parts:
-            paths += _own_files(part.name, part.csv, part.laboratory)
+        paths = [config.insilico.model] if config.insilico.model not in {*SHIPPED, *MODELS} else []
     else:
-        paths = _own_files(config.name, config.csv, config.laboratory)
-    return [find_raw(path, raw) for path in paths if path and _exists(path, raw)]
+        for part in config.union.parts if config.name == "union" else [config]:
+            paths += _own_files(part.name, part.csv, part.laboratory)
+    found = []
+    for path in filter(None, paths):
+        with suppress(DataError):
+            found.append(find_raw(path, raw))
+    return found
 
 
 def _own_files(name: str, csv: CsvConfig, laboratory: LaboratoryConfig) -> list[str | None]:
@@ -260,11 +263,3 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         )
         for name, screen in LABORATORIES.items()
     ]
-
-
-def _exists(path: str, raw: str | None) -> bool:
-    try:
-        find_raw(path, raw)
-    except DataError:
-        return False
-    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
-from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
+from dglcell.data.sources.text_table import Mistakes, Numbers, Rows, read_genotypes, read_numbers, read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
@@ -23,11 +23,6 @@ from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Column = NDArray[np.float64]
-
-MISSING = ("", "na", "n/a", "nan")
-"""These cells always mean "not measured", in small or capital letters."""
 
 
 def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -131,7 +126,7 @@ def measure_rows(
 
 
 def _measured(
-    rows: Rows, phenotypes: Mapping[str, Column], wrong: NDArray[np.bool_], config: CsvConfig, mistakes: Mistakes
+    rows: Rows, phenotypes: Mapping[str, Numbers], wrong: NDArray[np.bool_], config: CsvConfig, mistakes: Mistakes
 ) -> NDArray[np.bool_]:
     """Return which rows have at least one phenotype, [rows]; a row may lack one, or have only ``wrong`` ones."""
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
@@ -230,7 +225,7 @@ def _edges(rows: Rows, column: str, cells: pd.Series, mistakes: Mistakes) -> NDA
 
 def _numbers(
     rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig, mistakes: Mistakes
-) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+) -> tuple[dict[str, Numbers], NDArray[np.bool_]]:
     """Return columns of finite numbers, NaN where there is none, and which rows have a wrong cell, [rows]."""
     numbers, wrong = {}, np.zeros(len(rows), dtype=bool)
     words = [repr(word) for word in dict.fromkeys(["", "NA", "N/A", "NaN", *config.na_values])]
@@ -252,24 +247,3 @@ def _numbers(
         )
         numbers[name], wrong = np.where(bad, np.nan, values), wrong | bad
     return numbers, wrong
-
-
-def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tuple[Column, NDArray[np.bool_]]:
-    """Read the numbers of a column of text.
-
-    Args:
-        cells: the cells of the column.
-        decimal: point or comma.
-        na_values: cells that mean "not measured", beside those of ``MISSING``.
-
-    Returns:
-        [rows] the numbers, NaN where a cell holds none, and whether it means "not measured".
-    """
-    import pandas as pd
-
-    cells = cells.str.strip()
-    missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
-    if decimal == ",":
-        # A point would separate thousands, so such a cell is no number.
-        cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
-    return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.sources.csv_table import read_numbers
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
@@ -26,7 +25,7 @@ MOST_SHOWN = 200
 SHOWN_ALIKE = 5
 """A message lists at most so many contradictions."""
 
-CONTRADICTING = "strains with contradicting values"
+CONTRADICTING = "contradiction"
 """Such faults are of one kind, of which a few examples say enough."""
 
 SHOWN_LINES = 8
@@ -116,7 +115,7 @@ def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
         lines = rows.lines[list(fault.rows)]
         said.append(f"  line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}: {fault.what}")
     more = ((number - SHOWN_ALIKE, kind) for kind, number in alike.items() if kind and number > SHOWN_ALIKE)
-    return said + [f"  and {number:,} more {kind}" for number, kind in more]
+    return said + [f"  and {count(number, f'more {kind}')}" for number, kind in more]
 
 
 def na_options(faults: Sequence[Fault]) -> str:
@@ -211,7 +210,13 @@ class Written:
             pairs = [split_strength(name) for name in names]
             said = [*given, *[""] * len(pairs)]
             written.append([name for name, _ in pairs if name])
-            left.append([amount or behind for (name, behind), amount in zip(pairs, said, strict=False) if name])
+            left.append(
+                [
+                    (amount or behind).replace(",", ".")
+                    for (name, behind), amount in zip(pairs, said, strict=False)
+                    if name
+                ]
+            )
         distinct = list(dict.fromkeys(name for row in written for name in row))
         resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
@@ -253,10 +258,11 @@ def _plain(cell: str) -> float | str:
 
 def _faulty_genes(strains: Written, genes: Vocabulary, *, may_be_empty: bool) -> Iterator[Fault]:
     where: dict[str, list[int]] = {}
+    empty = [row for row, written in enumerate(strains.rows) if not written]
+    if empty and not may_be_empty:
+        yield Fault(tuple(empty), "no gene is deleted")
     for row, written in enumerate(strains.rows):
         found = strains.found(row)
-        if not found and not may_be_empty:
-            yield Fault((row,), "no gene is deleted")
         twice = sorted({gene for gene in found if found.count(gene) > 1})
         if twice:
             same = [place for place, gene in enumerate(found) if gene == twice[0]]

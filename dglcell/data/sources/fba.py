@@ -13,7 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from loky import BrokenProcessPool, ProcessPoolExecutor, cpu_count
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError
+from dglcell.files.owner import signals_blocked
 
 if TYPE_CHECKING:
     from cobra import Model
@@ -464,6 +465,9 @@ WORTHWHILE_SECONDS = 10.0
 CHUNK = 16
 AHEAD = 8
 
+# Signals that may be sent to all processes of a job: those that solve leave them to the first one.
+OF_A_JOB = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+
 _solver: FluxSolver | None = None
 
 
@@ -489,30 +493,17 @@ def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
     return zlib.compress(pickle.dumps([_solver.solve(reactions) for reactions in blocked]))
 
 
-@contextmanager
-def _signals_left_to_this_process() -> Iterator[None]:
-    """Block signals that may be sent to all processes of a job.
-
-    They do not reach processes that are started within the block, and reach this process when it ends.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _solve_in_processes(
     problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
 ) -> Iterator[Solution]:
     """Yield solutions in order, with at most ``AHEAD`` chunks per process being solved or waiting."""
-    with _signals_left_to_this_process():
+    with signals_blocked(OF_A_JOB):
         # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
         resource_tracker.ensure_running()
         pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(problem, os.getpid()))
     waiting: deque[Future[bytes]] = deque()
     try:
-        with _signals_left_to_this_process():
+        with signals_blocked(OF_A_JOB):
             pool.submit(os.getpid)  # starts all workers
         for start in range(0, len(blocked), CHUNK):
             if len(waiting) == AHEAD * processes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.sources.text_table import read_numbers
 from dglcell.errors import DataError
 
 SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"
@@ -108,25 +109,17 @@ def guide_conditions(
     return {SITE: with_sequence[site], **columns}
 
 
-NO_DISTANCE = ("", "na", "n/a", "nan")
-"""A guide that binds no gene has this distance, in small or capital letters."""
-
-
 def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:
     """Return how far guides bind from the start of their genes, [S], 0 where they bind none."""
-    found = np.zeros(len(cells), dtype=np.float32)
-    for row, cell in enumerate(cells):
-        if cell.strip().lower() in NO_DISTANCE:
-            continue
-        try:
-            found[row] = float(cell)
-        except ValueError:
-            found[row] = np.nan
-        if not np.isfinite(found[row]):
-            raise DataError(
-                f"'{where}': a guide has no distance",
-                got=f"'{cell}'",
-                expected="a number, or an empty cell for a guide that binds no gene",
-                do="mend the cell, or leave `distance` of `guides` out",
-            )
-    return found
+    import pandas as pd
+
+    found, nowhere = read_numbers(pd.Series(cells, dtype=str), ".", ())
+    wrong = ~nowhere & ~(np.abs(found) <= np.finfo(np.float32).max)
+    if wrong.any():
+        raise DataError(
+            f"'{where}': a guide has no distance",
+            got=f"'{cells[int(np.argmax(wrong))]}'",
+            expected="a number, or an empty cell for a guide that binds no gene",
+            do="mend the cell, or leave `distance` of `guides` out",
+        )
+    return np.where(nowhere, 0, found).astype(np.float32)

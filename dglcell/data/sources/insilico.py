@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,24 +87,9 @@ def _log_only(what: str, total: int) -> Callable[[], None]:
 MAX_STRAINS = 20_000_000
 
 
-@dataclass(frozen=True)
-class Design:
-    """List strains by number of changed genes.
-
-    Attributes:
-        singles: [S1, 1] alleles, which in a screen of deletions are genes (`KnockoutRules`).
-        pairs: [S2, 2].
-        triples: [S3, 3].
-    """
-
-    singles: NDArray[np.int32]
-    pairs: NDArray[np.int32]
-    triples: NDArray[np.int32]
-
-    @property
-    def lists(self) -> tuple[NDArray[np.int32], ...]:
-        """Return singles, pairs and triples."""
-        return self.singles, self.pairs, self.triples
+Design = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+"""Strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles, which in a screen
+of deletions are genes (`KnockoutRules`)."""
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
@@ -210,7 +195,7 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
                 if _is_plain(config)
                 else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
             )
-            sets = [growth.root.sets] * bool(config.media) + [*design.lists]
+            sets = [growth.root.sets] * bool(config.media) + [*design]
             for table in tables:
                 table.add(growth.rules, growth.problem, sets, processes=config.processes, begin=begin)
             solved.update(growth.counts)
@@ -297,9 +282,9 @@ def _in_media(
 
 def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
     """Return the strains of a design in every medium, without phenotypes."""
-    sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design.lists)])
+    sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
     strengths = np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
-    alleles = np.concatenate([rows.ravel() for rows in design.lists])
+    alleles = np.concatenate([rows.ravel() for rows in design])
     media = max(1, len(config.media))
     targets, left = np.divmod(np.tile(alleles, media), len(strengths))
     return Strains(
@@ -359,8 +344,9 @@ class Screen:
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
-        triples = distinct_rows(design.triples, self.alleles)
-        pairs = distinct_rows(np.concatenate([design.pairs, subsets(triples, self.alleles)]), self.alleles)
+        _, two, three = design
+        triples = distinct_rows(three, self.alleles)
+        pairs = distinct_rows(np.concatenate([two, subsets(triples, self.alleles)]), self.alleles)
         self._pairs = self._level(pairs, self._singles)
         self._triples = self._level(triples, self._pairs)
 
@@ -377,7 +363,7 @@ class Screen:
             wild_type: put the wild type before them.
         """
         root = self._growth.root
-        solved = zip((root, self._singles, self._pairs, self._triples), (root.sets, *design.lists), strict=True)
+        solved = zip((root, self._singles, self._pairs, self._triples), (root.sets, *design), strict=True)
         parts = [self._fitness(level, sets) for level, sets in solved]
         return np.concatenate(parts if wild_type else parts[1:]).astype(np.float32)
 
@@ -386,7 +372,7 @@ class Screen:
 
         Only strains that have an interaction get a value for it; for others it is NaN.
         """
-        one, two, three = design.singles, design.pairs, design.triples
+        one, two, three = design
         f_i, f_j = (self._fitness(self._singles, two[:, [i]]) for i in range(2))
         f_ij = self._fitness(self._pairs, two)
         g_i, g_j, g_k = (self._fitness(self._singles, three[:, [i]]) for i in range(3))
@@ -411,8 +397,8 @@ def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     pairs, triples = (
         sets * strengths + rng.integers(strengths, size=sets.shape, dtype=np.int32) for sets in (pairs, triples)
     )
-    design = Design(singles, pairs, triples)
-    if (strains := max(1, len(config.media)) * sum(map(len, design.lists))) > MAX_STRAINS:
+    design = singles, pairs, triples
+    if (strains := max(1, len(config.media)) * sum(map(len, design))) > MAX_STRAINS:
         raise ConfigError(
             f"`{KEY}` asks for too many strains",
             got=f"{strains:,} over all media",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +28,8 @@ from dglcell.graph.vocabulary import read_gene_list
 from dglcell.published.file import PublishedFile, download_size
 from dglcell.published.registry import FILES, read_declarations
 
-
-class Reader(Protocol):
-    """Turn the files of a screen into measurements."""
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Return the keys of the laboratory section that apply, besides those that always do."""
-
-    def read(
-        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Strains:
-        """Return the rows that the configuration asks for, with counts added to ``provenance``."""
+Reader = SgaScreen | MatrixScreen | CsvScreen
+"""Readers turn the files of a screen into measurements; their ``options`` are the keys that apply to it."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +193,6 @@ def _of_genes(rows: Strains, genes: str, raw: str | None) -> Strains:
     path = find_raw(genes, raw)
     listed = read_gene_list(path)
     known = np.array([name in listed for name in rows.names], dtype=bool)
-    inside = np.diff(np.concatenate([[0], np.cumsum(known[rows.targets])])[rows.offsets])
-    chosen = inside == rows.num_deletions
+    chosen = rows.total(known[rows.targets]) == rows.num_deletions
     provenance = replace(rows.provenance, files={**rows.provenance.files, path.name: sha256_file(path)})
     return keep(rows.with_(provenance=provenance), chosen, rows_of_genes_not_listed=int((~chosen).sum()))

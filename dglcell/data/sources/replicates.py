@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,22 +77,9 @@ def genes_of(rows: Strains, row: int) -> str:
 # Rows of one strain that contradict each other: by sign, by size, or by the direction of the cross.
 
 
-@dataclass(frozen=True)
-class Conflicts:
-    """Hold the contradictions that were found.
-
-    Attributes:
-        strains: [S] whether rows of the strain contradict each other.
-        counts: number of contradictions by kind, for the provenance; empty where the source has no p-values.
-    """
-
-    strains: NDArray[np.bool_]
-    counts: dict[str, int]
-
-
 def find_conflicts(
     rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], config: ConflictConfig
-) -> Conflicts:
+) -> tuple[NDArray[np.bool_], dict[str, int]]:
     """Compare the rows of each strain, in phenotypes that have p-values.
 
     Two crosses of the same genes, A × B and B × A, are told apart by their array gene, which stands last.
@@ -102,18 +89,23 @@ def find_conflicts(
         keys: [R] strain of each row, 0 … S − 1, by first appearance.
         first: [S] first row of each strain.
         config: when rows contradict each other.
+
+    Returns:
+        [S] whether rows of the strain contradict each other, and the number of contradictions by kind, for the
+        provenance; empty where the source has no p-values.
     """
     sizes = np.bincount(keys, minlength=len(first))
     repeated = np.flatnonzero(sizes[keys] > 1)
     conflicting = np.zeros(len(first), dtype=bool)
     p_values = rows.of_kind(P_VALUE)
     if not p_values:
-        return Conflicts(conflicting, {})
+        return conflicting, {}
     # Strains of several rows, numbered anew, their rows side by side.
     order = repeated[np.argsort(keys[repeated], kind="stable")]
     strains, starts, group = np.unique(keys[order], return_index=True, return_inverse=True)
     groups = len(strains)
-    last = rows.targets[rows.offsets[1:] - 1]
+    # A strain without targets has been crossed in one way only.
+    last = np.append(rows.targets, -1)[np.where(rows.num_deletions > 0, rows.offsets[1:] - 1, -1)]
     turned = last[order] != last[first[keys[order]]]
     opposite, apart, directions_apart = (np.zeros(groups, dtype=bool) for _ in range(3))
     for name, p_of_rows in p_values.items():
@@ -131,7 +123,7 @@ def find_conflicts(
         "strains_crossed_both_ways": int(_any(turned, group, groups).sum()),
         "strains_whose_ways_differ": int(directions_apart.sum()),
     }
-    return Conflicts(conflicting, counts)
+    return conflicting, counts
 
 
 def _any(flags: NDArray[np.bool_], group: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
@@ -178,20 +170,20 @@ def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEA
             got=genes_of(rows, again) + and_more(len(keys) - len(first) - 1, "row"),
             do="set `replicates: mean`",
         )
-    found = find_conflicts(rows, keys, first, conflicts)
-    rows = counted(rows, **found.counts)
-    if conflicts.policy == "refuse" and found.strains.any():
-        strain = int(np.argmax(found.strains))
+    conflicting, counts = find_conflicts(rows, keys, first, conflicts)
+    rows = counted(rows, **counts)
+    if conflicts.policy == "refuse" and conflicting.any():
+        strain = int(np.argmax(conflicting))
         raise DataError(
             f"'{rows.provenance.source}': rows of a strain contradict each other",
-            got=genes_of(rows, int(first[strain])) + and_more(int(found.strains.sum()) - 1, "strain"),
+            got=genes_of(rows, int(first[strain])) + and_more(int(conflicting.sum()) - 1, "strain"),
             expected="no significant rows of opposite sign"
             + ("" if conflicts.difference is None else f", no differences above {conflicts.difference}"),
             do="set `conflicts.policy` to mean or drop",
         )
     if conflicts.policy == "drop":
-        dropped = int(found.strains.sum())
-        rows = keep(rows, ~found.strains[keys], strains_dropped_as_conflicting=dropped)
+        dropped = int(conflicting.sum())
+        rows = keep(rows, ~conflicting[keys], strains_dropped_as_conflicting=dropped)
         keys = strain_numbers(rows)
         first, sizes = _first_rows(keys)
     if not len(rows):
@@ -226,7 +218,10 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
         strains.offsets,
         columns_of(
             phenotype=means,
-            p_value={name: select_single(values, first, single) for name, values in rows.of_kind(P_VALUE).items()},
+            p_value={
+                name: np.where(single, values[first], np.nan).astype(np.float32)
+                for name, values in rows.of_kind(P_VALUE).items()
+            },
             sd=sds,
             replicates=replicates,
         )
@@ -279,14 +274,3 @@ def mean_and_sd(
         squares = np.bincount(keys, (values - mean[keys]) ** 2, minlength=strains)
         sd = np.sqrt(squares / (counts - 1))
     return mean, np.where(counts > 1, sd, np.nan)
-
-
-def select_single(values: Values, first: NDArray[np.int64], single: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return the values of strains with one row, [S]; NaN for the others.
-
-    Args:
-        values: [rows].
-        first: [S] first row of each strain.
-        single: [S] whether it is the only one.
-    """
-    return np.where(single, values[first], np.nan).astype(np.float32)

@@ -36,21 +36,8 @@ DELTAS = ("Δ", "\N{INCREMENT}")
 BOTH = "+"
 
 
-@dataclass(frozen=True)
-class Strain:
-    """Hold what a strain name says.
-
-    Attributes:
-        genes: systematic names, one or two.
-        deleted: whether each of them is deleted.
-    """
-
-    genes: tuple[str, ...]
-    deleted: tuple[bool, ...]
-
-
-def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
-    """Read the genes of a strain from its name.
+def parse_strain(name: str, alleles: str, aliases: AliasTable) -> list[tuple[str, bool]]:
+    """Return the systematic names of the genes of a strain, one or two, and whether each is deleted.
 
     Args:
         name: as in the table.
@@ -69,13 +56,13 @@ def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
             do="mend the name, or give an alias table",
         )
     if len(genes) == 1:
-        return Strain(tuple(genes), (DELETED.fullmatch(what) is not None,))
+        return [(genes[0], DELETED.fullmatch(what) is not None)]
     parts = alleles.strip().split(BOTH)
     if len(parts) != len(genes):
         raise DataError(
             f"strain '{name}' has not as many alleles as genes", got=f"'{alleles}'", expected="e.g. ntg1Δ+hoΔ"
         )
-    return Strain(tuple(genes), tuple(any(delta in part for delta in DELTAS) for part in parts))
+    return [(gene, any(delta in part for delta in DELTAS)) for gene, part in zip(genes, parts, strict=True)]
 
 
 # The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
@@ -83,23 +70,10 @@ def parse_strain(name: str, alleles: str, aliases: AliasTable) -> Strain:
 HO_LOCUS = "YDL227C"
 
 
-@dataclass(frozen=True)
-class StrainGenes:
-    """Hold the genes of the distinct strains of a table column.
-
-    Attributes:
-        genes: [T, k] int32 indices of gene names; −1 where a strain has fewer.
-        deleted: [T] whether all genes that count are deleted.
-    """
-
-    genes: NDArray[np.int32]
-    deleted: NDArray[np.bool_]
-
-
 def strain_genes(
     strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int], aliases: AliasTable
-) -> StrainGenes:
-    """Read the genes of strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Read the genes of distinct strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
 
     Args:
         strains: T names.
@@ -107,21 +81,20 @@ def strain_genes(
         index: gene name → index; genes that are not in it yet are added.
         aliases: strain name → systematic name.
 
+    Returns:
+        [T, k] indices of genes, −1 where a strain has fewer, and [T] whether all genes that count are deleted.
+
     Raises:
         DataError: a name cannot be read.
     """
     parsed = [parse_strain(name, alleles.get(name, ""), aliases) for name in strains]
-    genes = np.full((len(parsed), max(len(strain.genes) for strain in parsed)), -1, dtype=np.int32)
+    genes = np.full((len(parsed), max(map(len, parsed))), -1, dtype=np.int32)
     deleted = np.ones(len(parsed), dtype=bool)
     for row, strain in enumerate(parsed):
-        counted = [
-            (gene, gone)
-            for gene, gone in zip(strain.genes, strain.deleted, strict=True)
-            if len(strain.genes) == 1 or gene != HO_LOCUS
-        ]
+        counted = [(gene, gone) for gene, gone in strain if len(strain) == 1 or gene != HO_LOCUS]
         genes[row, : len(counted)] = [index.setdefault(gene, len(index)) for gene, _ in counted]
         deleted[row] = all(gone for _, gone in counted)
-    return StrainGenes(genes, deleted)
+    return genes, deleted
 
 
 PHENOTYPE = {DIGENIC: "digenic_interaction", TRIGENIC: "trigenic_interaction"}
@@ -156,16 +129,16 @@ class SgaScreen:
         aliases, alias_file = find_aliases(config.aliases, raw)
         rows = read_sga(tables)
         index: dict[str, int] = {}
-        query = strain_genes(rows.labels[QUERY], rows.alleles, index, aliases)
-        array = strain_genes(rows.labels[ARRAY], {}, index, aliases)
+        query, query_deleted = strain_genes(rows.labels[QUERY], rows.alleles, index, aliases)
+        array, array_deleted = strain_genes(rows.labels[ARRAY], {}, index, aliases)
         kept, counts = self._select(rows, config)
-        deleted = query.deleted[rows.codes[QUERY][kept]] & array.deleted[rows.codes[ARRAY][kept]]
+        deleted = query_deleted[rows.codes[QUERY][kept]] & array_deleted[rows.codes[ARRAY][kept]]
         if config.deletions_only:
             counts["rows_with_other_alleles"] = int((~deleted).sum())
             kept = kept[deleted]
         else:
             counts["rows_of_deletions_only"] = int(deleted.sum())
-        genes = np.hstack([query.genes[rows.codes[QUERY][kept]], array.genes[rows.codes[ARRAY][kept]]])
+        genes = np.hstack([query[rows.codes[QUERY][kept]], array[rows.codes[ARRAY][kept]]])
         twice = deletes_twice(genes)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
         kept, genes = kept[~twice], genes[~twice]

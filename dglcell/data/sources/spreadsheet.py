@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
+from dglcell.data.table import written_as
 from dglcell.errors import DataError
 
 SUFFIXES = (".xlsx", ".xls", ".ods", ".xlsb")
@@ -30,9 +30,4 @@ def read_sheet(path: Path) -> list[list[str]]:
         raise DataError(
             f"'{path.name}' is no spreadsheet", got=str(error), do="save the table as .xlsx or as CSV in UTF-8"
         ) from error
-    return [[_text(cell) for cell in row] for row in rows]
-
-
-def _text(cell: Any) -> str:
-    # Every number of a spreadsheet is a float, even if it is shown as a whole number.
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    return [[written_as(cell) for cell in row] for row in rows]

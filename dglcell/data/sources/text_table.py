@@ -113,15 +113,12 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
         )
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if not lines[0].strip():
-        raise DataError(
-            f"'{path.name}' is empty or begins with an empty line",
-            expected="a row of column names, then one row per strain",
-        )
+        raise _no_header(path)
     if separator == "auto":
         separator = max(",\t;", key=lines[0].count)
     numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
     kept = [lines[n] for n in numbers]
-    _check_header(path.name, lines[0], separator)
+    _check_header(path.name, [name.strip() for name in _cells(path.name, lines[0], 1, separator)])
     _check_widths(path.name, kept, numbers + 1, separator)
     frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
     return _filled(path, frame, numbers[1:] + 1)
@@ -143,13 +140,15 @@ def _sheet(path: Path) -> Rows:
 
     rows = read_sheet(path)
     if not rows or not any(cell.strip() for cell in rows[0]):
-        raise DataError(
-            f"'{path.name}' is empty or begins with an empty line",
-            expected="a row of column names, then one row per strain",
-        )
+        raise _no_header(path)
     header = [name.strip() or f"column {number}" for number, name in enumerate(rows[0], start=1)]
-    _refuse_header(path.name, header)
+    _check_header(path.name, header)
     return _filled(path, pd.DataFrame(rows[1:], columns=header, dtype=str), np.arange(len(rows) - 1) + 2)
+
+
+def _no_header(path: Path) -> DataError:
+    expected = "a row of column names, then one row per strain"
+    return DataError(f"'{path.name}' is empty or begins with an empty line", expected=expected)
 
 
 def _text(path: Path) -> str:
@@ -167,12 +166,8 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _check_header(file: str, line: str, separator: str) -> None:
-    """Refuse names that stand above two columns, because pandas would give the second column another name."""
-    _refuse_header(file, [name.strip() for name in _cells(file, line, 1, separator)])
-
-
-def _refuse_header(file: str, header: Sequence[str]) -> None:
+def _check_header(file: str, header: Sequence[str]) -> None:
+    """Refuse too many columns, and names that stand above two, because pandas would give the second another name."""
     names = Counter(header)
     if names.total() > MOST_COLUMNS:
         raise DataError(
@@ -216,6 +211,33 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
             expected=int(widths[0]),
             do="mend the row, or set `separator`; a last row like this means that the file is cut off",
         )
+
+
+MISSING = ("", "na", "n/a", "nan")
+"""These cells always mean "not measured", in small or capital letters."""
+
+Numbers = NDArray[np.float64]
+
+
+def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Read the numbers of a column of text.
+
+    Args:
+        cells: the cells of the column.
+        decimal: point or comma.
+        na_values: cells that mean "not measured", beside those of ``MISSING``.
+
+    Returns:
+        [rows] the numbers, NaN where a cell holds none, and whether it means "not measured".
+    """
+    import pandas as pd
+
+    cells = cells.str.strip()
+    missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
+    if decimal == ",":
+        # A point would separate thousands, so such a cell is no number.
+        cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
+    return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing
 
 
 @dataclass
@@ -300,7 +322,8 @@ def read_genotypes(
         aliases: other names of genes.
         ignored: systematic names of genes that do not count as deleted.
         mistakes: gets the rows that delete nothing, or a gene twice, or have a strength that is none.
-        strengths: the columns of strengths, in the same order; empty where there are none.
+        strengths: the columns of strengths, in the same order; empty where there are none. A strength may have a
+            decimal comma.
         may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
 
     Raises:
@@ -375,8 +398,8 @@ def _strengths(
         said = np.where(given == "", behind, given)
     if not (said != "").any():
         return None
-    filled = np.where(said == "", "0", said)
-    values = pd.to_numeric(pd.Series(filled.ravel()), errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
+    filled = pd.Series(np.where(said == "", "0", said).ravel(), dtype=str).str.replace(",", ".", regex=False)
+    values = pd.to_numeric(filled, errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
     wrong_values: NDArray[np.bool_] = np.any(no_strengths(values), axis=1)
     mistakes.add(
         rows,

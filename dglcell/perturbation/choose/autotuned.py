@@ -18,9 +18,6 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 from dglcell.perturbation.states import DENSE_SHARE, Execution
 
-# What ``strategy: auto`` and ``kernel: auto`` stand for is found once for a machine and a cell graph, and then kept.
-
-
 COMPILED_DENSE_SHARE = 0.25
 """From this share of listed pairs on, compiled layers compute all pairs sooner than plain torch computes the list."""
 
@@ -106,9 +103,6 @@ class Autotuned:
                 expected="`strategy`, `dense_share` and `kernels`, as a run writes them to autotuned.json",
                 do="give the autotuned.json of a run, or set `model.autotuned: null` to have them found anew",
             ) from error
-
-
-# The time of a step under each strategy and kernel is predicted from sizes and from the rates of the machine.
 
 
 @dataclass(frozen=True)

@@ -209,11 +209,11 @@ class _ListedSums(torch.autograd.Function):
         out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])
         if most_edges is not None:
             pairs = Pairs(sources.nodes, sources.strains, sources.present, most_edges)
-            push(edges, pairs, targets.table, sent_DH, out_KH, reverse=False)
+            push(edges, pairs, targets.table, sent_DH, out_KH)
             return out_KH
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[targets.nodes].sum():
-            push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH, reverse=False)
+            push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH)
         else:
             pull(edges, Pairs(targets.nodes, targets.strains), sources.table, sent_DH, out_KH, reverse=False)
         return out_KH

@@ -104,12 +104,10 @@ def test_a_forced_flux_is_at_most_the_limit(problem: FluxProblem) -> None:
     assert limited.limits[:, :, maintenance].tolist() == [[0, 0], [5, 5], [8.39, 9]]
 
 
-def test_running_out_of_time_is_not_infeasible() -> None:
-    model = load_model("iJO1366")
-    solver = FluxSolver(FluxProblem.of(model, tolerance=1e-9, time_limit=60.0))
-    # A millisecond is far too short to recover from losing every tenth reaction.
-    solver._parameters.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 1  # type: ignore[attr-defined]
-    solution = solver.solve(np.arange(0, len(model.reactions), 10))
+def test_running_out_of_time_is_not_infeasible(problem: FluxProblem) -> None:
+    solver = FluxSolver(problem)
+    solver._parameters.tm_lim = solver._presolving.tm_lim = solver._dual.tm_lim = 0  # type: ignore[attr-defined]
+    solution = solver.solve(np.arange(0, problem.shape[1], 10))
     assert solution.timed_out
     assert np.isnan(solution.value)
 
@@ -153,9 +151,9 @@ if __name__ == "__main__":
 
 SCREEN = """\
 experiment: {name: screen}
-cell: {model: iJO1366}
+cell: {model: textbook}
 data:
-  source: {name: insilico, insilico: {model: iJO1366, pairs: all, triples: none, processes: 2}}
+  source: {name: insilico, insilico: {ranges: true, triples: none, processes: 2}}
 """
 
 

@@ -87,7 +87,7 @@ def test_fitness_equals_cobra_with_bounds_set_by_hand(table: Strains) -> None:
     fitness = np.array([value for *_, value in strains])
     between = (fitness > 0) & (fitness < 1)
     rng = np.random.default_rng(0)
-    sample = {*rng.choice(len(strains), 250), *rng.choice(np.flatnonzero(between), 250)}
+    sample = {*rng.choice(len(strains), 80), *rng.choice(np.flatnonzero(between), 80)}
     for s in sample:
         left, medium, found = strains[s]
         with model:
@@ -131,8 +131,8 @@ def test_the_wild_type_grows_as_in_cobra(table: Strains) -> None:
 
 
 def test_strength_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
-    deletions = screen(pairs="300")
-    zero = screen(pairs="300", strengths=[0.0])
+    deletions = screen(pairs="100")
+    zero = screen(pairs="100", strengths=[0.0])
     assert np.array_equal(zero.targets, deletions.targets)
     assert np.array_equal(zero.phenotypes["fitness"], deletions.phenotypes["fitness"])
     assert zero.strengths is not None

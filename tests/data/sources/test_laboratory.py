@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,6 @@ from dglcell.data.sources.screen_tables import CsvScreen
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import sha256_file
-
-
-def strains(table: Strains) -> list[tuple[str, ...]]:
-    bounds = zip(table.offsets[:-1], table.offsets[1:], strict=True)
-    return [tuple(table.names[g] for g in table.targets[i:j]) for i, j in bounds]
 
 
 def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> Strains:
@@ -48,10 +44,8 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch)
-    assert strains(table) == [
-        ("YAL015C", "YOL043C", "YBL008W"),
-        ("YAL015C", "YOL043C", "YHR191C"),
-        ("YAL015C", "YBL008W"),
+    assert table.genotypes == [["YAL015C", "YOL043C", gene] for gene in ("YBL008W", "YHR191C")] + [
+        ["YAL015C", "YBL008W"]
     ]
     nan = np.nan
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.0034, -0.0057, nan], atol=1e-7)
@@ -65,9 +59,9 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
 
 def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, kind="digenic")
-    assert strains(table) == [("YAL015C", "YBL008W")]
+    assert table.genotypes == [["YAL015C", "YBL008W"]]
     same = load_laboratory("kuzmin2020_pilot", LaboratoryConfig(where={"kind": "digenic"}), str(tmp_path))
-    assert strains(same) == [("YAL015C", "YBL008W")]
+    assert same.genotypes == [["YAL015C", "YBL008W"]]
 
 
 def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +73,7 @@ def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypa
         "bud2Δ,cln1Δ,cln2Δ,0,1,YKL092C,YMR199W,YPL256C,trigenic\n"
     )
     table = small("kuzmin2018_dataS2_orf", text, tmp_path, monkeypatch)
-    assert strains(table)[0] == ("YFL039C", "YOR085W")
+    assert table.genotypes[0] == ["YFL039C", "YOR085W"]
     assert table.phenotypes["negative_interaction"].tolist() == [1.0, 0.0, 0.5, 1.0]
 
 
@@ -157,7 +151,7 @@ def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "genes.txt").write_text("A\nB\nC\n")
     text = "gene_a,gene_b,s_score\nA,B,1\nA,X,2\nX,Z,3\nC,A,4\n"
     table = small("collins2007", text, tmp_path, monkeypatch, genes="genes.txt")
-    assert strains(table) == [("A", "B"), ("C", "A")]
+    assert table.genotypes == [["A", "B"], ["C", "A"]]
     assert table.provenance.counts["rows_of_genes_not_listed"] == 2
     assert set(table.provenance.files) == {"collins2007_emap_whole.csv.gz", "genes.txt"}
     (tmp_path / "genes.txt").write_text("Q\n")
@@ -181,10 +175,16 @@ EXPECTED = {
 }
 
 
+@functools.cache
+def real(name: str, raw: Path) -> Strains:
+    """Read a screen from the real file."""
+    return load_source(SourceConfig(name=name), str(raw))
+
+
 @pytest.mark.raw
 @pytest.mark.parametrize("name", BY_HAND)
 def test_real_file(name: str, raw: Path) -> None:
-    table = load_source(SourceConfig(name=name), str(raw))
+    table = real(name, raw)
     sizes, genes, phenotypes = EXPECTED[name]
     assert np.bincount(table.num_deletions).tolist() == sizes
     assert len(table.names) == genes
@@ -205,13 +205,13 @@ def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
 
 @pytest.mark.raw
 def test_collins2007_replicates_are_averaged(raw: Path) -> None:
-    table = load_source(SourceConfig(name="collins2007"), str(raw))
+    table = real("collins2007", raw)
     rows = pd.read_csv(raw / "interactions/collins2007_emap.csv.gz")
     scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
     mean, sd = scores.mean(), scores.std()
     sample = np.flatnonzero(np.isfinite(table.of_kind("sd")["s_score"]))
     assert len(sample) == 1_779
-    pairs = strains(table)
+    pairs = table.genotypes
     for s in [*sample[:200], *range(0, len(table), 1_000)]:
         key = tuple(sorted(pairs[s]))
         assert table.phenotypes["s_score"][s] == pytest.approx(mean[key], abs=1e-5)

@@ -141,6 +141,13 @@ def test_directions_of_a_cross_are_compared_by_their_means() -> None:
     assert (counts["strains_whose_rows_differ"], counts["strains_whose_ways_differ"]) == (0, 0)
 
 
+@pytest.mark.parametrize("genes", [(), (0,)])
+def test_rows_of_the_wild_type_are_crossed_in_one_way(genes: tuple[int, ...]) -> None:
+    rows: Rows = [((), 0.1, 0.9, 1.0, 0), (genes, 0.2, 0.9, 1.0, 1), ((), 0.9, 0.9, 1.0, 2)]
+    counts = merge_replicates(measured(rows), ConflictConfig()).provenance.counts
+    assert (counts["strains_whose_rows_differ"], counts["strains_crossed_both_ways"]) == (1, 0)
+
+
 def test_unused_names_are_left_out() -> None:
     table = merge_replicates(measured([((4,), 0.1, 0.1, 1.0, 0), ((2, 4), 0.1, 0.1, 1.0, 1)]), ConflictConfig())
     assert table.names == ("C", "E")

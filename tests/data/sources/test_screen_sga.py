@@ -57,8 +57,7 @@ NAMES = [
 def test_names_tell_genes_and_deletions(
     name: str, alleles: str, genes: tuple[str, ...], deleted: tuple[bool, ...]
 ) -> None:
-    strain = parse_strain(name, alleles, NONE)
-    assert (strain.genes, strain.deleted) == (genes, deleted)
+    assert parse_strain(name, alleles, NONE) == list(zip(genes, deleted, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,7 @@ def test_names_that_cannot_be_read(name: str, alleles: str, message: str) -> Non
 
 def test_aliases_come_before_the_name() -> None:
     aliases = AliasTable({"TFC3_sn1": ("YAL001C",), "twice_sn2": ("YAL001C", "YBR001C"), "TFC3": ("YAL001C",)})
-    assert parse_strain("TFC3_sn1", "", aliases).genes == ("YAL001C",)
-    assert parse_strain("TFC3_dma7", "", aliases).genes == ("YAL001C",)
+    assert parse_strain("TFC3_sn1", "", aliases) == parse_strain("TFC3_dma7", "", aliases) == [("YAL001C", True)]
     with pytest.raises(DataError, match=r"'twice_sn2' stands for several genes(.|\n)*alias table"):
         parse_strain("twice_sn2", "", aliases)
 
@@ -86,10 +84,10 @@ def test_the_marker_counts_in_strains_of_one_gene_only() -> None:
     index: dict[str, int] = {}
     strains = ["YBR160W+YDL227C_tm1", "YDL227C_dma9", "YAR002W+YBR160W_tm2"]
     alleles = {strains[0]: "cdc28-4+hoΔ", strains[2]: "nup60Δ+x1Δ"}
-    found = strain_genes(strains, alleles, index, NONE)
+    genes, deleted = strain_genes(strains, alleles, index, NONE)
     assert index == {"YBR160W": 0, "YDL227C": 1, "YAR002W": 2}
-    assert found.genes.tolist() == [[0, -1], [1, -1], [2, 0]]
-    assert found.deleted.tolist() == [False, True, True]
+    assert genes.tolist() == [[0, -1], [1, -1], [2, 0]]
+    assert deleted.tolist() == [False, True, True]
 
 
 @pytest.mark.raw
@@ -99,8 +97,9 @@ def test_all_strains_of_the_collection_have_the_gene_of_their_name(raw: Path) ->
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
     aliases = read_aliases(path)
     for strain, orf, _, allele in rows:
-        assert parse_strain(strain, allele, NONE).genes == parse_strain(strain, allele, aliases).genes == (orf,)
-    deleted = sum(parse_strain(strain, "", NONE).deleted[0] for strain, *_ in rows)
+        (named, _), (listed, _) = (parse_strain(strain, allele, of)[0] for of in (NONE, aliases))
+        assert named == listed == orf
+    deleted = sum(parse_strain(strain, "", NONE)[0][1] for strain, *_ in rows)
     assert deleted == 5_376 + 4_757
 
 
@@ -153,17 +152,24 @@ def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, mo
     assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
 
 
-def test_kuzmin2018_trigenic_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, kind="trigenic")
-    assert table.genotypes == [[A, B, C], [E, B, D]]
-    assert list(table.phenotypes) == ["trigenic_interaction", "fitness"]
-    assert table.provenance.counts["rows_of_another_kind"] == 4
-
-
-def test_kuzmin2018_deletions_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, deletions_only=True)
-    assert table.genotypes == [[A, C], [A, B, C], [A, HO]]
-    assert table.provenance.counts["rows_with_other_alleles"] == 3
+@pytest.mark.parametrize(
+    ("options", "strains", "count"),
+    [
+        ({"kind": "trigenic"}, [[A, B, C], [E, B, D]], ("rows_of_another_kind", 4)),
+        ({"deletions_only": True}, [[A, C], [A, B, C], [A, HO]], ("rows_with_other_alleles", 3)),
+    ],
+)
+def test_kuzmin2018_filters(
+    kuzmin2018: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+    strains: list[list[str]],
+    count: tuple[str, int],
+) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, **options)
+    assert table.genotypes == strains
+    assert ("digenic_interaction" in table.phenotypes) == ("kind" not in options)
+    assert table.provenance.counts[count[0]] == count[1]
 
 
 def test_kuzmin2018_with_listed_genes_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Evaluate predictions of values of nodes, such as fluxes, beside null models."""
+"""Give heads of values of nodes, such as fluxes, what they start from, and evaluate them beside null models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torch import Tensor
 
 from dglcell.baselines.nodes import MOST_VALUES, NodeProblem, fit_node_nulls
 from dglcell.baselines.reactions import Reactions
+from dglcell.config.experiment import Config
 from dglcell.data.node_values import CellValues
 from dglcell.data.strains import Strains
-from dglcell.errors import count
+from dglcell.errors import DataError, count
 from dglcell.files.atomic import atomic_file, no_formula
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
@@ -93,6 +94,103 @@ class MassBalance:
         return float(unbalanced), float((abs(self.stoichiometry) @ np.abs(fluxes_MB)).sum())
 
 
+READ_TOGETHER = 2**20
+"""So many values are read at a time, in 4 MB."""
+
+SMALLEST = 1e-6
+"""A value changes if its standard deviation is a larger share of its mean, and of the largest one of any node."""
+
+
+def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lost: Mapping[str, bool]) -> None:
+    """Store in each head the values of the wild type, and the spread of the values of the training strains.
+
+    Values that never change in training are left out of loss and metrics.
+
+    Args:
+        zero_if_lost: name → whether what a strain loses has the value 0.
+
+    Raises:
+        DataError: no training strain has a value, or none changes; or values are to be balanced and are no fluxes.
+    """
+    for name, head in heads.items():
+        values, train = prepared.nodes[name], prepared.parts["train"].numpy()
+        mean, sd, number = spread(values, train)
+        changes = sd > SMALLEST * np.maximum(np.abs(mean), sd.max(initial=0))
+        kind = values.values.type
+        if not changes.any():
+            raise DataError(
+                f"`data.nodes.{name}`: no value changes among the training strains",
+                got=f"{int((number > 0).sum()):,} of {len(values):,} values are measured in training strains",
+                expected="values that differ between strains",
+                do="choose another split, or leave these values out",
+            )
+        log.info(
+            "%s: %s of %s values of the type %s change among training strains; the others are left out",
+            *(name, f"{int(changes.sum()):,}", f"{len(values):,}", kind),
+        )
+        known = values.columns >= 0
+        head.zero_if_lost.fill_(zero_if_lost[name])
+        head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
+        if head.projection is not None:
+            head.balance(_stoichiometry(name, head, values, prepared))
+
+
+def _stoichiometry(name: str, head: NodeHead, values: CellValues, prepared: Prepared) -> Tensor:
+    """Return how much of each metabolite the fluxes of reactions make, [K, M]."""
+    balance = MassBalance.of(head, values, prepared.cell)
+    if balance is None:
+        raise DataError(
+            f"`model.balanced_values`: the values '{name}' are no fluxes of all reactions at a steady state",
+            got=f"{int((values.columns >= 0).sum()):,} of {len(values):,} reactions with values",
+            expected="a flux of each reaction, which in the wild type make as much of every metabolite as they use",
+            do=f"leave '{name}' out of `model.balanced_values`",
+        )
+    return torch.from_numpy(balance.stoichiometry.toarray())
+
+
+def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
+    """Return heads that know values of the wild type and their spread, and have nothing to predict with.
+
+    Null models of values of nodes need no more.
+
+    Raises:
+        DataError: no training strain has a value, or none changes.
+    """
+    heads = {
+        name: NodeHead(
+            torch.arange(len(values)),
+            len(values),
+            width=1,
+            strain_width=1,
+            hidden=1,
+            activation="identity",
+            dropout=0.0,
+        )
+        for name, values in prepared.nodes.items()
+    }
+    fit_node_heads(heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
+    return heads
+
+
+def spread(
+    values: CellValues, strains: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return mean, standard deviation and number of the measured values of some strains, [M] each."""
+    wild_type = values.wild_type.astype(np.float64)
+    number, total, squares = np.zeros((3, len(values)))
+    size = max(1, READ_TOGETHER // len(values))
+    for start in range(0, len(strains), size):
+        # Differences from the wild type keep their digits where they are small.
+        changes = values.of_strains(strains[start : start + size]).astype(np.float64) - wild_type
+        measured = ~np.isnan(changes)
+        number += measured.sum(axis=0)
+        total += np.where(measured, changes, 0).sum(axis=0)
+        squares += np.where(measured, np.square(changes), 0).sum(axis=0)
+    mean = total / np.maximum(number, 1)
+    variance = squares / np.maximum(number, 1) - np.square(mean)
+    return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64)
+
+
 @dataclass
 class NodeScores:
     """Add up errors of predictions batch by batch, so that no table of all strains and nodes is held.
@@ -157,13 +255,7 @@ class NodeScores:
 
 
 def scaled_values(head: NodeHead, values: CellValues, strains: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return differences from the wild type in units of their spread, [n, M], NaN where not measured or not changing.
-
-    Args:
-        head: head of these values.
-        values: values of the data set.
-        strains: numbers of strains of the data set.
-    """
+    """Return differences from the wild type in units of their spread, [n, M], NaN where unmeasured or not changing."""
     device = head.scale.device
     scaled: Tensor = head.scaled(torch.from_numpy(values.of_strains(strains)).to(device))
     return scaled.float().cpu().numpy()
@@ -174,11 +266,6 @@ class PartScores:
 
     Attributes:
         scores: name → scores. Those of the test part have draws of its strains and genes.
-
-    Args:
-        heads: heads of the model, name → head.
-        prepared: data that the model was trained on.
-        part: part of the split.
     """
 
     def __init__(self, heads: Mapping[str, NodeHead], prepared: Prepared, part: str) -> None:
@@ -251,8 +338,6 @@ def null_node_rows(
     """Return metrics of null models of values of nodes, fitted to the training part.
 
     Args:
-        heads: heads of the model, name → head.
-        prepared: data that the model was trained on.
         of_model: what the model predicted for the test part. Rows of this part then have the metrics of
             `dglcell.uncertainty.paired.ahead`, where the score is the mean correlation over nodes.
     """
