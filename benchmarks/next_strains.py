@@ -33,8 +33,9 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.processor import processor_name
 from dglcell.metrics import pearson
+from dglcell.prediction import STRATEGIES
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.next_strains import STRATEGIES, Candidates, choose_next
+from dglcell.prediction.next_strains import Candidates, choose_next
 from dglcell.prediction.table import GenotypeTable
 from dglcell.training.prepare import prepare
 

@@ -17,7 +17,8 @@ from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
-from dglcell.explanations.tables import NODES, Explanations, explain
+from dglcell.explanations import NODES
+from dglcell.explanations.tables import Explanations, explain
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES

@@ -343,20 +343,15 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
 def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
     """Return each model's name, with its description below it."""
     lines: list[str] = []
-
-    def add(*paragraphs: str) -> None:
-        for text in paragraphs:
-            lines.extend(textwrap.wrap(text, 80, initial_indent="    ", subsequent_indent="    "))
-
     for name, found in models.items():
-        lines.append(name)
         if isinstance(found, PublishedFile):
-            add(found.description, f"{_megabytes(found.size or 0)}, fetched at its first use")
-            continue
-        card = read_card(found)
-        size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
-        about = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
-        add(card.description, about)
+            about = found.description, f"{_megabytes(found.size or 0)}, fetched at its first use"
+        else:
+            card = read_card(found)
+            size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
+            of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
+            about = card.description, of
+        lines += [name, *(textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about)]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
 
 

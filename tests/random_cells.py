@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
+from dglcell.perturbation.genotype import GenotypeBatch
 
 EDGES = {
     ("gene", "physical", "gene"): ("gene", "gene"),
@@ -21,6 +26,8 @@ EDGES = {
     ("metabolite", "converted_by", "reaction"): ("metabolite", "reaction"),
 }
 WEIGHTED = ("converts", "converted_by")
+
+Model = TypeVar("Model", bound=nn.Module)
 
 Changes = dict[tuple[int, int], float]
 """(source, destination) → the strength that a strain leaves of the edge, 0 where it removes the edge."""
@@ -39,6 +46,28 @@ def resident_cell(
     return ResidentCell(
         num_nodes, {r: (*uv, torch.as_tensor(given[r]) if r in given else None) for r, uv in tensors.items()}
     )
+
+
+@cache
+def textbook_cell(*derived: str) -> ResidentCell:
+    """Return the E. coli core cell with derived relations among genes; the same one every time, so change nothing."""
+    return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=list(derived))))
+
+
+def randomise(model: Model, std: float = 0.5) -> Model:
+    """Return the model with weights that have none of the zeros and ones of a fresh one."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
+
+
+def results(model: nn.Module, batch: GenotypeBatch, *leaves: Tensor) -> list[Tensor]:
+    """Return predictions, and the gradients of their squares: of ``leaves`` and of every parameter."""
+    prediction = model(batch).phenotypes
+    wanted = [*leaves, *model.parameters()]
+    found = torch.autograd.grad(prediction.square().sum(), wanted, allow_unused=True, materialize_grads=True)
+    return [prediction.detach(), *found]
 
 
 @dataclass

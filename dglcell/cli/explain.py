@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dglcell.cli.arguments import add_device, add_reading, add_run, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
+from dglcell.explanations import NODES
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor
     from dglcell.data.strains import Strains
-
-NODES = 20
-"""This is ``dglcell.explanations.tables.NODES``, whose module takes long to import."""
 
 HELP = "explain why a model predicts that strains differ from the wild type"
 EPILOG = """\

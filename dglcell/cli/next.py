@@ -12,13 +12,11 @@ from dglcell.cli.arguments import add_device, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.cli.predict import add_candidates, check_candidates, design_of, table_of
 from dglcell.errors import CheckpointError, ConfigError
+from dglcell.prediction import STRATEGIES
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor
     from dglcell.data.partition import Keys
-
-STRATEGIES = ("effect", "sick", "informative")
-"""These are ``dglcell.prediction.next_strains.STRATEGIES``, whose module takes long to import."""
 
 SHARE_OF_A_GENE = 8
 """By default at most an eighth of a batch changes the same gene."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dglcell.cli.arguments import add_device, add_reading, add_run, natural, positive, reporter, strengths
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
+from dglcell.prediction import KINDS, PRECISIONS
 
 if TYPE_CHECKING:
     from dglcell.machine.ranks import Ranks
@@ -23,12 +24,6 @@ FINISHED = "its share is finished; the process that finishes last writes the out
 
 RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
 """These are the keys of ``dglcell.prediction.ranking.RANKINGS``, whose module takes long to import."""
-
-PRECISIONS = ("32-true", "bf16")
-"""These are ``dglcell.prediction.predict.PRECISIONS``, whose module takes long to import."""
-
-KINDS = {1: "singles", 2: "pairs", 3: "triples"}
-"""These are ``dglcell.prediction.design.KINDS``, whose module takes long to import."""
 
 OF_DESIGNS = ("genes", "strength", "start", "limit")
 """These options limit a design, and a table has none of them."""

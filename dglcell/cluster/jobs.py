@@ -62,10 +62,7 @@ class Job:
 
 
 def try_script(script: str, folder: Path) -> str:
-    """Ask SLURM whether and when it would start a script, without submitting it.
-
-    Returns:
-        SLURM's answer.
+    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer.
 
     Raises:
         ConfigError: SLURM would refuse the script; the error has SLURM's own words.
@@ -79,14 +76,11 @@ def try_script(script: str, folder: Path) -> str:
 
 
 def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
-    """Submit a script.
+    """Submit a script, and return the job's number.
 
     Args:
         logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
         options: options of ``sbatch``, which override those of the script.
-
-    Returns:
-        the job's number.
 
     Raises:
         ConfigError: SLURM refuses the script.
@@ -270,11 +264,7 @@ class Submitting:
         return number
 
     def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
-        """Submit the script of an experiment's runs, and keep a record that lets them be submitted again.
-
-        Returns:
-            the job's number.
-        """
+        """Submit the script of an experiment's runs, record it for `job retry`, and return the job's number."""
         number = self.script(script, *options)
         self._write(self.folder / self.logs / f"{self.name}-{number}.json", {"script": script, "runs": runs})
         return number

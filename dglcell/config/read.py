@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import difflib
 import functools
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, shown
@@ -197,11 +196,9 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        typed = copy.deepcopy(_schema(**kinds))
-        with flag_override(typed, "no_deepcopy_set_nodes", True):
-            # Resolved values are plain text. They may contain `${`, which must not be resolved again.
-            typed.merge_with(as_plain_text(_changed(plain, _defaults(**kinds))))
-        config = OmegaConf.to_object(typed)
+        # Resolved values are plain text. They may contain `${`, which must not be resolved again.
+        changed = _changed(plain, _defaults(**kinds))
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(changed)))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",

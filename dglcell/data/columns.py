@@ -187,6 +187,17 @@ def check_strengths(
         )
 
 
+def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:
+    """Return a column as a store keeps it, in float32; a number beyond float32 becomes infinite.
+
+    Missing values have one bit pattern, so that equal content has an equal hash.
+    """
+    with np.errstate(over="ignore"):
+        kept = np.array(values, "<f4")
+    kept[np.isnan(kept)] = np.nan
+    return kept
+
+
 def target_dtype(names: int) -> np.dtype:
     """Return the smaller of uint16 and uint32 that holds an index of so many names."""
     return np.dtype("<u2" if names < 2**16 else "<u4")

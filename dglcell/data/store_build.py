@@ -27,6 +27,7 @@ from dglcell.data.columns import (
     STORED,
     Column,
     ContentHash,
+    stored_numbers,
     target_dtype,
 )
 from dglcell.data.node_values import is_node_file
@@ -89,12 +90,7 @@ def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, 
             got=_named(sorted(strains.columns)) or "none",
             expected=_named(columns),
         )
-    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite and is refused as such
-        found = {column: np.array(strains.columns[column], "<f4") for column in columns}
-    for values in found.values():
-        # One bit pattern for missing values, so that equal content has an equal hash.
-        values[np.isnan(values)] = np.nan
-    return found
+    return {column: stored_numbers(strains.columns[column]) for column in columns}
 
 
 def _named(columns: Iterable[Column]) -> str:

@@ -21,6 +21,7 @@ from dglcell.data.columns import (
     PREFIXES,
     ROW,
     SEEN,
+    STORED,
     Array,
     Column,
     ContentHash,
@@ -29,6 +30,7 @@ from dglcell.data.columns import (
     check_strengths,
     columns_of,
     condition_columns,
+    stored_numbers,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
 from dglcell.errors import DataError, import_optional, listing
@@ -554,7 +556,8 @@ class Strains:
         vocabulary = Vocabulary.of(self.names)
         content = ContentHash(vocabulary, self.columns, self.units, with_strengths=self.strengths is not None)
         targets = translated(self.targets, vocabulary.indices(self.names))
-        content.update(self.num_deletions, targets, self.strengths, self.columns)
+        columns = {column: stored_numbers(values) for column, values in self.columns.items() if column.kind in STORED}
+        content.update(self.num_deletions, targets, self.strengths, columns)
         return content.hexdigest()
 
     def to_anndata(self) -> anndata.AnnData:

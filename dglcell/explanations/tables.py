@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
+from dglcell.explanations import NODES
 from dglcell.explanations.interactions import Subsets, check_changes, subsets_of
 from dglcell.explanations.reactions import Reactions
 from dglcell.explanations.shares import Shares, mean_of
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 OTHERS = "others"
 """In place of a node type or a relation: all nodes or edges that a table leaves out."""
-
-NODES = 20
-"""So many nodes of each layer are in a table for each strain."""
 
 PASS_BYTES, ROW_TENSORS, MOST_STRAINS = 2**31, 16, 256
 """A pass takes about so many bytes, and so many strains at most; a strain keeps so many tensors for each row."""

@@ -25,11 +25,7 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Take the advice back, for comparison, by setting the thresholds that glibc reaches after a few large tensors.
-
-    Returns:
-        whether the C library took it.
-    """
+    """Take the advice back, for comparison: set the thresholds that glibc reaches after a few large tensors."""
     return _advise((M_MMAP_MAX, 1 << 16), (M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20))
 
 

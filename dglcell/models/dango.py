@@ -16,7 +16,6 @@ from dglcell.models.config import DangoConfig
 from dglcell.models.model import OnDemand, Prediction, StrainModel
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction
 from dglcell.nn.heads import HyperSAGNN, SetAttention
-from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
@@ -129,7 +128,6 @@ class Dango(StrainModel):
         self.score.apply(initialise)
         self.see_conditions(width=H, strain_width=0, outputs=outputs, hidden=H, activation=config.activation)
         self.ignore_conditions_at_first()
-        self._base_cache = BaseCache()
 
     def encode(self) -> list[Tensor]:
         """Return the gene states in each network, [N, H]."""
@@ -170,11 +168,6 @@ class Dango(StrainModel):
             phenotypes_BT = self.readout.score(phenotypes_BT, genotypes)
         auxiliary = {"reconstruction": partial(self.reconstruct, states)} if len(self.heads) else {}
         return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
-
-    def train(self, mode: bool = True) -> Dango:
-        """Set the mode, and forget the gene states that evaluation kept."""
-        self._base_cache.forget()
-        return super().train(mode)
 
 
 def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:

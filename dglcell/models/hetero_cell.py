@@ -24,7 +24,7 @@ from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.choose.autotuned import Autotuned
-from dglcell.perturbation.execution import BaseCache, BasePass
+from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept
@@ -97,7 +97,6 @@ class HeteroCell(PerturbedModel):
         _check_pools(cell, config)
         _check_balanced_values(cell, config)
         self.cell, self.config = cell, config
-        self._base_cache = BaseCache()
         width = config.hidden
         self.flux_rounds = _make_flux_rounds(cell, config)
         node_types = list(dict.fromkeys((config.nodes or {}).values()))
@@ -174,11 +173,6 @@ class HeteroCell(PerturbedModel):
         self.autotuned = autotuned
         autotuned.apply(self.cell)
         self._base_cache.forget()
-
-    def train(self, mode: bool = True) -> HeteroCell:
-        """Set the mode, and forget what evaluation kept of the wild type."""
-        self._base_cache.forget()
-        return super().train(mode)
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from dglcell.nn.links import Link
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.plugins import class_of
 
@@ -132,6 +133,15 @@ class StrainModel(nn.Module):
     media_strengths: Tensor | None
     changes_edges: ClassVar[bool] = False
     _edges_of: EdgePerturbations | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._base_cache = BaseCache()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and forget what evaluation kept of the wild type."""
+        self._base_cache.forget()
+        return super().train(mode)
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
@@ -311,7 +321,7 @@ def make_model(
         outputs: T, number of phenotypes.
         features: node type → [N, F] fixed input features.
     """
-    kind: type[StrainModel] = class_of("model", config.name, MODELS)
+    kind: Callable[..., StrainModel] = class_of("model", config.name, MODELS)
     return kind(cell, config, outputs, features)
 
 

@@ -18,7 +18,6 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
-from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept, keep_genes, strengths
@@ -117,8 +116,6 @@ class SetOperator(StrainModel):
 
     Config = SetOperatorConfig
     config: SetOperatorConfig
-    no_genes: Tensor
-    no_offsets: Tensor
 
     def __init__(
         self,
@@ -158,9 +155,6 @@ class SetOperator(StrainModel):
             start_at_the_mean(self.global_head[-1])
         if self.local_head is not None:
             self.local_head.start_at_the_mean()
-        self.register_buffer("no_genes", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self.register_buffer("no_offsets", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self._base_cache = BaseCache()
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
@@ -237,12 +231,9 @@ class SetOperator(StrainModel):
         return self._encode() if kept_pass is None else kept_pass.once(self._encode)
 
     def _encode(self) -> Tensor:
-        unchanged = GenotypeBatch(self.no_genes, self.no_offsets, 0)
+        device = next(self.parameters()).device
+        none_G, offsets_2 = (torch.zeros(size, dtype=torch.int64, device=device) for size in (0, 2))
+        unchanged = GenotypeBatch(none_G, offsets_2, 0)
         # Without a deletion all strategies are one and the same product per relation; this one never synchronises.
         perturbed = perturb(self.cell, unchanged, "node_mask", self.config.kernel)
         return self.encoder(perturbed)[GENE].base_NH
-
-    def train(self, mode: bool = True) -> SetOperator:
-        """Set the mode; every pass, of training or evaluation, starts with an encoding of its own."""
-        self._base_cache.forget()
-        return super().train(mode)

@@ -52,6 +52,7 @@ class NodeHead(nn.Module):
         changes: [M] whether the value changes in training; others are predicted as the wild type's, and not scored.
         known: [M] whether there are values at all.
         zero_if_lost: whether what a strain loses has the value 0, which is then not predicted.
+        largest: [M] largest change of a training strain, in original units; not in checkpoints, and infinite at first.
         projection: [M, M] what makes changes balanced, in units of the spread; None unless ``balanced``.
     """
 
@@ -61,6 +62,7 @@ class NodeHead(nn.Module):
     changes: Tensor
     known: Tensor
     zero_if_lost: Tensor
+    largest: Tensor
     projection: Tensor | None
 
     def __init__(
@@ -88,6 +90,7 @@ class NodeHead(nn.Module):
         for name in ("changes", "known"):
             self.register_buffer(name, torch.zeros(values, dtype=torch.bool))
         self.register_buffer("zero_if_lost", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("largest", torch.full((values,), torch.inf), persistent=False)
         self.register_buffer("projection", torch.eye(values) if balanced else None)
 
     def start_at_the_mean(self) -> None:
@@ -174,6 +177,15 @@ class NodeHead(nn.Module):
         """Return differences from the wild type in units of their spread, NaN where nothing changes."""
         scaled_BM = (values_BM - self.wild_type) / self.scale
         return scaled_BM.masked_fill(~self.changes, torch.nan)
+
+    def within_training(self, changes_BM: Tensor) -> Tensor:
+        """Return scaled differences from the wild type, none larger than those of training strains.
+
+        A value that hardly changes in training has a tiny scale. Where a validation strain changes it, the difference
+        is thousands of standard deviations, and a mean over all values would tell nothing of the others.
+        """
+        limit_M = self.largest / self.scale
+        return changes_BM.clamp(-limit_M, limit_M)
 
     def restore(self, predicted_BM: Tensor) -> Tensor:
         """Return predicted values in original units."""

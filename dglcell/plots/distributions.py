@@ -61,14 +61,12 @@ class Distributions:
 
 
 def distributions(predictions: Predictions) -> Distributions:
-    """Count and compare measured and predicted values; distances are NaN where no strain is measured."""
+    """Count and compare measured and predicted values; at least one strain is measured."""
     # The import is here, because scipy.stats takes a second to import, and lists of runs draw nothing.
     from scipy.spatial.distance import jensenshannon
     from scipy.stats import wasserstein_distance
 
     p = predictions.usable
-    if len(p) == 0:
-        return Distributions(np.zeros(1), np.zeros(0, np.int64), np.zeros(0, np.int64), math.nan, math.nan)
     everything = np.concatenate([p.measured, p.predicted])
     low, high = robust_range(everything)
     edges = np.linspace(low, high, int(np.clip(2 * math.sqrt(len(p)), FEWEST_BINS, MOST_BINS)) + 1)
@@ -181,13 +179,9 @@ def deletions_panel(subject: Subject) -> Panel | None:
 
 def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
     """Draw one line a phenotype; the numbers of strains are those of the first."""
-    part = subjects[0].part if subjects else "test"
-    title = f"{part.capitalize()} Pearson by number of deletions"
+    title = f"{subjects[0].part.capitalize()} Pearson by number of deletions"
     groups = [(subject, pearson_by_deletions(subject.predictions)) for subject in subjects]
     numbers = sorted({group[0] for _, entries in groups for group in entries})
-    if not numbers:
-        draw_nothing(axes, title, "no group of strains has a correlation")
-        return
     heading(axes, title, f"n of {shorten(subjects[0].phenotype)}" if len(groups) > 1 else "")
     for (subject, entries), color in zip(groups, SERIES, strict=False):
         axes.plot([e[0] for e in entries], [e[1] for e in entries], "o-", color=color, label=shorten(subject.phenotype))
@@ -280,12 +274,10 @@ def precision_recall_panel(subject: Subject) -> Panel | None:
 
 def draw_precision_recall(axes: Axes, subject: Subject) -> None:
     """Draw a curve for each class, and the share of the class among all strains."""
-    title = f"Precision and recall ({subject.part})"
     curves = class_curves(subject)
-    if not curves:
-        draw_nothing(axes, title, subject.nothing or "no strain is of a class")
-        return
-    heading(axes, title, f"AP: average precision · dotted: random · n = {curves[0].n:,}")
+    heading(
+        axes, f"Precision and recall ({subject.part})", f"AP: average precision · dotted: random · n = {curves[0].n:,}"
+    )
     for curve, color in zip(curves, (BLUE, VERMILION), strict=False):
         label = f"{curve.name.replace('$', chr(92) + '$')}, AP {number(curve.average)}"
         recall, precision = np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision)

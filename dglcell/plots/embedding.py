@@ -17,7 +17,6 @@ from dglcell.plots.style import (
     VERMILION,
     Panel,
     Table,
-    draw_nothing,
     heading,
     sample,
     shorten,
@@ -86,13 +85,9 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
     )
 
 
-def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> None:
+def draw_embedding(axes: Axes, found: EmbeddingMap, subject: Subject) -> None:
     """Draw strains in the plane, coloured by their measured phenotype; grey where it was not measured."""
-    title = "Map of strain embeddings"
-    if found is None:
-        draw_nothing(axes, title, "fewer than three strains have an embedding")
-        return
-    heading(axes, title, f"PCA · n = {len(found.strains):,}")
+    heading(axes, "Map of strain embeddings", f"PCA · n = {len(found.strains):,}")
     values = np.asarray(subject.predictions.measured, float)[found.strains]
     known = np.isfinite(values)
     size = 22 if len(values) < 200 else 6 if len(values) < 3000 else 2.5

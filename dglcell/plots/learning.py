@@ -232,16 +232,13 @@ def spread_panels(run: ReportData) -> list[Panel]:
     if not history.keys(NORM):
         return []
 
-    def table(*keys: str) -> Table:
-        return curves_table(history, keys)
-
     return [
         Panel(
             "embedding-norm",
             "Size of embeddings",
             "Mean Euclidean norm of the embeddings of all validation strains after each epoch. Zero would mean "
             "that deletions no longer reach the embedding.",
-            table(NORM),
+            curves_table(history, [NORM]),
             lambda axes: draw_norm(axes, history, run.best_epoch),
         ),
         Panel(
@@ -251,7 +248,7 @@ def spread_panels(run: ReportData) -> list[Panel]:
             "Σ‖z − z̄‖² / Σ‖z‖² of their squared length that is not common to all, a Dirichlet energy over all pairs of "
             "strains (Cai and Wang 2020); cosine: mean cosine of all pairs (after the distance of Chen et al. 2020). "
             "Where strains collapse onto each other, spread goes to 0 and cosine to 1.",
-            table(SPREAD, COSINE),
+            curves_table(history, [SPREAD, COSINE]),
             lambda axes: draw_spread(axes, history, run.best_epoch),
         ),
     ]

@@ -238,13 +238,13 @@ def residual(subject: Subject) -> NDArray[np.float64]:
 
 def draw_residuals(axes: Axes, subject: Subject) -> None:
     """Draw residuals against predictions, with their means in bins."""
-    title = "Residuals along the prediction"
-    if subject.nothing:
-        draw_nothing(axes, title, subject.nothing)
-        return
     p, error = subject.usable, residual(subject)
     bins = calibration(subject.predictions)
-    heading(axes, title, f"n = {len(p):,}" + (f" · red: means of {len(bins)} equal bins" if bins else ""))
+    heading(
+        axes,
+        "Residuals along the prediction",
+        f"n = {len(p):,}" + (f" · red: means of {len(bins)} equal bins" if bins else ""),
+    )
     low, high = robust_range(error)
     y_range = (low if low < 0 else -0.05 * high, high if high > 0 else -0.05 * low)
     draw_density(axes, p.predicted, error, robust_range(p.predicted), y_range, subject.points)
@@ -262,13 +262,10 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
 
     Strains are drawn as points where they are few.
     """
-    title = "Distribution of residuals"
-    if subject.nothing:
-        draw_nothing(axes, title, subject.nothing)
-        return
     error, measured = residual(subject), subject.usable.measured
     mean, sd = _moments(error)
-    heading(axes, title, f"mean {amount(mean, measured)} · SD {amount(sd, measured)} · n = {len(error):,}")
+    note = f"mean {amount(mean, measured)} · SD {amount(sd, measured)} · n = {len(error):,}"
+    heading(axes, "Distribution of residuals", note)
     axes.set_xlabel(with_unit("predicted − measured", subject.unit))
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     if len(error) < FEWEST_COUNTED:
@@ -288,8 +285,6 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
 
 
 def _moments(error: NDArray[np.float64]) -> tuple[float, float]:
-    if len(error) == 0:
-        return math.nan, math.nan
     return float(error.mean()), float(error.std(ddof=1)) if len(error) >= LEAST_FOR_SD else math.nan
 
 
@@ -299,8 +294,6 @@ def _is_normal_drawn(error: NDArray[np.float64]) -> bool:
 
 def _counts(error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return counts and edges of equal bins around zero, about √n of them."""
-    if len(error) == 0:
-        return np.zeros(0, np.int64), np.zeros(1)
     reach = max(map(abs, robust_range(error)))
     counts, edges = np.histogram(error, int(np.clip(math.sqrt(len(error)) * 2, 8, 60)), (-reach, reach))
     return counts, edges

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.plots.data import RelationWeights
-from dglcell.plots.style import HEIGHT, INK, WIDTH, Panel, Table, draw_nothing, heading, shorten
+from dglcell.plots.style import HEIGHT, INK, WIDTH, Panel, Table, heading, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +55,9 @@ def relation_means(weights: RelationWeights) -> dict[str, dict[str, float]]:
 
 def draw_relation_weights(axes: Axes, weights: RelationWeights) -> None:
     """Draw a heat map, a layer a column, a relation a row; grey where a layer does not have a relation."""
-    title = "Weights of relations"
     means = relation_means(weights)
-    if not means:
-        draw_nothing(axes, title, "the model has no relation weights")
-        return
     names = list(dict.fromkeys(name for row in means.values() for name in row))
-    heading(axes, title, "each column sums to 1")
+    heading(axes, "Weights of relations", "each column sums to 1")
     grid = np.array([[row.get(name, np.nan) for row in means.values()] for name in names])
     _heat_map(axes, grid, list(means), names)
     axes.set_xlabel("layer, node type")

@@ -21,10 +21,10 @@ from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction import KINDS
 from dglcell.prediction.conditions import added_column
 
 MOST_STRAINS = 2**63 - 1
-KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 
 
 @dataclass(frozen=True)

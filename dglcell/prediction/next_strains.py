@@ -14,6 +14,7 @@ from scipy import sparse
 from dglcell.data.partition import Keys
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
+from dglcell.prediction import EFFECT, SICK
 from dglcell.prediction.conditions import added_column
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
@@ -22,9 +23,6 @@ from dglcell.prediction.predict import PART_STRAINS, Rows, predict_rows
 from dglcell.prediction.table import GenotypeTable, predicted_column, spread_column
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import interval_columns, probability_column
-
-EFFECT, SICK, INFORMATIVE = "effect", "sick", "informative"
-STRATEGIES = (EFFECT, SICK, INFORMATIVE)
 
 KEPT = 20_000
 """An informative batch is chosen among so many candidates, the most uncertain ones."""

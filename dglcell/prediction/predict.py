@@ -37,10 +37,6 @@ Rows = GenotypeTable | Design
 WORTH_SHARING = 200
 """So many strains must have deletions in common for these deletions to be computed first, and once."""
 
-PRECISIONS = ("32-true", "bf16")
-"""These are the precisions of predictions: that of the weights, or bfloat16 for differences of strains, as in
-``trainer.precision``."""
-
 UNTUNED_DEVICES = ("cpu",)
 """On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
 
@@ -59,7 +55,7 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
     Args:
         members: one or several models, on the device where they are to predict.
         batch_size: strains per forward pass.
-        precision: one of ``PRECISIONS``.
+        precision: one of ``dglcell.prediction.PRECISIONS``.
 
     Raises:
         ConfigError: half precision is asked for, and a model has no differences of strains.

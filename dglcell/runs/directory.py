@@ -199,10 +199,7 @@ class EpochLog:
         )
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
-        """Append an epoch as the last one, and forget earlier records of it and of later epochs.
-
-        Returns:
-            the line to print.
+        """Append an epoch as the last one, forget earlier records of it and of later ones, and return a line to print.
 
         Raises:
             OwnerError: another process has taken over the run.

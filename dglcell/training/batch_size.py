@@ -37,9 +37,7 @@ log = logging.getLogger("dglcell")
 def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory, trainer: pl.Trainer) -> int:
     """Choose B by measuring training steps on this machine; the run's weights and random streams are not touched.
 
-    Args:
-        directory: directory of the run, to which nothing is written.
-        trainer: the trainer, which decides device and precision.
+    The trainer decides device and precision.
 
     Raises:
         ConfigError: not even the smallest batch fits into memory.

@@ -68,13 +68,9 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
 def train_control(
     config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
 ) -> list[ResultRow]:
-    """Train the control, or continue it; add its rows to the results of the run if the run is finished.
+    """Train the control of ``without_messages``, or continue it, and add its rows to the results of the run.
 
-    Args:
-        epochs: number of epochs, as for ``without_messages``.
-
-    Returns:
-        The rows of all controls with the split of the run; none if the run is not finished.
+    The rows of all controls are returned; there are none if the run is not finished.
 
     Raises:
         DglcellError: there is a fault that the user can mend.
@@ -114,14 +110,12 @@ def on_permuted_labels(config: Config, number: int) -> Config:
 def train_on_permuted_labels(
     config: Config, times: int, command: str, signals: StopSignals | None = None
 ) -> list[ResultRow]:
-    """Train the model on permuted labels, some times; add the row to the results of the run if the run is finished.
+    """Train the model on permuted labels, some times, and add the row to the results of the run.
 
     The score that 95 % of these runs do not exceed says what the model reaches on this test part without knowing which
     label belongs to which strain (Ojala and Garriga 2010, *Permutation tests for studying classifier performance*, J
-    Mach Learn Res 11:1833). Finished ones are not trained again.
-
-    Returns:
-        The rows of all controls; none if the run is not finished.
+    Mach Learn Res 11:1833). Finished ones are not trained again. The rows of all controls are returned; there are none
+    if the run is not finished.
 
     Raises:
         DglcellError: there is a fault that the user can mend.

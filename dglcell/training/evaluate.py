@@ -71,11 +71,7 @@ class Evaluation:
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
-    """Evaluate the chosen checkpoint and the null models; write table and predictions, and draw the report.
-
-    Returns:
-        the rows of the table.
-    """
+    """Evaluate the chosen checkpoint and the null models, write what is found, draw the report, and return the rows."""
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)

@@ -67,7 +67,7 @@ from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.layer_forms import Steps, choose_form, forms_of
-from dglcell.training.node_values import fit_node_heads
+from dglcell.training.node_values import fit_node_heads, limit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -237,6 +237,7 @@ def make_task(
     calibrate(model, prepared, normaliser)
     if checkpoint is None:
         fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
+    limit_node_heads(model.node_heads, prepared)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -148,6 +148,23 @@ def _stoichiometry(name: str, head: NodeHead, values: CellValues, prepared: Prep
     return torch.from_numpy(balance.stoichiometry.toarray())
 
 
+def limit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared) -> None:
+    """Let each head know how far its values go in training, beyond which the loss of validation does not look."""
+    for name, head in heads.items():
+        values = prepared.nodes[name]
+        largest = np.zeros(len(values))
+        for changes in _changes(values, prepared.parts["train"].numpy()):
+            largest = np.fmax(largest, np.fmax.reduce(np.abs(changes), axis=0))
+        head.largest.copy_(torch.from_numpy(largest))
+
+
+def _changes(values: CellValues, strains: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    """Yield differences from the wild type, some strains at a time; they keep their digits where they are small."""
+    size = max(1, READ_TOGETHER // len(values))
+    for start in range(0, len(strains), size):
+        yield values.of_strains(strains[start : start + size]).astype(np.float64) - values.wild_type.astype(np.float64)
+
+
 def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
     """Return heads that know values of the wild type and their spread, and have nothing to predict with.
 
@@ -178,10 +195,7 @@ def spread(
     """Return mean, standard deviation and number of the measured values of some strains, [M] each."""
     wild_type = values.wild_type.astype(np.float64)
     number, total, squares = np.zeros((3, len(values)))
-    size = max(1, READ_TOGETHER // len(values))
-    for start in range(0, len(strains), size):
-        # Differences from the wild type keep their digits where they are small.
-        changes = values.of_strains(strains[start : start + size]).astype(np.float64) - wild_type
+    for changes in _changes(values, strains):
         measured = ~np.isnan(changes)
         number += measured.sum(axis=0)
         total += np.where(measured, changes, 0).sum(axis=0)

@@ -49,8 +49,11 @@ def predict_and_embed(
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
-    outputs, embeddings = [], []
-    for prediction in _predictions(model, dataset, strains, batch_size):
+    device, outputs, embeddings = next(model.parameters()).device, [], []
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
+    taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
+    for prediction in predict_batches(model, taken):
         also(prediction)
         outputs.append(prediction.phenotypes.float())
         if prediction.embedding is not None:
@@ -80,15 +83,6 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
         with turns.work():
             found = model(batch)
         yield found
-
-
-def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
-    """Yield the output of the model batch by batch, on its device."""
-    device = next(model.parameters()).device
-    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
-    taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
-    return predict_batches(model, taken)
 
 
 @torch.inference_mode()

@@ -149,10 +149,9 @@ class StopSignals:
 
 
 def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
-    """Ask SLURM to start this job again, unless somebody cancelled it, or SLURM has done so, as after a lost node.
+    """Ask SLURM to start this job again, and return whether it will.
 
-    Returns:
-        whether the job will be started again.
+    It is not asked where somebody cancelled the job, or SLURM has started it again, as after a lost node.
     """
     job = environment.get("SLURM_JOB_ID")
     if job is None or shutil.which("scontrol") is None:

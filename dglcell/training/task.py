@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -177,6 +178,11 @@ class StrainTask(pl.LightningModule):
         names = self._validated_nodes[0] if self._validated_nodes else {}
         nodes = {name: collect_rows(torch.cat([one[name] for one in self._validated_nodes])) for name in names}
         self._validated_nodes.clear()
+        predicted, nodes = (
+            {name: self.model.node_heads[name].within_training(of) for name, of in values.items()}
+            for values in (prediction.nodes, nodes)
+        )
+        prediction = replace(prediction, nodes=predicted)
         with all_rows_here():
             loss = self._loss(prediction, labels_ST, nodes)
         self._terms["validation"] = list(loss.terms)

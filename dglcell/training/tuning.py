@@ -177,7 +177,7 @@ class Search:
         return Path(self.base.paths.runs) / self.name
 
     def run(self, trials: int, command: str, report: Callable[[str], None] = print) -> Path:
-        """Train until ``trials`` trials are finished, including those of earlier calls.
+        """Train until ``trials`` trials are finished, those of earlier calls too; return the file with the best values.
 
         Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial whose
         process was stopped or killed is continued by the next call. One whose training fails is left out. The outcome
@@ -186,9 +186,6 @@ class Search:
         Args:
             trials: number of finished trials in the end.
             report: receives a message about every trial.
-
-        Returns:
-            the YAML file of the experiment with the best values.
 
         Raises:
             ConfigError: the folder belongs to another experiment or space.

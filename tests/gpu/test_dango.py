@@ -18,7 +18,8 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from tests.gpu.cells import STRAINS
 from tests.gpu.devices import ExplicitDevices
 from tests.models.plain_dango import random_networks
-from tests.models.test_dango import make_cell, randomise
+from tests.models.test_dango import make_cell
+from tests.random_cells import randomise
 
 TARGETS = torch.linspace(-1, 1, len(STRAINS), dtype=torch.float64).unsqueeze(1)
 

@@ -5,35 +5,28 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dglcell.graph.resident import ResidentCell
-from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.gpu.devices import ExplicitDevices
 from tests.gpu.test_model import deterministic
-from tests.nn.test_flux_rounds import CELL, STRAINS, balance
+from tests.nn.test_flux_rounds import RESIDENT, STRAINS, rounds_of
+
+BATCH = GenotypeBatch.from_lists(STRAINS[:9])
 
 
 def test_the_growth_equals_that_of_a_cpu(device: str) -> None:
-    cell, strains = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
-    rounds = FluxRounds(cell, 64)
-    rounds.take([balance()])
-    expected = rounds(cell, strains)[0]
-    there, rounds = cell.to(device), FluxRounds(cell, 64)
-    rounds.take([balance()])
-    rounds = rounds.to(device)
+    expected = rounds_of(64)(RESIDENT, BATCH)[0]
+    rounds = rounds_of(64).to(device)
     with deterministic(True), ExplicitDevices():
-        first, second = (rounds(there, strains.to(device))[0] for _ in range(2))
+        first, second = (rounds(RESIDENT.to(device), BATCH.to(device))[0] for _ in range(2))
     torch.testing.assert_close(first.cpu(), expected, atol=1e-4, rtol=0)
     assert torch.equal(first, second)
 
 
 def test_what_was_solved_before_the_model_moved_is_known(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cell, strains = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
-    rounds = FluxRounds(cell, 16)
-    rounds.take([balance()])
-    expected = rounds(cell, strains)
+    rounds = rounds_of(16)
+    expected = rounds(RESIDENT, BATCH)
     rounds._problems = []  # a CPU makes them anew, too, as after a move
     monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
-    found = rounds.to(device)(cell.to(device), strains.to(device))
+    found = rounds.to(device)(RESIDENT.to(device), BATCH.to(device))
     for one, same in zip(found, expected, strict=True):
         assert torch.equal(one.cpu(), same)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import CONVS, OPERATORS, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
@@ -24,25 +23,23 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask
 from tests.gpu.cells import STRAINS, make_cell
 from tests.gpu.devices import REFERENCE, ExplicitDevices, needs_gpu, strategies_on
-from tests.models.test_hetero_cell import randomise, small_config
+from tests.models.test_hetero_cell import small_config
+from tests.perturbation.states_of import agree
 from tests.perturbation.test_no_sync import make_dataset, make_task, step
+from tests.random_cells import randomise, results, textbook_cell
 
 
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
     """Return the E. coli core cell with metabolism and two gene-gene relations."""
-    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
-    return ResidentCell.of(cell)
+    return textbook_cell("shares_complex", "metabolic_neighbour")
 
 
-def results(model: StrainModel, device: str) -> dict[str, Tensor]:
+def results_on(device: str, model: StrainModel) -> list[Tensor]:
     """Return predictions and all gradients of a copy of the model, on the host."""
     model, genotypes = copy.deepcopy(model).to(device), GenotypeBatch.from_lists(STRAINS).to(device)
     with ExplicitDevices():
-        prediction = model(genotypes).phenotypes
-        prediction.square().sum().backward()
-    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
-    return {name: x.detach().cpu() for name, x in ({"prediction": prediction} | gradients).items()}
+        return [x.cpu() for x in results(model, genotypes)]
 
 
 @pytest.mark.parametrize("strategy", ["edge_subgraph", "edge_mask", "node_mask", "difference"])
@@ -53,17 +50,14 @@ def results(model: StrainModel, device: str) -> dict[str, Tensor]:
 )
 def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strategy: str) -> None:
     if strategy not in strategies_on(device):
-        pytest.skip(f"this DGL build has no {device} kernels")
+        pytest.skip("needs DGL's kernels for GPUs")
     torch.manual_seed(0)
     models = [
         randomise(HeteroCell(make_cell().resident, small_config(strategy=s, **config), outputs=2).double())
         for s in (REFERENCE, strategy)
     ]
     models[1].load_state_dict(models[0].state_dict())
-    expected, got = results(models[0], "cpu"), results(models[1], device)
-    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
-    for name, value in expected.items():
-        assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
+    agree(results_on(device, models[1]), results_on("cpu", models[0]))
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -71,10 +65,7 @@ def test_a_step_of_the_set_operator_equals_that_of_a_cpu(device: str, operator: 
     torch.manual_seed(0)
     config = SetOperatorConfig(hidden=8, layers=1, local_heads=2, operator=operator)
     model = randomise(SetOperator(make_cell().resident, config, outputs=2).double())
-    expected, got = results(model, "cpu"), results(model, device)
-    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
-    for name, value in expected.items():
-        assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
+    agree(results_on(device, model), results_on("cpu", model))
 
 
 @pytest.mark.parametrize("conv", CONVS)

@@ -78,11 +78,10 @@ def test_tables_of_the_configuration_are_sets_and_lost_ones_are_left_out(
     assert "no sets of genes from 'my_complexes': raw file" in caplog.text
 
 
-def test_files_of_the_catalogue_are_used_where_they_are(raw: Path) -> None:
-    config = CellConfig(model="iMM904")
-    cell = build_cell(config, str(raw))
-    found = kinds(cell, config, str(raw))
+def test_files_of_the_catalogue_are_used_where_they_are(raw: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.csv"
+    path.write_text("a,b\nYBL099W,YDR298C\n")  # two subunits of the ATP synthase
+    config = CellConfig(networks={"net": NetworkConfig(path=str(path), columns=["a", "b"])})
+    found = kinds(build_cell(config), config, str(raw))
     assert {name.replace("_", " ") for names in SETS_OF_GENOMES.values() for name in names} <= set(found)
-    assert "mitochondrion" in found["go slim sgd"]
-    assert len(found["subsystem"]) > 40
-    assert "Oxidative Phosphorylation" in found["subsystem"]
+    assert found["go slim sgd"]["mitochondrion"] == ("YBL099W", "YDR298C")

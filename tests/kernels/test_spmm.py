@@ -181,3 +181,12 @@ def test_padded_adjacencies_give_the_same_products(weighted: bool, monkeypatch: 
     torch.testing.assert_close(y.detach(), dense @ x.detach(), atol=1e-12, rtol=1e-12)
     y.sum().backward()
     torch.testing.assert_close(x.grad, dense.sum(0)[:, None].expand(-1, 5), atol=1e-12, rtol=1e-12)
+
+
+def test_a_relation_too_large_for_the_dense_kernel_is_refused_before_it_is_made() -> None:
+    ends = torch.tensor([0]), torch.tensor([1])
+    relation = ResidentRelation(("gene", "wide", "gene"), *ends, num_src=20_000, num_dst=20_000)
+    with pytest.raises(ConfigError, match=r"'gene', 'wide', 'gene'\) is too large for kernel 'dense'") as caught:
+        spmm(relation, torch.ones(20_000, 2, dtype=torch.float64), kernel="dense")
+    assert "got:      20,000 by 20,000 numbers, 3.0 GiB\n  expected: at most 2 GiB\n" in str(caught.value)
+    assert "do:       set `kernel: tiled` or `kernel: auto`" in str(caught.value)

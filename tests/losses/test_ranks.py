@@ -16,6 +16,7 @@ from dglcell.losses.config import LOSSES
 from dglcell.losses.loss import Loss, largest_over_ranks, make_loss, sum_over_ranks
 from dglcell.models.model import Prediction
 from dglcell.training.distributed import leave_group
+from tests.forked import FORKS
 from tests.losses.coupled_losses import make
 
 RANKS = 2
@@ -120,7 +121,7 @@ def one_rank(rank: int, folder: str) -> None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return what each of the processes saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(one_rank, (str(folder),), nprocs=RANKS)
+    mp.start_processes(one_rank, (str(folder),), nprocs=RANKS, start_method=FORKS.get_start_method())
     return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
 
 

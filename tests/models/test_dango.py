@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from dglcell.kernels import pair_error, spmm
 from dglcell.losses.config import DangoLossConfig
 from dglcell.losses.dango import DangoLoss
 from dglcell.models.config import DangoConfig
-from dglcell.models.dango import Dango
+from dglcell.models.dango import Dango, zero_weight
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.models.plain_dango import Edge, PlainDango, random_networks
 from tests.perturbation.no_sync import no_sync
-from tests.random_cells import resident_cell
+from tests.random_cells import randomise, resident_cell
 
 CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database")
 STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]
@@ -46,14 +45,6 @@ def small_dango(**changes: Any) -> Dango:
     config.validate()
     torch.manual_seed(0)
     return Dango(make_cell(networks, 6), config)
-
-
-def randomise(model: Dango) -> Dango:
-    """Parameters without any of the zeros of a fresh model."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
 
 
 @pytest.mark.parametrize(
@@ -135,65 +126,6 @@ def test_input_features_are_added_to_embeddings() -> None:
     assert not any(name.startswith("features") and p.requires_grad for name, p in model.named_parameters())
 
 
-class Encodings:
-    """Counts how often a model encodes the wild type."""
-
-    def __init__(self, model: Dango) -> None:
-        self.count = 0
-        model.encoders[0].register_forward_hook(self.add)
-
-    def add(self, *arguments: Any) -> None:
-        self.count += 1
-
-
-def test_evaluation_encodes_the_wild_type_once() -> None:
-    model, genotypes = small_dango().eval(), GenotypeBatch.from_lists(STRAINS)
-    encodings = Encodings(model)
-    with torch.inference_mode():
-        first = model(genotypes).phenotypes
-        second = model(genotypes).phenotypes
-        assert encodings.count == 1
-        assert torch.equal(first, second)
-        model.eval()
-        model(genotypes)
-    assert encodings.count == 2
-    torch.testing.assert_close(model(genotypes).phenotypes.detach(), first)
-    model.train()
-    with torch.no_grad():
-        model(genotypes)
-    assert encodings.count == 4
-
-
-def step(model: Dango) -> None:
-    """An optimiser step on gradients from evaluation mode."""
-    model(GenotypeBatch.from_lists(STRAINS)).phenotypes.square().sum().backward()
-    torch.optim.AdamW(model.parameters(), lr=0.1).step()
-
-
-def load_others(model: Dango) -> None:
-    model.load_state_dict(randomise(copy.deepcopy(model)).state_dict())
-
-
-def replace_twice(model: Dango) -> None:
-    """The second time the memory of the first weights would be free again."""
-    for _ in range(2):
-        for parameter in model.parameters():
-            parameter.data = parameter.data + 0.1
-
-
-@pytest.mark.parametrize("change", [step, load_others, replace_twice, randomise, Dango.double])
-def test_evaluation_never_uses_states_of_other_weights(change: Any) -> None:
-    model, genotypes = small_dango().eval(), GenotypeBatch.from_lists(STRAINS)
-    with torch.inference_mode():
-        before = model(genotypes).phenotypes
-    change(model)
-    with torch.inference_mode():
-        after = model(genotypes).phenotypes
-    fresh = copy.deepcopy(model).train()(genotypes).phenotypes.detach()
-    assert torch.equal(after, fresh)
-    assert change is Dango.double or not torch.equal(after, before)
-
-
 def test_a_reconstruction_that_nobody_reads_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = small_dango(), []
     model.heads[0].register_forward_hook(lambda *arguments: calls.append(1) and None)
@@ -256,3 +188,38 @@ def test_batches_of_wild_types_and_of_no_strains() -> None:
     model = Dango(six_channels(9), DangoConfig(hidden=6, heads=2), outputs=2).eval()
     assert model(GenotypeBatch.from_lists([[], [], []])).phenotypes.tolist() == [[0.0, 0.0]] * 3
     assert model(GenotypeBatch.from_lists([])).phenotypes.shape == (0, 2)
+
+
+# λ by the name of a network, from the configuration, and from how a network grew.
+
+
+BY_CHANNEL = {
+    "neighborhood": 0.1,
+    "fusion": 1.0,
+    "cooccurence": 1.0,
+    "coexpression": 0.1,
+    "experimental": 0.1,
+    "database": 1.0,
+}
+
+
+@pytest.mark.parametrize("version", ["string9_1_", "string11_0_", "string11_5_", "string12_0_", "string_", ""])
+@pytest.mark.parametrize("channel", BY_CHANNEL)
+def test_every_version_of_a_channel_has_its_weight(version: str, channel: str) -> None:
+    assert zero_weight(f"{version}{channel}", {}) == BY_CHANNEL[channel]
+
+
+def test_the_configuration_comes_first() -> None:
+    given = {"string_fusion": 0.25, "physical": 0.5}
+    assert (zero_weight("string_fusion", given), zero_weight("physical", given)) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["physical", "string_coexpression_transferred", "string_textmining", "confusion", "fusions"]
+)
+def test_other_names_are_refused_with_what_to_set(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        zero_weight(name, {"string_fusion": 1.0})
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"how much do the pairs that are no edges of '{name}' count when it is reconstructed?"
+    assert lines[-1].startswith(f"  do:       set `model.zero_weights: {{{name}: 1.0}}`")

@@ -7,20 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
-from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.random_cells import textbook_cell
 
+CELL = textbook_cell()
 STRAINS = [[], [0], [0, 1], [5, 9, 20]]
-
-
-@pytest.fixture(scope="module")
-def cell() -> ResidentCell:
-    return ResidentCell.of(build_cell(CellConfig(model="textbook")))
 
 
 HEADS = {
@@ -30,16 +24,16 @@ HEADS = {
 
 
 @pytest.mark.parametrize("heads", HEADS)
-def test_the_wild_type_has_its_value_with_any_heads(cell: ResidentCell, heads: str) -> None:
+def test_the_wild_type_has_its_value_with_any_heads(heads: str) -> None:
     torch.manual_seed(0)
     config = replace(HEADS[heads], hidden=8, layers=1, link="minimum")
     kind = HeteroCell if isinstance(config, HeteroCellConfig) else SetOperator
-    model = kind(cell, config, outputs=2).double().eval()
+    model = kind(CELL, config, outputs=2).double().eval()
     assert model.link is not None
     assert model.link.measured is not None
     model.link.choose(["minimum", "log"], torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
     measured = GenotypeBatch.from_lists([[0], [1]])
-    model.link.measured.remember(cell, measured, torch.tensor([[0.5, 0.1], [0.25, 0.1]], dtype=torch.float64))
+    model.link.measured.remember(CELL, measured, torch.tensor([[0.5, 0.1], [0.25, 0.1]], dtype=torch.float64))
     for parameter in model.parameters():  # heads begin near zero, where every link is the identity
         torch.nn.init.normal_(parameter, std=0.3)
     out_BT = model(GenotypeBatch.from_lists(STRAINS)).phenotypes * model.link.scale + model.link.shift
@@ -50,9 +44,9 @@ def test_the_wild_type_has_its_value_with_any_heads(cell: ResidentCell, heads: s
     assert torch.allclose(alone_BT[0], out_BT[3])
 
 
-def test_identity_adds_no_weights(cell: ResidentCell) -> None:
+def test_identity_adds_no_weights() -> None:
     models = (
-        HeteroCell(cell, HeteroCellConfig(hidden=8, layers=1)),
-        SetOperator(cell, SetOperatorConfig(hidden=8, layers=1)),
+        HeteroCell(CELL, HeteroCellConfig(hidden=8, layers=1)),
+        SetOperator(CELL, SetOperatorConfig(hidden=8, layers=1)),
     )
     assert not [name for model in models for name in model.state_dict() if "link" in name]

@@ -110,6 +110,12 @@ def test_nodes_of_a_reaction_add_up() -> None:
     scaled = head.scaled(torch.tensor([[3.0, 5.0]]))
     assert scaled[0, 0] == 1
     assert scaled[0, 1].isnan()
+    head.largest.copy_(torch.tensor([4.0, 2.0]))
+    within = head.within_training(torch.tensor([[1.0, 3.0], [-4.0, torch.nan]]))
+    assert within.tolist()[0] == [1, 2]
+    assert within[1, 0] == -2
+    assert within[1, 1].isnan()
+    assert "largest" not in head.state_dict()
     torch.testing.assert_close(head.restore(torch.tensor([[1.0, 0.0]])), torch.tensor([[3.0, 5.0]]))
     assert (head(torch.ones(1, 2), torch.ones(1, 4), torch.zeros(1, 2, dtype=torch.bool))[0, 1] == 0).all()
 

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
-from dglcell.graph.resident import ResidentCell
 from dglcell.nn.balanced import nearest_balanced, projection_onto_balance
 from dglcell.nn.exact_growth import balance_matrix
 from tests.examples import examples
+from tests.random_cells import textbook_cell
 
-CELL = ResidentCell.of(build_cell(CellConfig(model="textbook")))
+CELL = textbook_cell()
 
 
 def amounts_of(seed: int) -> torch.Tensor:

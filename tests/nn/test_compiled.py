@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dglcell.graph.cell import build_cell
-from dglcell.graph.config import CellConfig
-from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.blocks import make_norm
@@ -24,51 +20,56 @@ from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.random_cells import textbook_cell
 
 WIDTH = 4
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    if not compiler_works("cpu"):
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(params=["aot_eager", pytest.param("inductor", marks=SLOW)])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Machine code takes half a minute for each; without it, operations are joined but not translated.
+
+    ``tests/perturbation/test_states.py`` translates a layer.
+    """
+    if request.param == "inductor" and not compiler_works("cpu"):
         pytest.skip("needs a C++ compiler")
     torch.manual_seed(0)
     allow_compilation()
-    yield
+    yield request.param
     torch.compiler.reset()
 
 
 def gradients(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    found = torch.autograd.grad([out.square().sum() for out in outputs], inputs, allow_unused=True)
-    return [torch.zeros(()) if grad is None else grad for grad in found]
+    sums = torch.stack([out.square().sum() for out in outputs])
+    return list(torch.autograd.grad(sums.sum(), inputs, allow_unused=True, materialize_grads=True))
 
 
-SLOW = pytest.mark.slow
-"""The compiler takes half a minute for each."""
-
-
-@pytest.mark.parametrize("how", [pytest.param("cross_attention", marks=SLOW), "pairwise_interaction"])
+@pytest.mark.parametrize("how", ["cross_attention", "pairwise_interaction"])
 @pytest.mark.parametrize("nodes", [pytest.param(7, marks=SLOW), WIDTH], ids=["more rows", "as many rows as columns"])
-def test_combinations_of_relations(how: str, nodes: int) -> None:
+def test_combinations_of_relations(how: str, nodes: int, backend: str) -> None:
     mixer = make_mixer(CrossRelation(how=how, heads=2, norm="layer"), 3, WIDTH)
     assert mixer is not None
     mixer.double()
     bases = [torch.randn(nodes, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     deltas = [torch.randn(2 * nodes, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     leaves, found = [*bases, *deltas, *mixer.parameters()], []
-    for run in (execution._run, torch.compile(execution._run)):
+    for run in (execution._run, torch.compile(execution._run, backend=backend)):
         outputs = [part for part in run(mixer, 2, bases, deltas) if part is not None]
         found.append([*outputs, *gradients(outputs, leaves)])
     torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
 
 
 @SLOW
+@pytest.mark.parametrize("backend", ["inductor"], indirect=True)
 @pytest.mark.parametrize("conv", ["gin", "sage", "gatv2"])
 @pytest.mark.parametrize("how", ["sum", "mean", "cross_attention", "pairwise_interaction"])
-def test_layers_of_a_model(conv: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_a_model(backend: str, conv: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "COMPILED_ROWS", 1)
     monkeypatch.setattr(execution, "VARIANTS", 256)
-    cell = ResidentCell.of(build_cell(CellConfig(model="textbook", derived=["shares_complex", "isoenzyme"])))
+    cell = textbook_cell("shares_complex", "isoenzyme")
     config = HeteroCellConfig(
         hidden=WIDTH, layers=1, conv=conv, conv_heads=2, cross_relation=how, cross_relation_heads=2, local_heads=2,
         strategy="node_mask",
@@ -82,24 +83,18 @@ def test_layers_of_a_model(conv: str, how: str, monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)
 
 
-def heads() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+def heads() -> list[Callable[[Tensor, Tensor, Tensor], Tensor]]:
     attention = HyperSAGNN(WIDTH, 1, layers=2, heads=2, gain=0.5, activation="gelu", dropout=0.0)
     factorisation = FactorisationMachine(WIDTH, 1, factors=3, dropout=0.0, genes=6)
+    head, norm = LocalHead(attention, factorisation), make_norm("rms", WIDTH)
     combination = Combination(1, how="gated", width=WIDTH, activation="gelu", dropout=0.0)
-    made: dict[str, nn.Module] = {
-        "hyper_sagnn": LocalHead(attention, None),
-        "factorisation": LocalHead(None, factorisation),
-        "both": LocalHead(attention, factorisation),
-    }
-    norm = make_norm("rms", WIDTH)
-    found: dict[str, Any] = {
-        kind: lambda x, genes, present, head=head: head(norm(x), genes, present) for kind, head in made.items()
-    }
-    found["gated"] = lambda x, genes, present: combination(x[:, 0, :1], x[:, 1, :1])[0]
-    return found
+    return [
+        lambda x, genes, present: head(norm(x), genes, present),
+        lambda x, genes, present: combination(x[:, 0, :1], x[:, 1, :1])[0],
+    ]
 
 
-def test_heads_and_links() -> None:
+def test_heads_and_links(backend: str) -> None:
     genes, present = torch.tensor([[0, 1], [2, 0], [5, 4]]), torch.tensor([[True, True], [True, False], [True, True]])
     states = torch.randn(3, 2, WIDTH, requires_grad=True)
     bound = torch.tensor([[0.5], [1.0], [0.9]])
@@ -111,11 +106,11 @@ def test_heads_and_links() -> None:
     scored = heads()
 
     def outputs(states: Tensor) -> list[Tensor]:
-        scores = [head(states, genes, present) for head in scored.values()]
+        scores = [head(states, genes, present) for head in scored]
         return [*scores, *(link(scores[0], scores[0][:1] * 0, bound) for link in links)]
 
     found = []
-    for run in (outputs, torch.compile(outputs)):
+    for run in (outputs, torch.compile(outputs, backend=backend)):
         values = run(states)
         found.append([*values, *gradients(values, [states])])
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)

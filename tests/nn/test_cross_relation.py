@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -13,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dglcell.errors import ConfigError
-from dglcell.models.config import HeteroCellConfig
+from dglcell.machine.devices import measured_memory
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import NODES_AT_ONCE, RelationMixer, make_mixer
 from dglcell.perturbation.rules import PerturbedTensor
+from dglcell.perturbation.states import DifferenceStates, Execution
 from tests.examples import examples
 from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
 from tests.perturbation.states_of import agree, gradients
@@ -108,61 +105,30 @@ def test_pairs_are_half_as_wide_inside_unless_told() -> None:
     assert shapes == [(6, 16, 4), (6, 16, 5)]
 
 
-@pytest.mark.parametrize(
-    ("how", "changes", "message"),
-    [
-        (
-            "max",
-            {},
-            r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, cross_attention, pair",
-        ),
-        (
-            "cross_attention",
-            {"cross_relation_heads": 3},
-            r"`model.cross_relation_heads` does not divide `model.hidden`\n  got:      3",
-        ),
-        (
-            "cross_attention",
-            {"cross_relation_heads": 0},
-            r"`model.cross_relation_heads` does not divide `model.hidden`\n  got:      0",
-        ),
-        (
-            "pairwise_interaction",
-            {"cross_relation_hidden": 0},
-            r"`model.cross_relation_hidden` is too small\n  got:      0\n.*1 or more",
-        ),
-        (
-            "pairwise_interaction",
-            {"cross_relation_layers": 1},
-            r"`model.cross_relation_layers` is too small\n  got:      1\n.*2 or more",
-        ),
-        (
-            "pairwise_interaction",
-            {"cross_relation_norm": "batch"},
-            r"norm 'batch' takes statistics over nodes or strains",
-        ),
-        (
-            "mean",
-            {"cross_relation_norm": "layer"},
-            r"`model.cross_relation_norm` has no effect where relations are combined by their m",
-        ),
-    ],
-)
-def test_bad_combinations_are_refused(how: str, changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        HeteroCellConfig(hidden=8, cross_relation=how, **changes).validate()
+def peak_bytes(form: str, strains: int) -> int:
+    """Return the memory of a pass there and back over nine relations of yeast size, all of whose rows differ."""
+    K, N, H = 9, 6607, 32
+    mixer = make_mixer(CrossRelation("pairwise_interaction"), K, H)
+    assert mixer is not None
+    rows = [torch.randn(N, strains, H, requires_grad=True) for _ in range(K)]
+    with measured_memory("cpu") as peak:
+        if form == "naive":
+            out = NAIVE["pairwise_interaction"](mixer.mix, [x.view(-1, H) for x in rows], "gelu")[0]
+        else:
+            states = [DifferenceStates(x[:, 0].detach(), x, None, strains, Execution()) for x in rows]
+            out = states[0].sum([(mixer, states)]).dense()  # type: ignore[attr-defined]
+        out.sum().backward()
+    assert peak.bytes is not None
+    return peak.bytes
 
 
 @pytest.mark.slow
 def test_a_further_strain_takes_less_than_a_third_of_the_memory_of_all_pairs_at_once() -> None:
-    """Nine relations of yeast size, in a process each: what is held of one block does not grow with their number."""
-    how = "pairwise_interaction"
+    """In a process each, so that none inherits the heap of another."""
 
     def peak(form: str, strains: int) -> int:
-        shape = ["9", "6607", str(strains), "32"]
-        command = [sys.executable, "-m", "tests.nn.cross_relation_step", how, form, "--shape", *shape]
-        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)["peak_bytes"]
+        with get_context("spawn").Pool(1) as pool:
+            return pool.apply(peak_bytes, (form, strains))
 
     ours, naive = (peak(form, 6) - peak(form, 2) for form in ("ours", "naive"))
     assert 3 * ours < naive

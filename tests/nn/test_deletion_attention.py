@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dglcell.kernels import pooled_shares
 from dglcell.models.set_operator import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.perturbation.states_of import LargestResult
 
 WIDTH, HEADS = 6, 2
 
@@ -123,17 +124,9 @@ def test_sums_do_not_depend_on_the_number_of_threads(threads: int) -> None:
 def test_no_tensor_has_a_state_for_every_gene_and_strain(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine(monkeypatch, code, pooled_shares.BLOCK_LOGITS)
     genes, strains = 50, 40
-    sizes: list[int] = []
-
-    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            sizes.extend(x.numel() for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, torch.Tensor))
-            return out
-
     layer = DeletionAttention(64, 2)
     batch = GenotypeBatch.from_lists(torch.randint(0, genes, (strains, 2)).tolist()).padded()
-    with Sizes():
+    with LargestResult() as results:
         layer(torch.randn(genes, 64, requires_grad=True), torch.rand(genes, strains), *batch).sum().backward()
     # Two heads, two deleted genes and the key of no deletion.
-    assert max(sizes) <= genes * strains * 2 * 3
+    assert results.largest <= genes * strains * 2 * 3

@@ -9,20 +9,15 @@ from scipy import sparse
 from scipy.optimize import OptimizeResult
 
 from dglcell.errors import ConfigError
-from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.exact_growth import exact_growth
-from dglcell.nn.flux_rounds import FluxRounds
-from dglcell.perturbation.genotype import GenotypeBatch
-from tests.nn.test_flux_rounds import CELL, STRAINS, balance, by_linear_programmes
+from tests.nn.test_flux_rounds import BATCH, RESIDENT, by_linear_programmes, rounds_of
 
 
 @pytest.mark.parametrize("rounds", [1, 256])
 def test_strains_that_the_rounds_leave_unsolved_are_solved_exactly(rounds: int) -> None:
-    made = FluxRounds(ResidentCell.of(CELL), rounds, exact=True)
-    made.take([balance()])
-    growth_BP, certain_B2 = made(ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS))
-    np.testing.assert_allclose(growth_BP[:, -1], by_linear_programmes(STRAINS), atol=6e-5)
+    growth_BP, certain_B2 = rounds_of(rounds, exact=True)(RESIDENT, BATCH)
+    np.testing.assert_allclose(growth_BP[:, -1], by_linear_programmes(), atol=6e-5)
     assert torch.equal(certain_B2, growth_BP[:, -1:].expand(-1, 2))
 
 
@@ -40,12 +35,8 @@ def test_a_strain_without_balanced_fluxes_does_not_grow() -> None:
 
 
 def test_what_the_solver_gives_up_stays_as_the_rounds_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, found = GenotypeBatch.from_lists(STRAINS), []
     monkeypatch.setattr("scipy.optimize.linprog", lambda *_, **__: OptimizeResult(status=4, x=None, fun=None))
-    for exact in (False, True):
-        made = FluxRounds(ResidentCell.of(CELL), 64, exact=exact)
-        made.take([balance()])
-        found.append(made(ResidentCell.of(CELL), batch))
+    found = [rounds_of(64, exact=exact)(RESIDENT, BATCH) for exact in (False, True)]
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
     assert (found[1][1][:, 0] != found[1][1][:, 1]).any()

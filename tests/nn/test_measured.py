@@ -13,6 +13,7 @@ from dglcell.nn import measured as module
 from dglcell.nn.measured import MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
+from tests.random_cells import textbook_cell
 
 STRAINS = [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]]
 LABELS = [0.9, 0.8, 1.1, 0.3, 0.7, 0.2]
@@ -20,7 +21,7 @@ LABELS = [0.9, 0.8, 1.1, 0.3, 0.7, 0.2]
 
 @pytest.fixture(scope="module")
 def cell() -> ResidentCell:
-    return ResidentCell.of(build_cell(CellConfig(model="textbook")))
+    return textbook_cell()
 
 
 def remembered(cell: ResidentCell, strains: list[list[int]], labels: list[float], by: str = "gene") -> MeasuredStrains:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
+from dglcell.perturbation import edge_blocks
 from dglcell.perturbation import states as states_module
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
@@ -24,6 +26,7 @@ from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.strategies import difference
 from tests.random_cells import RandomCell, genotypes_of
 
+PHYSICAL = ("gene", "physical", "gene")
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 
 
@@ -125,6 +128,23 @@ ENGINES = st.builds(
 )
 DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
 """From which share of listed pairs on all are computed."""
+
+
+@contextmanager
+def blocks_of(budget: int | None) -> Iterator[None]:
+    """Attention in blocks of so many bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if budget is not None:
+            patch.setitem(edge_blocks.BLOCK_BYTES, "cpu", budget)
+        yield
+
+
+def hub(genes: int, own: int) -> RandomCell:
+    """Every gene acts on gene 0, and on ``own`` others."""
+    rng = np.random.default_rng(0)
+    source = np.concatenate([np.arange(genes), np.repeat(np.arange(genes), own)])
+    destination = np.concatenate([np.zeros(genes, dtype=int), rng.integers(0, genes, genes * own)])
+    return RandomCell({"gene": genes}, {PHYSICAL: (source, destination)}, {})
 
 
 def gradients(y: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:

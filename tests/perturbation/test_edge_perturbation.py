@@ -24,7 +24,7 @@ from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.states import Execution
 from tests.examples import examples
 from tests.perturbation.states_of import DENSE_SHARES, agree, gradients, states_of, values_of
-from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
+from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells, randomise, results
 
 WIDTH = 3
 PHYSICAL, CONVERTS = ("gene", "physical", "gene"), ("reaction", "converts", "metabolite")
@@ -77,15 +77,8 @@ def test_the_model_agrees_forward_and_in_every_gradient(data: Any, cell: RandomC
     for strategy in STRATEGIES:
         torch.manual_seed(0)
         config = HeteroCellConfig(hidden=4, layers=2, local_heads=2, conv=conv, strategy=strategy)
-        model = HeteroCell(cell.resident, config).double()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_(std=0.5)
-        batch, strengths = with_changes(cell, strains, changes)
-        prediction = model(batch).phenotypes
-        leaves = [strengths, *model.parameters()]
-        found = torch.autograd.grad(prediction.square().sum(), leaves, allow_unused=True, materialize_grads=True)
-        outcomes.append([prediction.detach(), *found])
+        model = randomise(HeteroCell(cell.resident, config).double())
+        outcomes.append(results(model, *with_changes(cell, strains, changes)))
     for outcome in outcomes[1:]:
         agree(outcomes[0], outcome)
 
@@ -101,16 +94,16 @@ def received(
     strains: list[list[EdgeTarget]], relation: tuple[str, str, str], reduce: str = "sum", genes: Any = None
 ) -> list[float]:
     """Return what all nodes of the relation receive in every strain, where every source sends 1."""
-    cell, results = small_cell(), []
+    cell, found = small_cell(), []
     batch = GenotypeBatch.from_lists(genes or [[]] * len(strains))
     batch = replace(batch, edges=EdgePerturbations.build(cell.resident, strains))
     for strategy in STRATEGIES:
         perturbed = perturb(cell.resident, batch, strategy)
         ones = perturbed.start(torch.ones(cell.sizes[relation[0]], 1, dtype=torch.float64))
-        results.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)))
-    for result in results[1:]:
-        torch.testing.assert_close(result, results[0], rtol=0, atol=1e-12)
-    return [round(float(value), 10) for value in results[0]]
+        found.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)))
+    for result in found[1:]:
+        torch.testing.assert_close(result, found[0], rtol=0, atol=1e-12)
+    return [round(float(value), 10) for value in found[0]]
 
 
 def of(source: int, destination: int, strength: float = 0.0, relation: str = "physical") -> EdgeTarget:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from dglcell.errors import GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 
 STRAINS = st.lists(st.lists(st.integers(0, 20), max_size=10), max_size=6)
 
 
+@examples(15)
 @given(strains=STRAINS)
 def test_every_gene_knows_its_strain(strains: list[list[int]]) -> None:
     batch = GenotypeBatch.from_lists(strains)
@@ -23,6 +25,7 @@ def test_every_gene_knows_its_strain(strains: list[list[int]]) -> None:
     assert batch.num_strains == len(strains)
 
 
+@examples(15)
 @given(strains=STRAINS)
 def test_padding_keeps_every_gene_in_order(strains: list[list[int]]) -> None:
     genes, present = GenotypeBatch.from_lists(strains).padded()
@@ -43,6 +46,7 @@ def test_a_batch_seen_in_inference_mode_can_be_learned_from() -> None:
     assert weight.grad.tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
+@examples(15)
 @given(strains=STRAINS, shared=st.lists(st.integers(0, 20), max_size=3, unique=True))
 def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[int]], shared: list[int]) -> None:
     batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))

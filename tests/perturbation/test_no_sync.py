@@ -17,7 +17,6 @@ from torch import Tensor
 from dglcell.data.columns import ROW, Column, columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
-from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.config import (
     BceConfig,
@@ -41,6 +40,7 @@ from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
 from tests.gpu import devices
 from tests.perturbation.no_sync import SyncError, no_sync
+from tests.random_cells import textbook_cell
 
 CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "node_mask"}
 
@@ -54,8 +54,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
     """Return the E. coli core cell with metabolism and two gene-gene relations."""
-    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
-    return ResidentCell.of(cell)
+    return textbook_cell("shares_complex", "metabolic_neighbour")
 
 
 def make_dataset(strains: int) -> Strains:
@@ -199,80 +198,33 @@ def test_predictions_of_strains_with_deletions_in_common_wait_for_nothing(
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def read_item(genotypes: Any) -> None:
-    genotypes.genes.sum().item()
+SINNERS: dict[str, Callable[[GenotypeBatch], object]] = {
+    "a value is read": lambda batch: batch.genes.sum().item(),
+    "a branch": lambda batch: 1 if batch.genes.sum() > 3 else 2,
+    "an index by a mask": lambda batch: batch.genes[batch.genes > 3],
+    "an assignment by a mask": lambda batch: torch.zeros(2).__setitem__(batch.genes[:2] > 3, torch.ones(())),
+    "places that are not zero": lambda batch: torch.where(batch.genes > 3),
+    "unique values": lambda batch: batch.genes.unique(),
+    "repeated by counts": lambda batch: batch.offsets[:-1].repeat_interleave(batch.offsets.diff()),
+    "a move to the host": lambda batch: batch.genes.cpu(),
+    "a list": lambda batch: batch.offsets.tolist(),
+    "an index of a list": lambda batch: [0, 1, 2, 3][batch.offsets[0]],
+    "a whole number": lambda batch: int(batch.offsets[-1]),
+    "a shape": lambda batch: torch.zeros(1).expand(batch.offsets[-1]),
+    "a copy from the host": lambda batch: torch.tensor([0, 1], device=batch.genes.device),
+}
 
 
-def branch_on_value(genotypes: Any) -> None:
-    if genotypes.genes.sum() > 3:
-        torch.zeros(1)
+@pytest.mark.parametrize("sinner", SINNERS)
+def test_a_synchronisation_is_found(sinner: str) -> None:
+    batch = GenotypeBatch.from_lists([[0, 5], [7, 9]])
+    with no_sync(), pytest.raises(SyncError):
+        SINNERS[sinner](batch)
 
 
-def index_by_mask(genotypes: Any) -> None:
-    genotypes.genes[genotypes.genes > 3]
-
-
-def assign_by_mask(genotypes: Any) -> None:
-    torch.zeros(len(genotypes.genes))[genotypes.genes > 3] = torch.ones(())
-
-
-def find_nonzero(genotypes: Any) -> None:
-    torch.where(genotypes.genes > 3)
-
-
-def make_unique(genotypes: Any) -> None:
-    genotypes.genes.unique()
-
-
-def repeat_by_device_counts(genotypes: Any) -> None:
-    genotypes.offsets[:-1].repeat_interleave(genotypes.offsets.diff())
-
-
-def move_to_host(genotypes: Any) -> None:
-    genotypes.genes.cpu()
-
-
-def make_list(genotypes: Any) -> None:
-    genotypes.offsets.tolist()
-
-
-def as_index(genotypes: Any) -> None:
-    [0, 1, 2, 3][genotypes.offsets[0]]
-
-
-def make_int(genotypes: Any) -> None:
-    int(genotypes.offsets[-1])
-
-
-def shape_from_value(genotypes: Any) -> None:
-    torch.zeros(1).expand(genotypes.offsets[-1])
-
-
-def copy_from_host(genotypes: Any) -> None:
-    torch.tensor([0, 1], device=genotypes.genes.device)
-
-
-@pytest.mark.parametrize(
-    "sinner",
-    [
-        copy_from_host,
-        read_item,
-        branch_on_value,
-        index_by_mask,
-        assign_by_mask,
-        find_nonzero,
-        make_unique,
-        repeat_by_device_counts,
-        move_to_host,
-        make_list,
-        as_index,
-        make_int,
-        shape_from_value,
-    ],
-)
-def test_a_synchronisation_that_is_put_in_is_found(resident: ResidentCell, sinner: Callable[[Any], None]) -> None:
+def test_a_synchronisation_in_the_forward_pass_is_found(resident: ResidentCell) -> None:
     task = make_task(resident, layers=1)
-    task.model.register_forward_pre_hook(lambda module, arguments: sinner(arguments[0]))
+    task.model.register_forward_pre_hook(lambda module, arguments: SINNERS["a value is read"](arguments[0]) and None)
     with pytest.raises(SyncError):
         checked_step(task, 4)
 

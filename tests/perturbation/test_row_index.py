@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.perturbation.row_index import RowIndex, union
+from tests.examples import examples
 
 NODES, STRAINS = 6, 3
 PAIRS = st.sets(st.tuples(st.integers(0, NODES - 1), st.integers(0, STRAINS - 1)))
@@ -24,6 +25,7 @@ def pairs_of(index: RowIndex) -> list[tuple[int, int]]:
     return list(zip(index.nodes.tolist(), index.strains.tolist(), strict=True))
 
 
+@examples(15)
 @given(pairs=PAIRS)
 def test_pairs_are_ordered_by_node_then_strain(pairs: set[tuple[int, int]]) -> None:
     index = index_of(pairs)
@@ -35,6 +37,7 @@ def test_pairs_are_ordered_by_node_then_strain(pairs: set[tuple[int, int]]) -> N
         assert pairs_of(index)[mine] == [pair for pair in sorted(pairs) if pair[0] == node]
 
 
+@examples(15)
 @given(pairs=PAIRS, others=PAIRS)
 def test_the_table_says_where_every_pair_is(pairs: set[tuple[int, int]], others: set[tuple[int, int]]) -> None:
     index, position = index_of(pairs), {pair: i for i, pair in enumerate(sorted(pairs))}
@@ -43,6 +46,7 @@ def test_the_table_says_where_every_pair_is(pairs: set[tuple[int, int]], others:
     assert index.positions(index_of(others)).tolist() == [position.get(pair, -1) for pair in sorted(others)]
 
 
+@examples(15)
 @given(sets=st.lists(PAIRS, min_size=1, max_size=3))
 def test_a_union_has_every_pair_once_and_leaves_its_members_alone(sets: list[set[tuple[int, int]]]) -> None:
     members = [index_of(pairs) for pairs in sets]
@@ -56,6 +60,7 @@ def test_the_union_with_subsets_is_the_index_itself() -> None:
     assert union([index_of({(2, 0)}), index, index_of(set())]) is index
 
 
+@examples(15)
 @given(pairs=PAIRS, more=st.integers(0, 3))
 def test_a_list_that_the_host_bounds_has_its_pairs_first_and_fillers_behind(
     pairs: set[tuple[int, int]], more: int
@@ -69,6 +74,7 @@ def test_a_list_that_the_host_bounds_has_its_pairs_first_and_fillers_behind(
     assert bounded.table.tolist() == exact.table.tolist()
 
 
+@examples(15)
 @given(sets=st.lists(PAIRS, min_size=2, max_size=3))
 def test_a_union_of_bounded_lists_is_bounded(sets: list[set[tuple[int, int]]]) -> None:
     members = [RowIndex(index_of(pairs).mask_NB, len(pairs) + 1) for pairs in sets]

@@ -21,6 +21,7 @@ from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor
 from tests.examples import examples
+from tests.perturbation.states_of import agree
 
 WIDTH = 4
 
@@ -185,14 +186,6 @@ def gradients(outs: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
     total = sum((x * torch.cos(torch.arange(x.numel(), dtype=x.dtype)).view_as(x)).sum() for x in outs)
     assert isinstance(total, Tensor)
     return list(torch.autograd.grad(total, leaves, None, True, allow_unused=True, materialize_grads=True))
-
-
-def agree(found: list[Tensor], expected: list[Tensor]) -> None:
-    """To 1e-10 of the largest number among them."""
-    scale = max([1.0, *(float(x.detach().abs().max()) for x in expected if x.numel())])
-    for x, y in zip(found, expected, strict=True):
-        assert x.shape == y.shape
-        torch.testing.assert_close(x / scale, y / scale, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("name", CASES)

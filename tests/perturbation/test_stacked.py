@@ -24,6 +24,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
+from tests.random_cells import textbook_cell
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
 CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
@@ -34,8 +35,7 @@ PAIRS = gene_relation("shares_complex")
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
     """Return the E. coli core cell: three relations among genes, and metabolism, of which relations stay alone."""
-    derived = ["shares_complex", "metabolic_neighbour", "isoenzyme"]
-    return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=derived)))
+    return textbook_cell("shares_complex", "metabolic_neighbour", "isoenzyme")
 
 
 class Route:
@@ -165,11 +165,11 @@ def test_predictions_and_weights_of_relations(resident: ResidentCell, route: Rou
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
 
 
-def stacked_convs(dropout: float) -> StackedConvs:
+def stacked_convs(dropout: float, layers: int = 2) -> StackedConvs:
     """Return three convolutions with the same weights."""
     relations = [gene_relation(name) for name in "abc"]
     torch.manual_seed(0)
-    gins = [GINConv(r, 8, GINOptions(hidden=8, layers=2, activation="gelu", dropout=dropout)) for r in relations]
+    gins = [GINConv(r, 8, GINOptions(8, layers, "gelu", dropout)) for r in relations]
     convs = [RelationConv(gin, 8, "layer", "gelu", dropout) for gin in gins]
     for conv in convs[1:]:
         conv.load_state_dict(convs[0].state_dict())
@@ -216,7 +216,7 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
             return cast(Tensor, _gradient(*arguments))
 
         monkeypatch.setitem(CURVES, name, dataclasses.replace(curve, gradient=noted))
-    convs = stacked_convs(0.0)
+    convs = stacked_convs(0.0, layers=1)
     function = convs.total if together else convs.convs[0]
     shape = (3,) if together else ()
 

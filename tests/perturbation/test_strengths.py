@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -64,51 +65,40 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
     return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
 
 
-def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, list[Tensor]]:
+def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, Tensor]:
     """Return the definition: node type → what is left of every node of one strain."""
     one = torch.ones((), dtype=torch.float64)
-    left = {node_type: [one] * number for node_type, number in cell.sizes.items()}
-    left["gene"] = [genes.get(gene, one) for gene in range(cell.sizes["gene"])]
+    gene = [genes.get(number, one) for number in range(cell.sizes["gene"])]
     limits = defaultdict(list, {reaction: [value] for reaction, value in reactions.items()})
-    for gene, reaction in zip(*cell.edges[CATALYSES], strict=True):
-        limits[int(reaction)].append(left["gene"][int(gene)])
-    left["reaction"] = [torch.stack(limits[r] or [one]).amin() for r in range(cell.sizes["reaction"])]
-    return left
+    for number, reaction in zip(*cell.edges[CATALYSES], strict=True):
+        limits[int(reaction)].append(gene[int(number)])
+    reaction = [torch.stack(limits[number] or [one]).amin() for number in range(cell.sizes["reaction"])]
+    return {
+        "gene": torch.stack(gene),
+        "reaction": torch.stack(reaction),
+        "metabolite": one.expand(cell.sizes["metabolite"]),
+    }
 
 
-Edge = tuple[Tensor, float, Tensor]
-"""Strength of the sender, weight of the edge, and the sender's row."""
-
-Combine = Callable[[list[Edge], int, int], Tensor]
-"""It returns what a node receives in a strain, by the edges, the node and the strain."""
+Combine = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+"""It returns what the nodes receive in a strain, by strengths, weights and ends of its edges, and the strain."""
 
 
-def expected_of(
-    cell: RandomCell, relation: Relation, strains: list[dict[str, list[Tensor]]], x_NBH: Tensor, combine: Combine
-) -> Tensor:
-    """[M, B, H] of what is received over the in-edges, node by node."""
-    source, target = relation[0], relation[2]
-    weights = cell.weights.get(relation, [1.0] * len(cell.edges[relation][0]))
+def expected_of(cell: RandomCell, relation: Relation, strains: list[dict[str, Tensor]], combine: Combine) -> Tensor:
+    """[M, B, H] of what is received over the edges that both ends leave."""
+    u, v = (torch.as_tensor(end) for end in cell.edges[relation])
+    weight = torch.as_tensor(cell.weights.get(relation, np.ones(len(u))))
     columns = []
     for b, left in enumerate(strains):
-        rows = []
-        for node in range(cell.sizes[target]):
-            edges = [
-                (left[source][int(u)], float(w), x_NBH[int(u), b])
-                for u, v, w in zip(*cell.edges[relation], weights, strict=True)
-                if v == node and left[source][int(u)] > 0 and left[target][node] > 0
-            ]
-            rows.append(combine(edges, node, b) if edges else x_NBH.new_zeros(x_NBH.shape[2]))
-        columns.append(torch.stack(rows))
+        strength = left[relation[0]][u]
+        some = (strength > 0) & (left[relation[2]][v] > 0)
+        columns.append(combine(strength[some], weight[some], u[some], v[some], b))
     return torch.stack(columns, 1)
 
 
-def summed(edges: list[Edge], node: int, b: int) -> Tensor:
-    return torch.stack([s * w * x for s, w, x in edges]).sum(0)
-
-
-def averaged(edges: list[Edge], node: int, b: int) -> Tensor:
-    return summed(edges, node, b) / torch.stack([s for s, _, _ in edges]).sum()
+def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
+    """Sums of the edges' rows, node by node."""
+    return rows.new_zeros(nodes, *rows.shape[1:]).index_add(0, v, rows)
 
 
 def leaves_of(genes: list[Strain], reactions: list[Strain]) -> list[Tensor]:
@@ -134,8 +124,14 @@ def test_messages_are_multiplied_by_strengths(
         lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
         values = data.draw(values_of(cell.sizes[relation[0]], len(genes), WIDTH))
         leaves = [*values.leaves, *([] if special else leaves_of(genes, reactions))]
-        combine = averaged if reduce == "mean" else summed
-        expected = expected_of(cell, relation, lefts, values.whole(len(genes)), combine)
+        x_NBH, nodes = values.whole(len(genes)), cell.sizes[relation[2]]
+
+        def combine(strength: Tensor, weight: Tensor, u: Tensor, v: Tensor, b: int, x_NBH=x_NBH, nodes=nodes) -> Tensor:
+            total = received((strength * weight).unsqueeze(1) * x_NBH[u, b], v, nodes)
+            divisor = received(strength, v, nodes)
+            return total / torch.where(divisor > 0, divisor, 1).unsqueeze(1) if reduce == "mean" else total
+
+        expected = expected_of(cell, relation, lefts, combine)
         oracle = gradients(expected, leaves)
         for strategy in STRATEGIES:
             with engine():
@@ -155,15 +151,19 @@ def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine
     for relation in cell.edges:
         keys, queries = (data.draw(values_of(cell.sizes[t], number, WIDTH)) for t in (relation[0], relation[2]))
         lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
-        query_MBH = queries.whole(number)
+        keys_NBH, query_MBH, nodes = keys.whole(number), queries.whole(number), cell.sizes[relation[2]]
 
-        def attend(edges: list[Edge], node: int, b: int, query_MBH: Tensor = query_MBH) -> Tensor:
-            keys_EH = torch.stack([x for _, _, x in edges])
-            logits_EA = score(keys_EH, query_MBH[node, b].expand_as(keys_EH), None)
-            weight_EA = torch.stack([s for s, _, _ in edges]).unsqueeze(1) * logits_EA.exp()
-            return ((weight_EA / weight_EA.sum(0)).unsqueeze(2) * keys_EH.unflatten(1, (2, -1))).sum(0).flatten()
+        def attend(
+            strength: Tensor, weight: Tensor, u: Tensor, v: Tensor, b: int,
+            keys_NBH=keys_NBH, query_MBH=query_MBH, nodes=nodes,
+        ) -> Tensor:  # fmt: skip
+            keys_EH = keys_NBH[u, b]
+            weight_EA = strength.unsqueeze(1) * score(keys_EH, query_MBH[v, b], None).exp()
+            total_MA = received(weight_EA, v, nodes)
+            rows_MAD = received(weight_EA.unsqueeze(2) * keys_EH.unflatten(1, (2, -1)), v, nodes)
+            return (rows_MAD / torch.where(total_MA > 0, total_MA, 1).unsqueeze(2)).flatten(1)
 
-        expected = expected_of(cell, relation, lefts, keys.whole(number), attend)
+        expected = expected_of(cell, relation, lefts, attend)
         leaves = [*keys.leaves, *queries.leaves, score.vector, *([] if special else leaves_of(genes, reactions))]
         oracle = gradients(expected, leaves)
         for strategy in STRATEGIES:
@@ -180,9 +180,7 @@ def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special:
     genes, reactions = data.draw(strains_of(cell, special))
     number, nodes = len(genes), cell.sizes["reaction"]
     value, gate = (data.draw(values_of(nodes, number, width)) for width in (WIDTH, 1))
-    left_NB = torch.stack(
-        [torch.stack(left_of(cell, *s)["reaction"]) for s in zip(genes, reactions, strict=True)], dim=1
-    )
+    left_NB = torch.stack([left_of(cell, *s)["reaction"] for s in zip(genes, reactions, strict=True)], dim=1)
     weight_NB = left_NB * gate.whole(number).squeeze(2).exp()
     total_B = weight_NB.sum(0)
     share_NB = weight_NB / torch.where(total_B == 0, 1, total_B)
@@ -205,7 +203,7 @@ def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any
     for b, strain in enumerate(zip(genes, reactions, strict=True)):
         for node_type, left in left_of(cell, *strain).items():
             if node_type in found:
-                torch.testing.assert_close(found[node_type][:, b], torch.stack(left))
+                torch.testing.assert_close(found[node_type][:, b], left)
 
 
 @examples(8)

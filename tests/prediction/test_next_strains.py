@@ -15,9 +15,9 @@ from scipy import sparse
 from dglcell.cli import main, next
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
-from dglcell.prediction import next_strains
+from dglcell.prediction import STRATEGIES, next_strains
 from dglcell.prediction.design import Design
-from dglcell.prediction.next_strains import OWN, STRATEGIES, Candidates, choose_next, most_uncertain_together
+from dglcell.prediction.next_strains import OWN, Candidates, choose_next, most_uncertain_together
 from dglcell.prediction.table import GenotypeTable
 from dglcell.runs.directory import RunDirectory
 

@@ -19,7 +19,6 @@ import torch
 
 from dglcell import api
 from dglcell.cli import main
-from dglcell.cli import predict as cli_predict
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -162,9 +161,6 @@ class TestPrecision:
             monkeypatch.setattr(module, name, value)
         module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
         assert (trained.model.autotuned.shares, trained.model.shares_deletions) == (pays, pays)
-
-    def test_the_command_line_knows_every_precision(self) -> None:
-        assert module.PRECISIONS == cli_predict.PRECISIONS
 
 
 def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:

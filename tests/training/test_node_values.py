@@ -30,7 +30,15 @@ from dglcell.training import batch_size
 from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
-from dglcell.training.node_values import READ_TOGETHER, MassBalance, NodeScores, bare_node_heads, scaled_values, spread
+from dglcell.training.node_values import (
+    READ_TOGETHER,
+    MassBalance,
+    NodeScores,
+    bare_node_heads,
+    limit_node_heads,
+    scaled_values,
+    spread,
+)
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
@@ -139,6 +147,18 @@ def test_the_spread_is_that_of_all_strains_however_few_are_read_at_a_time() -> N
     np.testing.assert_allclose(mean, np.nanmean(measured, axis=0))
     np.testing.assert_allclose(sd, np.nanstd(measured, axis=0), rtol=1e-6)
     assert number[[0, -1]].tolist() == [4, 5]
+
+
+def test_the_loss_of_validation_does_not_look_beyond_the_largest_change_in_training(
+    folder: Path, prepared: Prepared
+) -> None:
+    (head,) = bare_node_heads(config_of(folder), prepared).values()
+    limit_node_heads({"flux": head}, prepared)
+    train = head.scaled(torch.from_numpy(prepared.nodes["flux"].of_strains(prepared.parts["train"].numpy())))
+    within = head.within_training(train)
+    torch.testing.assert_close(within, train, equal_nan=True)
+    largest = train.abs().nan_to_num().amax(0)
+    torch.testing.assert_close(head.within_training(train.sign() * 1e6).abs().nan_to_num().amax(0), largest)
 
 
 def test_null_models_of_values_are_fitted_without_a_model(

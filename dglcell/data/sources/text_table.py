@@ -184,14 +184,23 @@ def _check_header(file: str, header: Sequence[str]) -> None:
 
 
 def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
+    """Return the cells of a line. A cell that goes on in the next line is refused, because it may hide rows."""
     try:
-        return next(csv.reader([line], delimiter=separator))
+        cells, *next_line = csv.reader([line, ""], delimiter=separator)
     except csv.Error as error:
         raise DataError(
             f"'{file}', line {number}: it cannot be read as cells",
             got=error,
             do="see whether quotation marks are closed and the file has the separator that the configuration names",
         ) from error
+    if not next_line:
+        raise DataError(
+            f"'{file}', line {number}: a quotation mark is not closed",
+            got=line,
+            expected="cells that end in their line",
+            do="close or remove the quotation mark, and take line ends out of cells",
+        )
+    return cells
 
 
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:

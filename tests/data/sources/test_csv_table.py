@@ -124,6 +124,8 @@ BAD_ROWS = [
     ('A,"D,1"\n', r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3"),
     ("\n\nA,A,1\n", r"'t.csv', line 6: a gene is deleted twice"),
     ("A,D,1,2\n", r"'t.csv', line 4: not as many cells as in the header\n.*4\n.*3"),
+    ('A,D,"1\nA,E,1\n', r"'t.csv', line 4: a quotation mark is not closed\n.*got: +A,D,\"1\n.*end in their line"),
+    ('A,E,1\nA,D,"1\nA,F,1"\n', r"'t.csv', line 5: a quotation mark is not closed"),
 ]
 
 

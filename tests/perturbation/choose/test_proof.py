@@ -19,6 +19,7 @@ from dglcell.kernels.spmm import KERNELS, spmm_reference
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choose import proof
+from dglcell.perturbation.choose.autotuned import Rates
 from dglcell.perturbation.choose.proof import Proof, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import autotune
@@ -128,6 +129,7 @@ def test_auto_times_only_what_is_proven_and_the_doctor_says_so(
     monkeypatch.setattr(autotune, "SMALL_STEP", 0)
     monkeypatch.setattr(autotune, "SECONDS", float("inf"))
     monkeypatch.setattr(autotune, "WORTH_TIMING", float("inf"))
+    monkeypatch.setattr(autotune, "measure_rates", lambda *_: Rates(1e10, 1e11))  # measured in `test_cost.py`
     monkeypatch.setitem(KERNELS, "tiled", without_an_edge)
     monkeypatch.setitem(KERNELS, "dense", failing)
     monkeypatch.setitem(KERNELS, "dgl", too_large)
