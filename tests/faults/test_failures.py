@@ -38,7 +38,7 @@ def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp
     run = tiny.train(tmp_path / "full", "trainer.epochs=1").directory
     before = run.last.read_bytes()
     limit = len(before) - 1000  # nothing else of the run is so large
-    arguments = tiny.overrides(tmp_path / "full", *BARE, "trainer.epochs=3")
+    arguments = tiny.overrides(tmp_path / "full", *BARE, "trainer.epochs=2")
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     process = Forked(["train", str(tiny.file), *arguments], process_environment(), before=limited)
     _, said = process.communicate()
@@ -50,8 +50,8 @@ def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp
     assert "Traceback" not in said
     assert run.last.read_bytes() == before
     assert not list(run.checkpoints.glob(".*"))
-    tiny.train(tmp_path / "full", "trainer.epochs=3")
-    assert_same_end(tiny.train(tmp_path / "whole", "trainer.epochs=3").directory, run)
+    tiny.train(tmp_path / "full", "trainer.epochs=2")
+    assert_same_end(tiny.train(tmp_path / "whole", "trainer.epochs=2").directory, run)
 
 
 def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(

@@ -103,8 +103,16 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny: Tiny, tmp_path: Pat
     assert_same_end(whole, parts)
 
 
-def test_a_run_killed_after_its_last_checkpoint_still_says_what_it_took(tiny: Tiny, tmp_path: Path) -> None:
-    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+@pytest.fixture(scope="module")
+def done(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of one epoch; tests copy it before they change it."""
+    runs = tmp_path_factory.mktemp("done")
+    tiny.train(runs, "trainer.epochs=1")
+    return runs
+
+
+def test_a_run_killed_after_its_last_checkpoint_still_says_what_it_took(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    run = RunDirectory(shutil.copytree(done, tmp_path, dirs_exist_ok=True) / "tiny/seed-0")
     run.usage.unlink()
     tiny.train(tmp_path, "trainer.epochs=1")
     (row,) = map(json.loads, run.metrics.read_text().splitlines())
@@ -145,20 +153,11 @@ def test_the_split_of_a_run_that_never_came_to_a_checkpoint_is_replaced(tiny: Ti
     tiny.train(tmp_path, "trainer.epochs=2")
 
 
-def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, tmp_path: Path) -> None:
-    first = tiny.train(tmp_path, "trainer.epochs=1").directory
-    options = ["experiment.name=second", f"resume={first.checkpoint('last')}"]
+def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    options = ["experiment.name=second", f"resume={RunDirectory(done / 'tiny/seed-0').last}"]
     second = tiny.train(tmp_path, *options).directory
     whole = history(tiny.train(tmp_path / "whole").directory)
     assert history(second) == whole[1:]
-
-
-@pytest.fixture(scope="module")
-def done(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of one epoch; tests copy it before they change it."""
-    runs = tmp_path_factory.mktemp("done")
-    tiny.train(runs, "trainer.epochs=1")
-    return runs
 
 
 def test_never_refuses_an_existing_run(tiny: Tiny, done: Path) -> None:
