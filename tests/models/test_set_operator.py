@@ -103,7 +103,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     model = make(nine_network_cell(6), hidden=4, layers=1, local_heads=1, metabolism=False)
     parameters = [p for p in model.parameters() if p.numel() <= 4]
     assert len(parameters) > 10
-    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters, fast_mode=True)
+    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters)
 
 
 def test_dropout_draws_in_training_only() -> None:
