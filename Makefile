@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 # A file is tested by one process, so that what its tests share is made once.
 PYTEST_OPTIONS ?= -n 2 --dist loadfile
+# Files and folders whose slow tests are run; all of them where empty.
+SLOW ?=
 INSTALLED := .venv/installed
 # Where Python is told to keep no compiled files, every process would rewrite every assertion and compile every module.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +31,7 @@ smoke:  ## install with PYTHON into an environment of its own, train for an epoc
 	build/smoke/bin/python -m pytest -q $(PYTEST_OPTIONS) tests/graph tests/kernels tests/nn tests/losses
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m slow $(SLOW) $(PYTEST_OPTIONS)
 
 test-random: $(INSTALLED)  ## the tests of properties, with examples that nobody has tried yet
 	DGLCELL_EXAMPLES=random $(BIN)/python -m pytest -m hypothesis $(PYTEST_OPTIONS)
