@@ -121,9 +121,9 @@ def _settle_waiting() -> None:
 
     Where all cores are idle, waiting threads turn in a loop for a while: waking a thread that sleeps can take longer
     than what it is to do. Where others use the cores, waiting threads sleep at once, so that those that they wait for
-    get a core.
+    get a core. Once torch is loaded there is nothing to choose.
     """
-    if idle_cores() < cores():
+    if "torch" not in sys.modules and idle_cores() < cores():
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

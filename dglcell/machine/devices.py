@@ -73,7 +73,8 @@ def set_threads(number: int | None) -> None:
     global _most_threads
     if number is None:
         _most_threads = max(_most_threads or 1, torch.get_num_threads())
-        number = min(_most_threads, idle_cores())  # until something is measured
+        # Until something is measured. Cores are watched for a while, which one thread need not wait for.
+        number = min(_most_threads, idle_cores()) if _most_threads > 1 else 1
     else:
         _most_threads = None
     torch.set_num_threads(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import re
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from dglcell.baselines.fit import NullModel
 from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import AUTO, Config
-from dglcell.config.read import parse_config, to_yaml
+from dglcell.config.read import as_plain_text, parse_config, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, count, listing
@@ -427,7 +427,7 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
     Raises:
         ConfigError: keys differ; the error names them with their old and new values.
     """
-    before, after = (_flat(OmegaConf.to_container(OmegaConf.create(to_yaml(each)))) for each in (old, config))
+    before, after = (_flat(as_plain_text(dataclasses.asdict(each))) for each in (old, config))
     if config.data.batch_size == AUTO:
         after["data.batch_size"] = before.get("data.batch_size")
     settled = [key for key in SETTLED_KEYS if after.get(key, "") is None]

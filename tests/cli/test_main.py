@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from dglcell.cli import main
+from dglcell.cli import main, run
 from dglcell.cli.parser import make_parser
 from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
@@ -118,19 +118,23 @@ def test_incomplete_commands_show_how_they_are_used(arguments: list[str], capsys
 
 
 @pytest.mark.parametrize(
-    ("given", "idle", "expected"),
-    [("ACTIVE", 1, "ACTIVE"), (None, 1, "PASSIVE"), (None, 4, None)],
-    ids=["given", "busy machine", "quiet machine"],
+    ("given", "idle", "loaded", "expected"),
+    [("ACTIVE", 1, False, "ACTIVE"), (None, 1, False, "PASSIVE"), (None, 4, False, None), (None, 1, True, None)],
+    ids=["given", "busy machine", "quiet machine", "torch is loaded"],
 )
 def test_threads_that_wait_for_each_other_sleep_on_a_busy_machine(
-    given: str | None, idle: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
+    given: str | None, idle: int, loaded: bool, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dglcell.cli.cores", lambda: 4)
     monkeypatch.setattr("dglcell.cli.idle_cores", lambda: idle)
     monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
     if given is None:
         monkeypatch.delenv("OMP_WAIT_POLICY")
-    assert main(["evaluate", "nowhere"]) == 2
+    if not loaded:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(computes=True, run=lambda options: None)
+    assert run(parser, []) == 0
     assert os.environ.get("OMP_WAIT_POLICY") == expected
     monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that what was set is undone
 

@@ -99,11 +99,14 @@ def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> Non
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+@pytest.mark.parametrize(
+    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one direction", "each number"]
+)
+def test_gradients_are_those_of_finite_differences(fast: bool) -> None:
     model = make(nine_network_cell(6), hidden=4, layers=1, local_heads=1, metabolism=False)
     parameters = [p for p in model.parameters() if p.numel() <= 4]
     assert len(parameters) > 10
-    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters)
+    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters, fast_mode=fast)
 
 
 def test_dropout_draws_in_training_only() -> None:
