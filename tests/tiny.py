@@ -92,6 +92,7 @@ def fresh_dglcell(*arguments: object, cwd: Path, **environment: str) -> subproce
 
 
 def process_environment(**more: str) -> dict[str, str]:
-    """Environment of a child process: this one's, one thread, this checkout on the path."""
+    """Environment of a child process: this one's, one thread, this checkout on the path, and a W&B of its own."""
     root = Path(__file__).resolve().parents[1]
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root), **more}
+    here = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    return {**here, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root), **more}

@@ -197,8 +197,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
         # Resolved values are plain text. They may contain `${`, which must not be resolved again.
-        changed = _changed(plain, _defaults(**kinds))
-        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(changed)))
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -221,24 +220,6 @@ def _schema(**kinds: type) -> DictConfig:
     """Make all keys with their defaults and types, to merge over; cached, because this takes longer than a merge."""
     schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
     return schema
-
-
-@functools.lru_cache(maxsize=32)
-def _defaults(**kinds: type) -> Any:
-    """Return the values of the schema as plain containers."""
-    return OmegaConf.to_container(_schema(**kinds))
-
-
-def _changed(content: dict[Any, Any], defaults: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Leave out what is as in the schema: a run records every key, and merging them all would take most of the time."""
-    found = {}
-    for key, value in content.items():
-        default = defaults.get(key, ...)
-        if isinstance(value, dict) and isinstance(default, dict):
-            value, default = _changed(value, default), {}
-        if repr(value) != repr(default):  # which tells 1, 1.0 and True apart
-            found[key] = value
-    return found
 
 
 def _leave_out_networks(plain: dict[Any, Any]) -> None:
