@@ -35,8 +35,9 @@ def test_leads_are_taken_draw_by_draw() -> None:
 def test_the_rounds_alone_are_what_an_untrained_model_predicts(tmp_path: Path) -> None:
     paths = [f"paths.data={tmp_path / 'data'}", f"paths.runs={tmp_path / 'runs'}"]
     small = ["data.source.insilico.pairs='200'", "model.flux_rounds=256", "trainer.epochs=1", "null_models=false"]
-    run = train(load_config(EXPERIMENT, [*paths, *small, "optimizer.lr=1e-12", "scheduler.min_lr=0", "plot=false"]))
-    prepared = prepare(run.config, command="tests")
+    config = load_config(EXPERIMENT, [*paths, *small, "optimizer.lr=1e-12", "scheduler.min_lr=0", "plot=false"])
+    run = train(config)
+    prepared = prepare(config, command="tests")
     found = draw(run.directory.path, load_trained(run.directory), prepared)["scores"]
     assert found[ROUNDS]["pearson"] == pytest.approx(found[MODEL]["pearson"], abs=0.02)
     assert found[ROUNDS]["mae"] == pytest.approx(found[MODEL]["mae"], abs=0.05)
