@@ -121,7 +121,7 @@ def _check_labels(name: str, number: int, low: float, high: float, kind: str) ->
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
-            got=f"{low:g} in {count(int(number), 'strain')}",
+            got=f"{low:g} in {count(number, 'strain')}",
             do=(
                 "leave it out of `data.phenotypes`, or choose another split"
                 if number > 1

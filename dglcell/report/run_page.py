@@ -13,7 +13,7 @@ from dglcell import __version__
 from dglcell.metrics import ResultRow, best_row
 from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
-from dglcell.plots.comparison import SCORES, Score, curve_key
+from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import Panel, render
@@ -136,10 +136,6 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
         note = f"best null model, {best.model}: {of_best[0]}" if best else ""
         found.append({"label": f"{own.phenotype}, test {score.title}", "value": shown, "note": note})
     return found
-
-
-def _shown(row: ResultRow, score: Score) -> str:
-    return format_value(score.metric, row.metrics.get(score.metric, math.nan))
 
 
 def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:

@@ -85,3 +85,11 @@ def test_files_of_the_catalogue_are_used_where_they_are(raw: Path, tmp_path: Pat
     found = kinds(build_cell(config), config, str(raw))
     assert {name.replace("_", " ") for names in SETS_OF_GENOMES.values() for name in names} <= set(found)
     assert found["go slim sgd"]["mitochondrion"] == ("YBL099W", "YDR298C")
+
+
+@pytest.mark.slow
+def test_a_yeast_model_has_its_subsystems(raw: Path) -> None:
+    config = CellConfig(model="iMM904")
+    found = kinds(build_cell(config, str(raw)), config, str(raw))
+    assert len(found["subsystem"]) > 40
+    assert "Oxidative Phosphorylation" in found["subsystem"]
