@@ -253,10 +253,19 @@ def test_media_alone_and_new_media() -> None:
     rows = [f"{medium},{dose},{0.1 * dose}" for medium in ("a", "b", "c") for dose in (1, 2, 3)]
     said = init("medium,dose,growth\n" + "\n".join(rows) + "\n", split="condition")
     assert "9 of 0 genes" in said
+    assert "\nno column of genes was found, so all rows are the wild type; `--genes COLUMN` names one\n" in said
     assert "genes  " not in said
     config = load_config(Path("mine.yaml"))
     assert config.split.condition == "medium"
     assert config.data.source.csv.genes == []
+
+
+def test_a_column_of_genes_with_an_unknown_name_is_asked_for() -> None:
+    values = {"acpS": 1, "argG": 0.99, "aroB": 1.01, "birA": 0.98, "carA": 0.1}
+    rows = [f"{gene},{medium},{value}" for gene, value in values.items() for medium in ("LB", "M9")]
+    with pytest.raises(FaultsError, match="Medium M9 has contradicting values") as refused:
+        init("Gen,Medium,Wachstum\n" + "\n".join(rows) + "\n")
+    assert "do:       no column of genes was found, so all rows are the wild type; `--genes" in str(refused.value)
 
 
 def test_a_condition_with_one_value_is_none() -> None:
