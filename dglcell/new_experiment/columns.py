@@ -189,12 +189,13 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
 
 
 def _refuse_percent(rows: Rows, strengths: Sequence[str]) -> None:
+    """Refuse columns of strengths whose names, cells or sizes say that they are percent."""
     for name in strengths:
         cells = rows.frame[name].str.strip()
-        largest = np.fmax.reduce(
-            read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())[0], initial=0.0
-        )
-        if largest > STRONGEST or cells.str.endswith("%").any():
+        numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
+        largest = np.fmax.reduce(numbers, initial=0.0)
+        named = STRENGTH.fullmatch(name)
+        if largest > STRONGEST or cells.str.endswith("%").any() or (named and named[2]):
             raise DataError(
                 f"'{rows.file}': strengths look like percent",
                 got=f"up to {largest:g} in column '{name}'",
