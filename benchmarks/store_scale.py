@@ -192,10 +192,12 @@ def main() -> None:
     if options.phase:
         print(json.dumps(PHASES[options.phase](options.store, options.strains)))
         return
+    from dglcell.machine.processor import processor_name
     from dglcell.runs.usage import environment
 
     command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
-    result: dict[str, Any] = {"environment": {**environment(command), "load_average": os.getloadavg()}}
+    about = environment(command) | {"processor": processor_name(), "load_average": os.getloadavg()}
+    result: dict[str, Any] = {"environment": about}
     for phase in PHASES:
         result[phase] = measure(phase, options.store, options.strains)
         print(phase, json.dumps(result[phase]))
