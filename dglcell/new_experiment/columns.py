@@ -15,7 +15,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
+from dglcell.data.sources.text_table import MISSING, WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
@@ -143,8 +143,14 @@ def no_numbers(rows: Rows, column: str, columns: TableColumns) -> bool:
 
 def about_words(rows: Rows, column: str) -> str:
     """Return what to do about a column of words."""
-    words = listing([repr(word) for word in sorted({*rows.frame[column].str.strip()} - {""})])
+    words = listing(map(repr, _words(rows, column)))
     return f"phenotypes are numbers: write 0 and 1 in place of {words} in column '{column}'"
+
+
+def _words(rows: Rows, column: str) -> list[str]:
+    """Return the different cells of a column, but for those that mean "not measured"."""
+    cells = rows.frame[column].str.strip()
+    return sorted({*cells[~cells.str.lower().isin(MISSING)]})
 
 
 def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
@@ -266,5 +272,5 @@ def _varied_phenotypes(
 def _about_words(rows: Rows, others: Sequence[str]) -> str:
     """Return what to do about the first column of a few words, which may be classes; empty where there is none."""
     free = [name for name in rows.frame.columns if name not in others]
-    few = [name for name in free if 1 < len({*rows.frame[name].str.strip()} - {""}) <= MOST_WORDS]
+    few = [name for name in free if 1 < len(_words(rows, name)) <= MOST_WORDS]
     return about_words(rows, few[0]) if few else ""

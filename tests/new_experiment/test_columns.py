@@ -172,6 +172,8 @@ def test_strengths_may_have_decimal_commas() -> None:
 def test_rows_without_genes_are_one_fault() -> None:
     with pytest.raises(FaultsError, match=r"1 fault in 2 of 4 rows\n  lines 3, 5: no gene is deleted\n"):
         init("gene,growth\nb0008,0.9\n,1\nb0114,0.8\n,1.1\n")
+    with pytest.raises(FaultsError, match="lines 2, 3: no gene is deleted\n"):
+        init("gene,growth\n,1\n,1.1\n")
     with pytest.raises(DataError, match="expected: names like b0008, b0903, b1849, b2492, b3737\n"):
         init("gene,growth\nYAL001C,0.9\nYAL002W,1\n")
 
@@ -202,7 +204,7 @@ def test_what_never_varies_is_no_phenotype() -> None:
 
 def test_words_for_classes_are_said() -> None:
     text = (
-        "gene_1,call,note\nb0008,viable,u\nb0114,lethal,v\nb0115,,w\nb0116,viable,x\nb0351,viable,y\nb0356,viable,z\n"
+        "gene_1,call,note\nb0008,viable,u\nb0114,lethal,v\nb0115,NA,w\nb0116,viable,x\nb0351,viable,y\nb0356,viable,z\n"
     )
     advice = "phenotypes are numbers: write 0 and 1 in place of 'lethal', 'viable' in column 'call'"
     with pytest.raises(DataError, match=rf"which columns are phenotypes\?\n(.|\n)*  do:       {advice}"):
