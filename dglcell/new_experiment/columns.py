@@ -252,14 +252,14 @@ def _varied_phenotypes(
 ) -> tuple[list[str], list[str]]:
     """Return the phenotypes that vary and do not only stand beside another, and notes on those that are left out."""
     seen = [read_numbers(rows.frame[name], decimal, wanted.na_values)[0] for name in names]
-    constant = [name for name, x in zip(names, seen, strict=True) if len(np.unique(x[~np.isnan(x)])) == 1]
+    constant = [name for name, x in zip(names, seen, strict=True) if np.fmin.reduce(x) == np.fmax.reduce(x)]
     varied = [name for name in names if name not in constant]
     if constant and (wanted.phenotypes or not varied):
         raise DataError(
             f"'{rows.file}': nothing can be learned from {listing(constant)}",
             got=f"the same value in {count(len(rows.frame), 'row')}",
             expected="strains that differ in their phenotype",
-            do="leave this column out" if varied else "add strains with other values",
+            do="leave such columns out" if varied else "add strains with other values",
         )
     measured = list(wanted.phenotypes) or [name for name in varied if not BESIDE.fullmatch(name)] or varied
     beside = [name for name in varied if name not in measured]

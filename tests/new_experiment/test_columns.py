@@ -194,9 +194,9 @@ def test_what_never_varies_is_no_phenotype() -> None:
     assert said.startswith("strains     3, phenotypes yield\n")
     assert said.splitlines()[-1] == "the same in all rows, so no phenotype: growth"
     refused = (
-        r"nothing can be learned from growth\n  got: +the same value in 3 rows\n(.|\n)*  do: +leave this column out"
+        r"nothing can be learned from growth\n  got: +the same value in 3 rows\n(.|\n)*  do: +leave such columns out"
     )
-    with pytest.raises(DataError, match=refused.replace("leave this column out", "add strains with other values")):
+    with pytest.raises(DataError, match=refused.replace("leave such columns out", "add strains with other values")):
         init("gene,growth\nb0008,1\nb0114,1\nb0115,1\n")
     with pytest.raises(DataError, match=refused):
         init("gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,1,0.8\n", phenotypes=["yield", "growth"])
