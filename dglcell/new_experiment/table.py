@@ -93,7 +93,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         aliases = _catalogue_names(cell, downloads.raw)
         written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
-    if columns.genes and len(written.unknown) == len(written.meant):
+    if written.meant and len(written.unknown) == len(written.meant):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
