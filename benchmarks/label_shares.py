@@ -3,12 +3,11 @@
 In an in-silico screen of the E. coli core model every training strain has its fluxes, and a share of them its growth. A
 model learns the fluxes of all training strains first (``loss.phenotypes: 0``) and begins with these weights
 (``start_from``) to learn the growths. Beside it are the same model without that beginning, the same with the fluxes of
-the strains whose growth is known as a second target, its mean with the best two null models (what ``model.null_share:
-0.5`` predicts), and null models, which are fitted to the same growths. One of them knows the fluxes, too: a kernel
-ridge on lost reactions predicts the fluxes of test strains, and a linear ridge reads growth from fluxes. In a last row
-the model predicts the fluxes that this ridge reads, which needs no training but that on fluxes
-(``--without-students``). Validation growths choose settings of null models and ridges; the model has none to choose.
-With ``--layers 0`` no messages are passed.
+the strains whose growth is known as a second target, its mean with the best two null models, and null models, which are
+fitted to the same growths. One of them knows the fluxes, too: a kernel ridge on lost reactions predicts the fluxes of
+test strains, and a linear ridge reads growth from fluxes. In a last row the model predicts the fluxes that this ridge
+reads, which needs no training but that on fluxes (``--without-students``). Validation growths choose settings of null
+models and ridges; the model has none to choose. With ``--layers 0`` no messages are passed.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from dglcell.prediction.table import GenotypeTable
 from dglcell.training.prepare import prepare
 
 BATCH, PER_GENE = 96, 12
-HITS = ("lowest", "extreme")
 
 RANDOM, GREEDY = "random", "lowest predictions"
 ALL = (RANDOM, GREEDY, *STRATEGIES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shlex
 import subprocess
 import sys
@@ -26,6 +25,9 @@ from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
 from dglcell.files.atomic import write_json
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.machine.memory import status
+from dglcell.machine.processor import processor_name
+from dglcell.runs.usage import environment, resident_peak
 
 if TYPE_CHECKING:
     from dglcell.data.datamodule import StrainDataModule
@@ -53,7 +55,7 @@ def triples(strains: int, seed: int = 0) -> Iterator[Strains]:
 
 def build(path: Path, strains: int) -> dict[str, float]:
     """Build a store, and return time, bytes on disk, and peak memory of the process, in all and after its imports."""
-    before, began, cpu = peak_bytes(), time.perf_counter(), time.process_time()
+    before, began, cpu = resident_peak(), time.perf_counter(), time.process_time()
     store = build_store(triples(strains), path, command="store_scale")
     seconds = time.perf_counter() - began
     return {
@@ -63,15 +65,15 @@ def build(path: Path, strains: int) -> dict[str, float]:
         "strains_per_s": strains / seconds,
         "file_bytes": store.file_size,
         "bytes_per_strain": store.file_size / strains,
-        "peak_bytes": peak_bytes(),
-        "peak_bytes_above_imports": peak_bytes() - before,
+        "peak_bytes": resident_peak(),
+        "peak_bytes_above_imports": resident_peak() - before,
     }
 
 
 def load(path: Path) -> dict[str, float]:
     """Read a store into resident tensors."""
     vocabulary = Vocabulary.of(NAMES)
-    before, began, cpu = peak_bytes(), time.perf_counter(), time.process_time()
+    before, began, cpu = resident_peak(), time.perf_counter(), time.process_time()
     table = Store(path).read()
     read = time.perf_counter() - began
     dataset = strains_of_cell(table, vocabulary)
@@ -84,8 +86,8 @@ def load(path: Path) -> dict[str, float]:
         "cpu_seconds": time.process_time() - cpu,
         "strains_per_s": len(dataset) / seconds,
         "resident_bytes": sum(tensor.nbytes for tensor in tensors),
-        "peak_bytes": peak_bytes(),
-        "peak_bytes_above_imports": peak_bytes() - before,
+        "peak_bytes": resident_peak(),
+        "peak_bytes_above_imports": resident_peak() - before,
     }
 
 
@@ -158,19 +160,7 @@ def peak_of_program() -> Iterator[dict[str, int]]:
 
 
 def _anonymous_bytes() -> int:
-    return _status("RssAnon")
-
-
-def _status(key: str) -> int:
-    """Return a line of the process's status in bytes; 0 where the system has none."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
-
-
-def peak_bytes() -> int:
-    """Return the most memory that this process has held; of its program alone where the system tells (Linux)."""
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return status("RssAnon") or 0
 
 
 def measure(phase: str, path: Path, strains: int) -> dict[str, Any]:
@@ -192,10 +182,9 @@ def main() -> None:
     if options.phase:
         print(json.dumps(PHASES[options.phase](options.store, options.strains)))
         return
-    from dglcell.runs.usage import environment
-
     command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
-    result: dict[str, Any] = {"environment": {**environment(command), "load_average": os.getloadavg()}}
+    about = environment(command) | {"processor": processor_name(), "load_average": os.getloadavg()}
+    result: dict[str, Any] = {"environment": about}
     for phase in PHASES:
         result[phase] = measure(phase, options.store, options.strains)
         print(phase, json.dumps(result[phase]))

@@ -28,7 +28,7 @@ from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.known_strains import identities, renamed, strains_of_runs
+from dglcell.prediction.known_strains import are_known, renamed, strains_of_runs
 from dglcell.prediction.nodes import predict_nodes
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
@@ -526,7 +526,7 @@ def rows_on(
     trained = strains_of_runs(predictor.members, predictor.directories)
     lacking = np.array([name not in predictor.cell.genes for name in table.names])
     unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
-    seen = np.isin(identities(table, predictor.members[0]), trained)
+    seen = are_known(table, predictor.members[0], trained)
     # The wild type is a strain for models that see its conditions.
     idle = (table.num_deletions == 0) & (not predictor._columns.seen)
     kept = np.flatnonzero(~(unknown | seen | idle))

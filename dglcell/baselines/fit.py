@@ -75,7 +75,7 @@ class Problem:
     Attributes:
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
-        similarity: gives that of all genes to those of the training part; called if it is needed.
+        similarity: returns how similar all genes are to those of the training part; called if it is needed.
         most_deletions: most deletions of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
         others: strains outside of the split that are to be predicted, too.

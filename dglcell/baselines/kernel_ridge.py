@@ -97,7 +97,7 @@ class PairKernel:
 
         Args:
             values: [S] of the training strains.
-            genes: [M] their genes, ascending.
+            genes: [M] genes of the strains ``to``, ascending.
         """
         matrix = self.matrix[genes]
         half = self.train.matrix(values) @ matrix.T

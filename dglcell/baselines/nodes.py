@@ -46,7 +46,7 @@ class NodeProblem:
         return squared_error(model, self.validation, self.y_validation)
 
     def kernel(self, own: float) -> LostSetKernel:
-        """Return what says how alike strains are.
+        """Return the kernel that says how alike two strains are.
 
         It compares lost reactions, or what is lost of genes where strains have strengths or the cell graph has no
         reactions.
@@ -70,8 +70,8 @@ class NearestStrain:
     """Predict the values of the training strain that is most alike; of several equally near ones, their mean.
 
     Attributes:
-        vectors: [S, F] those of the training strains.
-        values: [S, M] their values, the mean where not measured.
+        vectors: [S, F] vectors of the training strains, as ``features`` returns them.
+        values: [S, M] values of the training strains, the mean where not measured.
     """
 
     features: Features = field(repr=False)

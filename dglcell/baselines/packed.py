@@ -1,4 +1,4 @@
-"""Hold the null models that share a model's predictions: the best two of each phenotype, as bytes in a checkpoint."""
+"""Hold the null models that share a model's predictions: the best of each phenotype, as bytes in a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from scipy import sparse
 from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative, SmallestSubset
 from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
-from dglcell.baselines.fit import Family, MeanOfTwo, NullModel, Problem, best_of, families_of, in_words
+from dglcell.baselines.fit import (
+    MEAN_OF_TWO,
+    Family,
+    MeanOfTwo,
+    NullModel,
+    Problem,
+    best_of,
+    families_of,
+    in_words,
+)
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
@@ -70,16 +79,17 @@ LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
 """Null models that say little beside the others."""
 
 
-def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
-    """Return the mean of the two null models with the least error, fitted to the training part.
-
-    Where only one null model applies, it is returned alone.
+def fit_best(problem: Problem, names: Sequence[str] = ()) -> tuple[str, NullModel]:
+    """Return the null model with the least error, or the mean of the best two where that errs less, with its name.
 
     The error is that on the validation part. Where that is small, the training part is predicted as well, fold by fold,
     each time by null models that were fitted to its other folds.
 
     Args:
         names: the null models to choose among; none for all that apply.
+
+    Returns:
+        Its name and the null model, which is fitted to the training part.
 
     Raises:
         ConfigError: one of ``names`` is unknown, or does not apply to the strains.
@@ -89,18 +99,27 @@ def fit_best_two(problem: Problem, names: Sequence[str] = ()) -> NullModel:
     families = _families(problem, names)
     models = {name: best_of(family, problem)[1] for name, family in families.items()}
     if len(models) == 1:
-        return next(iter(models.values()))
-    measured = int((~np.isnan(problem.y_validation)).sum())
-    squares = {name: [problem.error(model) * measured if measured else 0.0] for name, model in models.items()}
-    if measured < FEW and len(problem.y_train) > FOLDS:
+        return next(iter(models.items()))
+    misses = {name: [_misses(model, problem)] for name, model in models.items()}
+    if misses[next(iter(models))][0].size < FEW and len(problem.y_train) > FOLDS:
         for fold in _folds(problem):
             judged = replace(fold, validation=problem.validation, y_validation=problem.y_validation)
             for name, family in families.items():
                 unfit = family.why_not(fold)
                 model = AdditiveRidge().fit(fold.train, fold.y_train) if unfit else best_of(family, judged)[1]
-                squares[name].append(fold.error(model) * len(fold.y_validation))
-    first, second = sorted(models, key=lambda name: sum(squares[name]))[:2]
-    return MeanOfTwo((first, second), (models[first], models[second]))
+                misses[name].append(_misses(model, fold))
+    missed = {name: np.concatenate(parts) for name, parts in misses.items()}
+    squares = {name: float(np.square(values).sum()) for name, values in missed.items()}
+    first, second = sorted(squares, key=squares.__getitem__)[:2]
+    if squares[first] < np.square((missed[first] + missed[second]) / 2).sum():
+        return first, models[first]
+    return MEAN_OF_TWO, MeanOfTwo((first, second), (models[first], models[second]))
+
+
+def _misses(model: NullModel, problem: Problem) -> NDArray[np.float64]:
+    """Return how far predictions are from the labels of the validation part that are known."""
+    missed = model.predict(problem.validation) - problem.y_validation
+    return missed[~np.isnan(missed)]
 
 
 def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:
@@ -140,12 +159,11 @@ class PackedNulls:
 
     @classmethod
     def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str], names: Sequence[str] = ()) -> Self:
-        """Choose and fit a null model for each phenotype with ``fit_best_two``, among ``names`` if they are given."""
-        models = [fit_best_two(problem, names) for problem in problems]
-        for phenotype, model in zip(phenotypes, models, strict=True):
-            what = names[0] if len(names) == 1 else "null models"
-            log.info("part of the prediction of %s: %s", phenotype, in_words(what, model))
-        return cls(models, problems[0].train.names)
+        """Choose and fit a null model for each phenotype with ``fit_best``, among ``names`` if they are given."""
+        chosen = [fit_best(problem, names) for problem in problems]
+        for phenotype, (name, model) in zip(phenotypes, chosen, strict=True):
+            log.info("part of the prediction of %s: %s", phenotype, in_words(name, model))
+        return cls([model for _, model in chosen], problems[0].train.names)
 
     def __call__(
         self,

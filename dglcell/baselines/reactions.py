@@ -244,8 +244,8 @@ class ReactionKernelRidge:
         vectors = self.kernel.features(strains)
         found = np.empty((len(strains), *self.coefficients.shape[1:]))
         for rows in blocks(len(strains), len(self.coefficients)):
-            found[rows] = self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
-        return self.mean + found
+            found[rows] = self.mean + self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
+        return found
 
 
 def fit_reaction_kernels(

@@ -81,7 +81,7 @@ def shuffled(keys: Keys, seed: int) -> Keys:
 
 
 def number_keys(values: NDArray[np.floating]) -> Keys:
-    """Return the bits of each number in float32, of which 0 has one form."""
+    """Return the bits of each number in float32; −0 has those of 0."""
     return (values + np.float32(0)).astype("<f4").view("<u4").astype(np.uint64)
 
 
@@ -297,7 +297,7 @@ def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to
     the part that is furthest below its target, relative to the target, for their number of deletions and their
     phenotypes. This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
-    its own draws are read from its files (`split_file`).
+    its own draws are read from its files (`split.kind: file`).
 
     Strains with the same genes, strengths and conditions share a part, and count as one that has all their phenotypes.
 

@@ -81,13 +81,15 @@ def format_table_stats(table: Strains) -> str:
         if (numbers > 1).any()
     )
     deletions = ", ".join(f"{n:,} with {number}" for number, n in deletion_counts(table.num_deletions).items())
+    # With counts numpy sorts the keys. Without, it hashes them, which takes 30 times as long for 20 million strains.
+    gene_sets = len(np.unique(gene_set_keys(table), return_counts=True)[0])
     frequency = np.bincount(table.targets, minlength=len(table.names))
     # Stable, so that genes of equal frequency are listed by name.
     top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
     extra = [
         ("replicates", replicates),
         ("deletions", deletions),
-        ("gene sets", f"{len(np.unique(gene_set_keys(table))):,} distinct among {len(table):,} strains"),
+        ("gene sets", f"{gene_sets:,} distinct among {len(table):,} strains"),
         ("genes", f"{(frequency > 0).sum():,} of {len(table.names):,} names are deleted in some strain"),
         ("most often", ", ".join(f"{table.names[gene]} ({frequency[gene]:,})" for gene in top if frequency[gene])),
     ]
@@ -183,8 +185,9 @@ def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bo
     new = ~np.isin(np.arange(len(table.names)), table.targets[train[strain_of_gene]])
     genes = np.bincount(strain_of_gene, weights=new[table.targets], minlength=len(table)) == 0
     paired, pairs = query_pair_keys(table)
+    _, group = np.unique(pairs, return_inverse=True)
     has_pair, pair = np.zeros((2, len(table)), bool)
-    has_pair[paired], pair[paired] = True, np.isin(pairs, pairs[train[paired]])
+    has_pair[paired], pair[paired] = True, (np.bincount(group, train[paired]) > 0)[group]
     return [(genes, table.num_deletions > 0), (pair, has_pair)]
 
 

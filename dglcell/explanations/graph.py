@@ -39,7 +39,7 @@ class Removed:
 
     Attributes:
         layer: number of the layer, from 1; one behind the last where nodes are missing from a pooled mean.
-        relation: the relation along which they send; None where they are pooled.
+        relation: the relation along which the nodes send; None where they are pooled.
         removed_NB: [N, B] how much of each node is removed, 1 where it is lost.
     """
 
@@ -55,7 +55,7 @@ class Rows:
 
     Attributes:
         layer: number of the layer, from 1.
-        relation: the relation along which they receive; None for states.
+        relation: the relation along which the nodes receive; None for states.
     """
 
     layer: int

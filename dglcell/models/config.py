@@ -169,7 +169,7 @@ class EncoderConfig(ModelConfig):
     local_factors: Factors | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
     link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
-    null_share: Share = 0.0  # share of null models in each prediction: the mean of the two that are best
+    null_share: Share = 0.0  # share of the best null model, or of the mean of the best two, in each prediction
     null_names: list[str] = field(default_factory=list)  # their names; none: the validation part chooses among all
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 

@@ -15,7 +15,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
+from dglcell.data.sources.text_table import MISSING, WITHIN_CELL, Rows, read_numbers
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
@@ -143,8 +143,14 @@ def no_numbers(rows: Rows, column: str, columns: TableColumns) -> bool:
 
 def about_words(rows: Rows, column: str) -> str:
     """Return what to do about a column of words."""
-    words = listing([repr(word) for word in sorted({*rows.frame[column].str.strip()} - {""})])
+    words = listing(map(repr, _words(rows, column)))
     return f"phenotypes are numbers: write 0 and 1 in place of {words} in column '{column}'"
+
+
+def _words(rows: Rows, column: str) -> list[str]:
+    """Return the different cells of a column, but for those that mean "not measured"."""
+    cells = rows.frame[column].str.strip()
+    return sorted({*cells[~cells.str.lower().isin(MISSING)]})
 
 
 def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
@@ -189,12 +195,13 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
 
 
 def _refuse_percent(rows: Rows, strengths: Sequence[str]) -> None:
+    """Refuse columns of strengths whose names, cells or sizes say that they are percent."""
     for name in strengths:
         cells = rows.frame[name].str.strip()
-        largest = np.fmax.reduce(
-            read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())[0], initial=0.0
-        )
-        if largest > STRONGEST or cells.str.endswith("%").any():
+        numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
+        largest = np.fmax.reduce(numbers, initial=0.0)
+        named = STRENGTH.fullmatch(name)
+        if largest > STRONGEST or cells.str.endswith("%").any() or (named and named[2]):
             raise DataError(
                 f"'{rows.file}': strengths look like percent",
                 got=f"up to {largest:g} in column '{name}'",
@@ -245,14 +252,14 @@ def _varied_phenotypes(
 ) -> tuple[list[str], list[str]]:
     """Return the phenotypes that vary and do not only stand beside another, and notes on those that are left out."""
     seen = [read_numbers(rows.frame[name], decimal, wanted.na_values)[0] for name in names]
-    constant = [name for name, x in zip(names, seen, strict=True) if len(np.unique(x[~np.isnan(x)])) == 1]
+    constant = [name for name, x in zip(names, seen, strict=True) if np.fmin.reduce(x) == np.fmax.reduce(x)]
     varied = [name for name in names if name not in constant]
     if constant and (wanted.phenotypes or not varied):
         raise DataError(
             f"'{rows.file}': nothing can be learned from {listing(constant)}",
             got=f"the same value in {count(len(rows.frame), 'row')}",
             expected="strains that differ in their phenotype",
-            do="leave this column out" if varied else "add strains with other values",
+            do="leave such columns out" if varied else "add strains with other values",
         )
     measured = list(wanted.phenotypes) or [name for name in varied if not BESIDE.fullmatch(name)] or varied
     beside = [name for name in varied if name not in measured]
@@ -265,5 +272,5 @@ def _varied_phenotypes(
 def _about_words(rows: Rows, others: Sequence[str]) -> str:
     """Return what to do about the first column of a few words, which may be classes; empty where there is none."""
     free = [name for name in rows.frame.columns if name not in others]
-    few = [name for name in free if 1 < len({*rows.frame[name].str.strip()} - {""}) <= MOST_WORDS]
+    few = [name for name in free if 1 < len(_words(rows, name)) <= MOST_WORDS]
     return about_words(rows, few[0]) if few else ""

@@ -44,6 +44,8 @@ from dglcell.new_experiment.columns import (
     no_numbers,
 )
 
+ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
+
 SHOWN = 10
 """Messages name at most so many genes."""
 
@@ -82,6 +84,8 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     """
     rows = read_rows(find_raw(str(wanted.path), downloads.raw))
     columns, notes = find_columns(rows, wanted, cell.genes)
+    if not columns.genes:
+        notes.insert(0, ALL_WILD_TYPE)
     aliases = AliasTable.empty() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
     written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
     if wanted.aliases is None and written.unknown:
@@ -89,7 +93,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         aliases = _catalogue_names(cell, downloads.raw)
         written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
-    if columns.genes and len(written.unknown) == len(written.meant):
+    if written.meant and len(written.unknown) == len(written.meant):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
@@ -149,6 +153,8 @@ def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: 
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
     advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
+    if not columns.genes:
+        advice.insert(0, ALL_WILD_TYPE)
     words = [name for name in columns.phenotypes if no_numbers(rows, name, columns)]
     if words:
         return [about_words(rows, name) for name in words]

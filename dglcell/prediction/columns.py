@@ -182,8 +182,8 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary, strengths: Sequen
     """Return the numbers of a strain's changed genes in the cell graph, which may also know other names of genes.
 
     Args:
-        vocabulary: those of the cell graph.
-        strengths: what is left of each; none where all are deleted.
+        vocabulary: genes of the cell graph.
+        strengths: what is left of each changed gene; none where all are deleted.
 
     Raises:
         GenotypeError: no gene is changed, a gene is changed twice, or the cell lacks one.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.config import UNUSED, VALIDATION
@@ -59,4 +60,12 @@ def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path], *, 
         if store.sha256 not in of_stores:
             of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
         found.append(of_stores[store.sha256][split.part <= (UNUSED if measured else VALIDATION)])
-    return np.unique(np.concatenate(found))
+    return np.sort(np.concatenate(found))
+
+
+def are_known(strains: Strains, trained: Trained, known: Keys) -> NDArray[np.bool_]:
+    """Return which strains are among those of `strains_of_runs`, [S]."""
+    keys = identities(strains, trained)
+    # `numpy.isin` would sort the known strains anew each time.
+    found: NDArray[np.bool_] = np.searchsorted(known, keys, "right") > np.searchsorted(known, keys)
+    return found

@@ -18,7 +18,7 @@ from dglcell.prediction import EFFECT, SICK
 from dglcell.prediction.conditions import added_column
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.known_strains import identities
+from dglcell.prediction.known_strains import are_known
 from dglcell.prediction.predict import PART_STRAINS, Rows, predict_rows
 from dglcell.prediction.table import GenotypeTable, predicted_column, spread_column
 from dglcell.training.checkpoint import Trained
@@ -75,7 +75,7 @@ class Candidates:
             found.append(predict_rows(members, part, batch_size=batch_size, intervals=intervals))
             known = part.is_known.copy()
             if measured is not None:
-                known &= ~np.isin(identities(part.record(genes), members[0]), measured)
+                known &= ~are_known(part.record(genes), members[0], measured)
             is_open.append(known)
             report(f"{first + len(part):,} of {len(rows):,} candidates")
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}

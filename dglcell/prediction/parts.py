@@ -24,11 +24,12 @@ FOOTER = "dglcell"
 
 
 class PartFiles:
-    """The files are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, all with as many rows.
+    """These files are ``part-00000.parquet``, ``part-00001.parquet`` and so on, of the same number of rows each.
 
-    A part appears whole or not at all. Which rows it has follows from its number, so any number of processes may write
-    parts, and a command that was stopped goes on with those that are missing. Where the output is a single file, the
-    folder is ``OUTPUT.parts``, and the process that finds all parts there joins them and removes it.
+    They are in one folder. A part appears whole or not at all. Which rows it has follows from its number, so any number
+    of processes may write parts, and a command that was stopped goes on with those that are missing. Where the output
+    is a single file, the folder is ``OUTPUT.parts``, and the process that finds all parts there joins them and removes
+    it.
 
     Args:
         output: a ``.parquet`` or ``.csv`` file, or else the folder itself.

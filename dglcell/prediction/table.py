@@ -169,7 +169,8 @@ def read_genotypes(
     if strongest > STRONGEST:
         log.warning(
             "'%s': strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%",
-            *(path, strongest),
+            path,
+            strongest,
         )
     known = np.array([not row.lacking for row in found])
     table = GenotypeTable(header, [[*row, *cells] for _, row in rows], strains, known)

@@ -140,17 +140,26 @@ def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Return a sentence for each phenotype on what a model without error would reach, where replicates say it.
+    """Return what a model without error would reach for each phenotype, where replicates say it.
+
+    Where the model or a null model is above that, it says so.
 
     Args:
         rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
     """
-    return [
-        f"Because of errors of measurement, a model without error would have Pearson of {row.phenotype} of about "
-        f"{row.metrics['ceiling']:.3f} on the test part; {row.model} has {row.metrics.get('pearson', math.nan):.3f}."
-        for row, _ in tested(rows)
-        if math.isfinite(row.metrics.get("ceiling", math.nan))
-    ]
+    sentences = []
+    for own, nulls in tested(rows):
+        ceiling, best = own.metrics.get("ceiling", math.nan), best_row([own, *nulls], "pearson")
+        if not math.isfinite(ceiling):
+            continue
+        text = (
+            f"Because of errors of measurement, a model without error would have Pearson of {own.phenotype} of about "
+            f"{ceiling:.3f} on the test part; {own.model} has {own.metrics.get('pearson', math.nan):.3f}."
+        )
+        if best is not None and best.metrics["pearson"] > ceiling:
+            text += f" As {best.model} reaches {best.metrics['pearson']:.3f}, replicates vary by more than errors."
+        sentences.append(text)
+    return sentences
 
 
 def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:

@@ -65,7 +65,7 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
 def fit_null_share(
     share: NullShare, prepared: Prepared, normaliser: Normaliser, growth_SP: torch.Tensor | None = None
 ) -> None:
-    """Fit the best null models of every phenotype to the training part (``fit_best_two``).
+    """Fit the best null models of every phenotype to the training part (``fit_best``).
 
     If the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
 

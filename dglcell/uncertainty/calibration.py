@@ -156,6 +156,7 @@ class Calibration:
         phenotypes: phenotype → its calibration.
         training: [N] number of training strains that change each gene of the cell graph.
         structure: [S, F] features of the validation strains, as `structure_of` returns them.
+        checkpoint: name of the checkpoint that predicted.
         epoch: its epoch.
     """
 

@@ -24,6 +24,7 @@ def replicate_correlation(mean_S: Values, sd_S: Values, replicates_S: Values) ->
     measurements.
 
     Args:
+        mean_S: mean of the measurements of each strain.
         sd_S: their standard deviation, NaN where there is none.
         replicates_S: their number.
 

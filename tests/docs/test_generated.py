@@ -171,8 +171,8 @@ def _mean_and_spread(model: str) -> str:
 
 
 def test_what_runs_took_is_what_was_recorded() -> None:
-    stated = cost.costs(ROOT, "104-kuzmin2020-pilot/set_operator_random", {})
-    assert stated[0] == cost.Cost(10, 70.9)
+    stated = cost.costs(ROOT, "103-tong2004/set_operator_random", {})
+    assert stated[0] == cost.Cost(8, 504.9)
     record = {"metrics": [{"seconds": 30.0}, {"seconds": 60.0}], "usage": {"peak_memory_bytes": 2_000_000}}
     known = cost.costs(ROOT, "nothing stated", {3: record})
     assert known == {3: cost.Cost(2, 90.0, 2_000_000)}

@@ -60,7 +60,7 @@ def test_equal_sources_share_by_the_weights_of_their_edges() -> None:
 
 @pytest.mark.parametrize("interaction", [False, True])
 def test_tables_of_edges_sum_to_relations(tiny_run: RunDirectory, interaction: bool) -> None:
-    predictor, strains = dglcell.load(tiny_run.path), [PYRUVATE]
+    predictor, strains = dglcell.load(tiny_run.path), [PYRUVATE, ["b0008", "b0720"]]
     whole, few = (predictor.explain(strains, edges=True, nodes=most, interaction=interaction) for most in (None, 1))
     assert whole.edges is not None
     assert few.edges is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
 from dglcell.prediction.conditions import seen_by
-from dglcell.prediction.known_strains import identities
+from dglcell.prediction.known_strains import are_known, identities
 from dglcell.training.checkpoint import Trained
 from tests.examples import examples
 from tests.tiny import seeing_conditions
@@ -51,3 +51,6 @@ def test_keys_are_equal_where_genes_strengths_and_seen_conditions_are(
     keys = np.concatenate([identities(one, trained) for one in tables])
     plain = [identity for one in tables for identity in plainly(one, trained)]
     assert (keys[:, None] == keys).tolist() == [[a == b for a in plain] for b in plain]
+    known, own = np.sort(keys[: len(first)]), plain[: len(first)]
+    assert are_known(tables[1], trained, known).tolist() == [one in own for one in plain[len(first) :]]
+    assert not are_known(tables[1], trained, known[:0]).any()

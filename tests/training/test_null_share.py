@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dglcell.baselines.packed import fit_best_two
+from dglcell.baselines.packed import fit_best
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.null_share import NullShare
@@ -32,7 +32,7 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     rows = prepared.parts["test"]
     batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(share(batch))[:, 0]
-    expected = fit_best_two(null_problems(prepared)[0]).predict(strains_by_part(prepared)["test"])
+    expected = fit_best(null_problems(prepared)[0])[1].predict(strains_by_part(prepared)["test"])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
     task.model.eval()
     share.read = lambda packed: lambda genes, offsets, *_: np.zeros((len(offsets) - 1, 1))

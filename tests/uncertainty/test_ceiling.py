@@ -58,5 +58,9 @@ def test_a_sentence_states_it() -> None:
     ]
     (sentence,) = ceiling_lines(rows)
     assert "would have Pearson of s_score of about 0.758" in sentence
-    assert "set_operator has 0.600" in sentence
+    assert sentence.endswith("set_operator has 0.600.")
+    above = ResultRow("additive ridge", "test", "s_score", {"pearson": 0.8}, is_null=True)
+    assert ceiling_lines([*rows, above]) == [
+        f"{sentence} As additive ridge reaches 0.800, replicates vary by more than errors."
+    ]
     assert ceiling_lines(rows[::2]) == []

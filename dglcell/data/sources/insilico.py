@@ -88,8 +88,8 @@ MAX_STRAINS = 20_000_000
 
 
 Design = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-"""Strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles, which in a screen
-of deletions are genes (`KnockoutRules`)."""
+"""A design lists strains by number of changed genes: singles [S1, 1], pairs [S2, 2] and triples [S3, 3] of alleles,
+which in a screen of deletions are genes (`KnockoutRules`)."""
 
 
 def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
