@@ -23,6 +23,7 @@ from benchmarks.timing import (
 )
 from dglcell.errors import ConfigError
 from dglcell.models.config import HeteroCellConfig
+from tests import forked as forked_command
 from tests.tiny import process_environment
 
 # Steps are repeated as the budget allows.
@@ -187,7 +188,5 @@ except RuntimeError as error:
     print("refused", is_out_of_memory(error))
 print(float(torch.ones(100_000_000)[-1]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=process_environment(), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["refused", "True", "1.0"]
+    said = forked_command.Forked([], process_environment(), before=program + "raise SystemExit").communicate()
+    assert said[0].split() == ["refused", "True", "1.0"], said[1]
