@@ -39,7 +39,7 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
     Args:
         function: function of tensors [rows, H] or of ``PerturbedTensor``.
         compiled: whether ``torch.compile`` joins its operations; plain torch is used where that does not work on this
-        machine.
+            machine.
     """
 
     def apply(
