@@ -178,7 +178,7 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
             f"{config['data']['batch_size']} strains" + (f" on each of {devices} devices" if devices > 1 else ""),
         ),
         ("precision", trainer["precision"]),
-        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.minutes:.1f} min"),
+        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.duration}"),
         ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
     ]
 
