@@ -127,14 +127,10 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
     found = []
     for own, nulls in tested(run.rows):
         score = SCORES[own.kind]
-        best = best_row(nulls, score.metric)
-        shown, *of_best = (
-            format_value(score.metric, row.metrics.get(score.metric, math.nan))
-            for row in (own, best)
-            if row is not None
-        )
-        note = f"best null model, {best.model}: {of_best[0]}" if best else ""
-        found.append({"label": f"{own.phenotype}, test {score.title}", "value": shown, "note": note})
+        best, reached = best_row(nulls, score.metric), own.metrics.get(score.metric, math.nan)
+        note = f"best null model, {best.model}: {format_value(score.metric, best.metrics[score.metric])}" if best else ""
+        label, value = f"{own.phenotype}, test {score.title}", format_value(score.metric, reached)
+        found.append({"label": label, "value": value, "note": note})
     return found
 
 
