@@ -128,7 +128,8 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
     for own, nulls in tested(run.rows):
         score = SCORES[own.kind]
         best, reached = best_row(nulls, score.metric), own.metrics.get(score.metric, math.nan)
-        note = f"best null model, {best.model}: {format_value(score.metric, best.metrics[score.metric])}" if best else ""
+        of_best = "" if best is None else format_value(score.metric, best.metrics[score.metric])
+        note = f"best null model, {best.model}: {of_best}" if best else ""
         label, value = f"{own.phenotype}, test {score.title}", format_value(score.metric, reached)
         found.append({"label": label, "value": value, "note": note})
     return found
