@@ -109,7 +109,7 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
-    """Return the rows of a table as lines, whose columns are as wide as needed, and flush right but for some."""
+    """Return the rows of a table as lines; columns are as wide as needed, and flush right except those in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -32,7 +32,7 @@ def load(options: argparse.Namespace) -> Config:
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parse an integer of 0 or more.
+    """Parse an integer of ``least`` or more.
 
     Raises:
         argparse.ArgumentTypeError: the text is no such integer.
