@@ -138,11 +138,12 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
         number = np.nan
     if abs(number) <= np.finfo(np.float32).max:
         return number
+    close = closest(text, categories)
     raise GenotypeError(
         f"condition '{condition}' has a value that the model cannot see",
         got=f"'{text}'",
-        expected=values_of(seen, condition, closest(text, categories)),
-        do=did_you_mean(text, categories, otherwise if categories else None),
+        expected=values_of(seen, condition, close),
+        do=did_you_mean(text, close, otherwise if categories else None),
     )
 
 
