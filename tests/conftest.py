@@ -84,7 +84,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 @pytest.fixture(scope="session")
 def tiny_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Return the tiny experiment trained, with table and picture; for reading only."""
+    """Return the tiny experiment trained, with its table; for reading only."""
     from dglcell.training.run import train
 
-    return train(tiny.config(tmp_path_factory.mktemp("runs"))).directory
+    return train(tiny.config(tmp_path_factory.mktemp("runs"), "plot=false")).directory
+
+
+@pytest.fixture(scope="session")
+def drawn_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Return the same with its report and pictures, which take five times as long; for reading only."""
+    from dglcell.training.run import train
+
+    return train(tiny.config(tmp_path_factory.mktemp("drawn"))).directory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,9 +47,8 @@ def resident_cell(
     )
 
 
-@cache
 def textbook_cell(*derived: str) -> ResidentCell:
-    """Return the E. coli core cell with derived relations among genes; the same one every time, so change nothing."""
+    """Return the E. coli core cell with derived relations among genes."""
     return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=list(derived))))
 
 

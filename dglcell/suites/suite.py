@@ -81,12 +81,12 @@ class Suite:
         return [entry for name in self.experiments for entry in self._of(experiment_file(name), overrides)]
 
     def _of(self, file: Path, overrides: Sequence[str]) -> Iterator[Entry]:
-        shipped = load_config(file).experiment.name
+        plain = load_config(file)
         for model, keys in self.models.items():
             given = (*keys, *overrides)
             if model != SHIPPED:
-                given = (*given, f"experiment.name={shipped}/{model}", "experiment.expected=null")
-            yield Entry(model, file, given, load_config(file, given), self.split_seeds)
+                given = (*given, f"experiment.name={plain.experiment.name}/{model}", "experiment.expected=null")
+            yield Entry(model, file, given, load_config(file, given) if given else plain, self.split_seeds)
 
 
 def read_suite(name: str | Path) -> Suite:

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import t
 
-from dglcell.config.published import needs
-from dglcell.data.sources.laboratory import LABORATORIES
-from tests.config_files import config_of
 from tests.docs.pages import ROOT
 
 CONTROL = "without messages"
@@ -87,19 +84,3 @@ def test_every_control_of_several_seeds_is_shown() -> None:
     records = (ROOT / "docs" / "results").glob("*/*/seed-1/results.json")
     names = {path.parents[1].relative_to(ROOT / "docs" / "results").as_posix() for path in records}
     assert CONTROLLED.keys() == {name for name in names if CONTROL in scores(name)}
-
-
-def test_tables_that_are_parts() -> None:
-    rows = [cells(line) for line in lines("docs/accuracy.md") if re.search(r"`[0-9a-f]{64}`", line)]
-    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
-    parts = [(table.file.part, table.rows, table.file) for table in tables if table.file.part]
-    assert [row[2:4] for row in rows] == [[f"{number:,}", f"`{part.sha256}`"] for part, number, _ in parts]
-    for row, (_, _, whole) in zip(rows, parts, strict=True):
-        assert row[4] in whole.description
-        for folder in row[1].split(", "):
-            files = list((ROOT / "conf").glob(f"{folder}-*/*.yaml"))
-            assert any(whole in needs(config_of(file)) for file in files)
-    for file in sorted((ROOT / "conf").glob("[1-9]*/*.yaml")):
-        reads = needs(config_of(file))
-        stated = [row for row, (_, _, whole) in zip(rows, parts, strict=True) if whole in reads]
-        assert all(file.parent.name.partition("-")[0] in row[1].split(", ") for row in stated), file

@@ -39,6 +39,8 @@ FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
 REGISTERS = (LABORATORIES, DERIVED)
 SMALL = (
     ("bases/ecoli_core.yaml", 'triples: "20000"', 'triples: none\n      pairs: "150"\n      processes: 1'),
+    ("bases/ecoli_core.yaml", "hidden: 32", "hidden: 8"),
+    ("quickstart.yaml", "layers: 2", "layers: 1"),
     ("quickstart.yaml", "batch_size: 128", "batch_size: 64"),
     ("quickstart.yaml", "epochs: 3", "epochs: 1\n  threads: 1"),
 )

@@ -104,9 +104,9 @@ def test_light_and_dark(browser: Browser, site: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_report_opens_from_the_file_system(browser: Browser, tiny_run: RunDirectory, size: tuple[int, int]) -> None:
+def test_a_report_opens_from_the_file_system(browser: Browser, drawn_run: RunDirectory, size: tuple[int, int]) -> None:
     with opened(browser, size) as (page, seen):
-        page.goto((tiny_run.path / "report.html").as_uri(), timeout=PATIENCE)
+        page.goto((drawn_run.path / "report.html").as_uri(), timeout=PATIENCE)
         page.wait_for_load_state("load", timeout=PATIENCE)
         pictures = page.evaluate("[...document.images].map(image => image.naturalWidth)")
         drawings = page.locator("svg").count()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,6 @@ def small_config(**changes) -> HeteroCellConfig:
     return HeteroCellConfig(**{**base, **changes})
 
 
-@cache
 def nine_network_cell(genes: int = 6607) -> ResidentCell:
     return resident_cell({("gene", f"network_{i}", "gene"): ([0], [1]) for i in range(9)}, {"gene": genes})
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dglcell.errors import ConfigError
-from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import joined, make_model
@@ -21,7 +19,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
 from tests.perturbation.states_of import agree, gradients
-from tests.random_cells import RandomCell, genotypes_of, random_cells
+from tests.random_cells import RandomCell, genotypes_of, random_cells, textbook_cell
 
 TYPES = {"expression": "gene", "flux": "reaction"}
 
@@ -158,7 +156,7 @@ def test_all_that_values_of_nodes_depend_on_is_trained(pool: list[str]) -> None:
     config = HeteroCellConfig(
         hidden=8, layers=2, pool=pool, nodes={"flux": "reaction"}, local_head=False, combination="none"
     )
-    model = cast("HeteroCell", make_model(config, ResidentCell.of(build_cell(CellConfig(model="textbook"))), outputs=1))
+    model = cast("HeteroCell", make_model(config, textbook_cell(), outputs=1))
     for head in model.node_heads.values():
         head.changes.fill_(True)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+import dglcell
 from dglcell.cli import main
 from dglcell.cli.outputs import check_output
+from dglcell.errors import CheckpointError
 from dglcell.metrics import format_metric
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import RelationWeights, make_mixer
@@ -20,7 +24,7 @@ from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.evaluate import write_relation_weights
+from dglcell.training.evaluate import MISSED, SHOWN, STRONGEST, write_relation_weights
 from tests.plots.invented import png_size
 from tests.report.pages import Page
 
@@ -28,9 +32,15 @@ PNG = "data:image/png;base64,"
 
 
 @pytest.fixture(scope="module")
-def page(tiny_run: RunDirectory) -> Page:
+def page(drawn_run: RunDirectory) -> Page:
     """Return what training wrote."""
-    return Page(tiny_run.page)
+    return Page(drawn_run.page)
+
+
+@pytest.fixture
+def run(drawn_run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """A copy of it, to be changed."""
+    return RunDirectory(Path(shutil.copytree(drawn_run.path, tmp_path / "run")))
 
 
 def test_the_page_of_a_trained_run_stands_alone(page: Page) -> None:
@@ -45,14 +55,14 @@ def test_the_page_of_a_trained_run_stands_alone(page: Page) -> None:
     assert all("n = " in text or "epoch" in text or "strains" in text for text in page.alternatives)
 
 
-def test_every_figure_lies_in_the_run_directory_too(tiny_run: RunDirectory, page: Page) -> None:
+def test_every_figure_lies_in_the_run_directory_too(drawn_run: RunDirectory, page: Page) -> None:
     keys = [name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")]
     expected = {f"{key}.{kind}" for key in keys for kind in ("png", "svg", "csv")}
-    assert {path.name for path in tiny_run.figures.iterdir()} == expected
+    assert {path.name for path in drawn_run.figures.iterdir()} == expected
 
 
-def test_the_table_has_the_results(tiny_run: RunDirectory, page: Page) -> None:
-    rows = json.loads(tiny_run.results.read_text())["rows"]
+def test_the_table_has_the_results(drawn_run: RunDirectory, page: Page) -> None:
+    rows = json.loads(drawn_run.results.read_text())["rows"]
     header, *lines = page.tables[0]
     assert header == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
     assert len(lines) == len(rows)
@@ -64,18 +74,18 @@ def test_the_table_has_the_results(tiny_run: RunDirectory, page: Page) -> None:
         assert line[7].endswith("*") == (value == min(other["metrics"]["mse"] for other in test))
 
 
-def test_the_page_says_all_that_reproduces_the_run(tiny_run: RunDirectory, page: Page) -> None:
-    about = json.loads(tiny_run.environment.read_text())
+def test_the_page_says_all_that_reproduces_the_run(drawn_run: RunDirectory, page: Page) -> None:
+    about = json.loads(drawn_run.environment.read_text())
     for digest in about["hashes"].values():
         assert digest in page.text
     assert about["command"] in page.text
     assert about["packages"]["torch"] in page.text
-    assert tiny_run.config.read_text() in page.text
+    assert drawn_run.config.read_text() in page.text
     assert "240 train, 30 validation, 30 test" in page.text
-    assert f"dglcell train {tiny_run.config} paths.runs=runs-again" in page.text
+    assert f"dglcell train {drawn_run.config} paths.runs=runs-again" in page.text
     assert "best_loss.ckpt (reported)" in page.text
     epochs = next(table for table in page.tables if table[0][0] == "epoch")
-    history = [json.loads(line) for line in tiny_run.metrics.read_text().splitlines()]
+    history = [json.loads(line) for line in drawn_run.metrics.read_text().splitlines()]
     assert [row[0] for row in epochs[1:]] == ["1", "2"]
     column = epochs[0].index("validation loss")
     assert [float(row[column]) for row in epochs[1:]] == pytest.approx(
@@ -85,7 +95,7 @@ def test_the_page_says_all_that_reproduces_the_run(tiny_run: RunDirectory, page:
 
 
 def test_the_report_is_made_again_from_the_directory_alone(
-    run: RunDirectory, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
+    run: RunDirectory, drawn_run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(run.figures)
     shutil.rmtree(run.cell)
@@ -93,10 +103,10 @@ def test_the_report_is_made_again_from_the_directory_alone(
         path.unlink()
     assert main(["report", str(run.path)]) == 0
     assert capsys.readouterr().out == f"{run.page}\n"
-    names = sorted(path.name for path in tiny_run.figures.iterdir())
+    names = sorted(path.name for path in drawn_run.figures.iterdir())
     assert sorted(path.name for path in run.figures.iterdir()) == names
     for name in names:
-        assert (run.figures / name).read_bytes() == (tiny_run.figures / name).read_bytes(), name
+        assert (run.figures / name).read_bytes() == (drawn_run.figures / name).read_bytes(), name
     Page(run.page).check()
 
 
@@ -208,3 +218,45 @@ def test_thirty_thousand_test_strains_are_drawn(run: RunDirectory) -> None:
     run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
     write_report(run.path)
     Page(run.page).check()
+
+
+def test_it_shows_why_strains_are_extreme(drawn_run: RunDirectory) -> None:
+    strains = json.loads(drawn_run.explanations.read_text())["strains"]
+    assert [strain["why"] for strain in strains] == [STRONGEST] * SHOWN + [MISSED] * SHOWN
+    predictor = dglcell.load(drawn_run.path)
+    for strain in strains:
+        assert sum(strain["parts"].values()) + strain["rest"] == pytest.approx(strain["change"])
+        predicted = predictor.predict([strain["genes"].split(";")])["predicted_fitness"][0]
+        assert predicted == pytest.approx(strain["predicted"], abs=1e-5)
+    source = drawn_run.page.read_text()
+    section = source[source.index('<section id="explained">') :]
+    section = section[: section.index("</section>")]
+    assert len(re.findall("<svg", section)) == 2 * SHOWN
+    assert "Strongest prediction. The model predicts fitness" in section
+    assert "Largest error. The model predicts fitness" in section
+    assert read_run(drawn_run.path).explanations == strains
+
+
+@pytest.mark.parametrize("damage", ["an edge of nothing", "another type of node"])
+def test_a_damaged_network_is_refused(run: RunDirectory, damage: str) -> None:
+    content = json.loads(run.explanations.read_text())
+    elements = next(one["elements"] for one in content["strains"] if one["elements"]["nodes"])
+    if damage == "an edge of nothing":
+        elements["edges"] = [{"data": {"source": "gene a", "target": "gene b", "relation": "physical"}}]
+    else:
+        elements["nodes"][0]["data"]["node_type"] = "organ"
+    run.explanations.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"explanations_test\.json' is damaged"):
+        read_run(run.path)
+
+
+def test_the_numbers_behind_the_picture_are_those_of_the_table(drawn_run: RunDirectory) -> None:
+    table = json.loads(drawn_run.results.read_text())
+    drawn = list(csv.DictReader(drawn_run.report.with_suffix(".csv").open()))
+    for row in table["rows"]:
+        (found,) = (
+            line for line in drawn if (line["panel"], line["series"], line["x"]) == ("mse", row["model"], row["part"])
+        )
+        assert float(found["value"]) == pytest.approx(row["metrics"]["mse"])
+    epochs = {line["x"] for line in drawn if line["panel"] == "learning"}
+    assert epochs == {"1", "2"}

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from pathlib import Path
 
 import cobra
 import numpy as np
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dglcell.config.read import load_config
 from dglcell.metrics import ResultRow
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.evaluate import evaluate_null_models, report, rows_as_json, with_ceilings, write_embedding
+from dglcell.training.evaluate import (
+    MISSED,
+    STRONGEST,
+    evaluate_null_models,
+    extremes,
+    report,
+    rows_as_json,
+    with_ceilings,
+    write_embedding,
+)
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import prepare, prepare_run
 from dglcell.training.result_rows import null_results
@@ -95,18 +104,6 @@ def test_the_chosen_embeddings_are_those_of_their_strains(tiny_run: RunDirectory
     assert not (tmp_path / "some.npz").exists()
 
 
-def test_the_numbers_behind_the_picture_are_those_of_the_table(tiny_run: RunDirectory) -> None:
-    table = json.loads(tiny_run.results.read_text())
-    drawn = list(csv.DictReader(tiny_run.report.with_suffix(".csv").open()))
-    for row in table["rows"]:
-        (found,) = (
-            line for line in drawn if (line["panel"], line["series"], line["x"]) == ("mse", row["model"], row["part"])
-        )
-        assert float(found["value"]) == pytest.approx(row["metrics"]["mse"])
-    epochs = {line["x"] for line in drawn if line["panel"] == "learning"}
-    assert epochs == {"1", "2"}
-
-
 def test_a_report_without_picture_and_null_models_has_the_model_alone(tiny: Tiny, tmp_path: Path) -> None:
     result = tiny.train(tmp_path, "trainer.epochs=1")
     assert {row.model for row in result.rows} == {"hetero_cell"}
@@ -134,3 +131,16 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
     validation, test = with_ceilings(rows_before, prepared)
     assert validation.metrics == {"pearson": 0.5}
     assert 0.8 < test.metrics["ceiling"] < 1
+
+
+@given(st.lists(st.tuples(st.floats(-2, 2), st.one_of(st.just(np.nan), st.floats(-2, 2))), min_size=1, max_size=12))
+def test_extremes_are_the_largest_and_each_strain_is_shown_once(values: list[tuple[float, float]]) -> None:
+    predicted, measured = (np.array(column, np.float32) for column in zip(*values, strict=True))
+    found = list(extremes(predicted, measured))
+    places = [place for place, _ in found]
+    assert len(set(places)) == len(places)
+    strength = np.abs(predicted - np.median(predicted))
+    strongest = [place for place, why in found if why == STRONGEST]
+    others = [strength[place] for place in range(len(values)) if place not in strongest]
+    assert not strongest or max(others, default=-1) <= min(strength[strongest])
+    assert all(np.isfinite(measured[place]) for place, why in found if why == MISSED)
