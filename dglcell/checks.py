@@ -31,7 +31,7 @@ LEAST_STRENGTH = 1e-6
 """A target that is not deleted has at least this strength: means divide by it, and less is no measurement."""
 
 STRONGEST = 10.0
-"""Larger strengths look like percent; genes are seldom expressed so many times as strongly as in the wild type."""
+"""Larger strengths look like percent, because a gene is seldom expressed ten times as strongly as in the wild type."""
 
 A_STRENGTH = f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards"
 """Messages say this of what they expect."""

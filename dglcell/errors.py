@@ -109,7 +109,7 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
-    """Return the rows of a table as lines, whose columns are as wide as needed, and flush right but for some."""
+    """Return the rows of a table as lines; columns are as wide as needed, and flush right except those in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -120,11 +120,16 @@ def aligned(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
     ]
 
 
+def closest(name: object, known: Iterable[str]) -> list[str]:
+    """Return at most three known names that are close to a name, the closest first, whatever the case of letters."""
+    spelled = {one.lower(): one for one in known}
+    return [spelled[one] for one in difflib.get_close_matches(str(name).lower(), spelled, n=3)]
+
+
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:
     """Return what to do about an unknown name: take the closest known names, or else ``otherwise``."""
-    spelled = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(str(name).lower(), spelled, n=3)
-    return f"did you mean {' or '.join(spelled[one] for one in close)}?" if close else otherwise
+    close = closest(name, known)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def count(number: int, thing: str) -> str:

@@ -351,7 +351,8 @@ def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
             size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
             of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
             about = card.description, of
-        lines += [name, *(textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about)]
+        indented = (textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about if text)
+        lines += [name, *indented]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
 
 

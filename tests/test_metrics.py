@@ -78,6 +78,11 @@ def test_single_precision_inputs_are_compared_in_double_precision() -> None:
     assert regression_metrics(p, t)["pearson"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_a_constant_with_rounding_errors_counts_as_constant() -> None:
+    p = 0.1 + np.array([0, 1, 0, 1]) * np.spacing(0.1)
+    assert math.isnan(regression_metrics(p, np.arange(4.0))["pearson"])
+
+
 def test_no_strain_and_one_strain() -> None:
     none = regression_metrics([], [])
     assert none["n"] == 0

@@ -28,7 +28,16 @@ from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_run, result_rows
 from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card, unpack
+from dglcell.trained_models import (
+    PACKAGED,
+    VARIABLE,
+    find_model,
+    find_run,
+    format_models,
+    list_models,
+    read_card,
+    unpack,
+)
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
 from dglcell.uncertainty.calibration import interval_columns
@@ -278,6 +287,11 @@ class TestOneFile:
         with pytest.raises(CheckpointError, match=r"metrics.jsonl' is not the file that the card"):
             find_run(tmp_path / "wrong.zip")
         assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_model_without_a_description_has_no_blank_line() -> None:
+    file = PublishedFile("model.zip", ("https://example.org",), "0" * 64, 2_000_000)
+    assert format_models({"large": file}).splitlines()[:2] == ["large", "    2.0 MB, fetched at its first use"]
 
 
 class TestFetched:

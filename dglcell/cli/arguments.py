@@ -32,7 +32,7 @@ def load(options: argparse.Namespace) -> Config:
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parse an integer of 0 or more.
+    """Parse an integer of ``least`` or more.
 
     Raises:
         argparse.ArgumentTypeError: the text is no such integer.
@@ -68,8 +68,11 @@ def strengths(text: str) -> tuple[float, ...]:
     """Parse numbers with commas between them, e.g. ``0.1,0.3``.
 
     Raises:
-        argparse.ArgumentTypeError: a part of the text is no number.
+        argparse.ArgumentTypeError: a part of the text is no number, or the comma looks like a decimal comma.
     """
+    if re.fullmatch(r"0,[0-9]{1,18}", text):
+        point, two = text.replace(",", "."), f"0.0{text[1:]}"
+        raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two strengths")
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

@@ -71,7 +71,7 @@ class Job:
 
     @property
     def tasks(self) -> dict[str, str]:
-        """Return number of each member of the array → its run directory; the text is empty where there is no array."""
+        """Return number of each member of the array → its run directory; without an array the number is empty."""
         numbers = [""] if len(self.runs) == 1 else map(str, range(len(self.runs)))
         return dict(zip(numbers, map(str, self.runs), strict=True))
 

@@ -352,7 +352,7 @@ class Lease:
 
 @contextmanager
 def signals_blocked(signals: Iterable[int]) -> Iterator[None]:
-    """Block signals in the threads and processes that are started inside; they reach this process when it ends."""
+    """Block signals while threads or processes are started, which then never get them; this thread does afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

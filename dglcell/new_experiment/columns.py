@@ -121,6 +121,8 @@ def column_keys(columns: TableColumns) -> dict[str, Any]:
     if columns.guides:
         sequence, *site = columns.guides
         keys["guides"] = {"sequence": sequence, "site": [*columns.genes, *site]}
+        if not site:
+            keys["guides"]["places_by_sequence"] = True
     return keys
 
 

@@ -49,6 +49,11 @@ class History:
         """Return how many minutes all epochs took together."""
         return float(np.nansum(self.curve("seconds"))) / 60
 
+    @property
+    def duration(self) -> str:
+        """Return how long all epochs took together, in seconds where that is less than two minutes."""
+        return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
+
 
 def _value(value: float | None) -> float:
     return math.nan if value is None else float(value)

@@ -173,11 +173,9 @@ def number(value: float) -> str:
 
 
 def amount(value: float, measured: NDArray[np.floating]) -> str:
-    """Format a number in units of a phenotype: with three decimals, or three digits where these say too little or much.
+    """Format a number in units of a phenotype, with three decimals, or with three digits for very small or large ones.
 
-    Args:
-        value: the number.
-        measured: measurements of the phenotype, whose spread decides.
+    The spread of what was ``measured`` decides.
     """
     spread = float(measured.std())
     return f"{value:.3g}".replace("-", "−") if 0 < spread < 0.01 or spread >= 1e4 else number(value)

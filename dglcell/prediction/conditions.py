@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
+from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
 
@@ -19,6 +19,9 @@ Seen = Mapping[str, Sequence[str]]
 
 NEW = None
 """This is the value of a condition with categories where none of them fits: a site that the training did not have."""
+
+ANOTHER = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
+"""Messages say so of a condition with categories."""
 
 GIVE = "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
 
@@ -35,9 +38,10 @@ def added_column(condition: str) -> str:
     return f"condition_{condition}"
 
 
-def values_of(seen: Seen, condition: str) -> str:
-    """Return in words which values a condition may have."""
-    return f"one of {listing(seen[condition])}" if seen[condition] else "a finite number"
+def values_of(seen: Seen, condition: str, first: Iterable[str] = ()) -> str:
+    """Return in words which values a condition may have, some of them ``first``."""
+    categories = dict.fromkeys([*first, *seen[condition]])
+    return f"one of {listing(categories)}" if categories else "a finite number"
 
 
 def check_conditions(seen: Seen, given: Iterable[str]) -> None:
@@ -110,8 +114,11 @@ def guide_columns(
     return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
 
 
-def condition_number(seen: Seen, condition: str, value: object) -> float:
+def condition_number(seen: Seen, condition: str, value: object, otherwise: str | None = None) -> float:
     """Return a value of a condition as a model sees it: the number that it says, or that of its category, −1 if new.
+
+    Args:
+        otherwise: what to do where no category is close, for the message.
 
     Raises:
         GenotypeError: it is missing, no finite number, or no category that the model knows.
@@ -131,11 +138,12 @@ def condition_number(seen: Seen, condition: str, value: object) -> float:
         number = np.nan
     if abs(number) <= np.finfo(np.float32).max:
         return number
+    close = closest(text, categories)
     raise GenotypeError(
         f"condition '{condition}' has a value that the model cannot see",
         got=f"'{text}'",
-        expected=values_of(seen, condition),
-        do=did_you_mean(text, categories),
+        expected=values_of(seen, condition, close),
+        do=did_you_mean(text, close, otherwise if categories else None),
     )
 
 
@@ -173,5 +181,5 @@ def wild_type_in(seen: Seen, given: Mapping[str, object], do: str) -> Strains:
             expected=", ".join(f"{name}: {values_of(seen, name)}" for name in lacking),
             do=do,
         )
-    numbers = [condition_number(seen, name, given[name]) for name in seen]
+    numbers = [condition_number(seen, name, given[name], ANOTHER) for name in seen]
     return with_conditions(Strains.from_indices((), [()]), seen, [numbers])

@@ -37,8 +37,10 @@ from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction.columns import GenotypeColumns, Row
 from dglcell.prediction.conditions import (
+    ANOTHER,
     added_column,
     check_conditions,
+    condition_number,
     find_conditions,
     guide_columns,
 )
@@ -141,6 +143,8 @@ def read_genotypes(
     header, rows = lines[0][1], lines[1:]
     given = dict(conditions or {})
     check_conditions(how.seen, given)
+    for name, value in given.items():
+        condition_number(how.seen, name, value, ANOTHER)  # the same for all rows, so that it is refused once
     width, cells = len(header), list(given.values())
     header = [*header, *map(added_column, given)]
     twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
@@ -230,9 +234,12 @@ def refuse_rows(problems: Sequence[str], of: str, where: str = "") -> None:
     if problems:
         more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
         shown = [re.sub(r"\n  (got|expected|do): +", r"; \1: ", problem) for problem in problems[:MAX_REPORTED]]
+        genes = "`dglcell graph describe RUN --names` lists the genes of the model"
+        advice = {"unknown gene": genes, "expected: one of": ANOTHER}
+        do = [text for kind, text in advice.items() if any(kind in problem for problem in problems)]
         raise GenotypeError(
             f"{where}{len(problems):,} of {of} cannot be predicted\n  " + "\n  ".join(shown) + more,
-            do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
+            do="; ".join(["mend or remove them", *do]),
         )
 
 

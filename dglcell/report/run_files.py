@@ -229,7 +229,7 @@ class RunFiles:
         about = self.environment
         return (
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
-            f"{count(len(self.history), 'epoch')} in {self.history.minutes:.1f} min on {about['devices'][0]}"
+            f"{count(len(self.history), 'epoch')} in {self.history.duration} on {about['devices'][0]}"
         )
 
     def report_data(self) -> ReportData:

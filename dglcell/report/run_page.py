@@ -127,14 +127,11 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
     found = []
     for own, nulls in tested(run.rows):
         score = SCORES[own.kind]
-        best = best_row(nulls, score.metric)
-        shown, *of_best = (
-            format_value(score.metric, row.metrics.get(score.metric, math.nan))
-            for row in (own, best)
-            if row is not None
-        )
-        note = f"best null model, {best.model}: {of_best[0]}" if best else ""
-        found.append({"label": f"{own.phenotype}, test {score.title}", "value": shown, "note": note})
+        best, reached = best_row(nulls, score.metric), own.metrics.get(score.metric, math.nan)
+        of_best = "" if best is None else format_value(score.metric, best.metrics[score.metric])
+        note = f"best null model, {best.model}: {of_best}" if best else ""
+        label, value = f"{own.phenotype}, test {score.title}", format_value(score.metric, reached)
+        found.append({"label": label, "value": value, "note": note})
     return found
 
 
@@ -178,7 +175,7 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
             f"{config['data']['batch_size']} strains" + (f" on each of {devices} devices" if devices > 1 else ""),
         ),
         ("precision", trainer["precision"]),
-        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.minutes:.1f} min"),
+        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.duration}"),
         ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
     ]
 

@@ -237,7 +237,8 @@ def make_task(
     calibrate(model, prepared, normaliser)
     if checkpoint is None:
         fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
-    limit_node_heads(model.node_heads, prepared)
+    else:
+        limit_node_heads(model.node_heads, prepared)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(

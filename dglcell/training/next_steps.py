@@ -129,9 +129,12 @@ def _logistic(x: float) -> float:
 
 
 def to_try(run: RunFiles) -> Iterator[str]:
-    """Return advice on what may help if a null model is better on the validation part, and better than chance."""
-    beaten = [found for found in compare(run.rows).values() if found.is_beaten and found.value > 0]
-    for found in beaten[:MOST_PHENOTYPES]:
+    """Return advice on what may help if a null model is better on the validation part.
+
+    One that is no better than chance is not advised.
+    """
+    beaten = [found for found in compare(run.rows).values() if found.is_beaten]
+    for found in [found for found in beaten if found.value > 0][:MOST_PHENOTYPES]:
         yield f"'{found.null_model}' predicts {found.phenotype} better ({found}): add --with best to the line above"
         yield from _single_effects(run.rows, found)
     if beaten:

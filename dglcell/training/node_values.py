@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,7 +102,7 @@ SMALLEST = 1e-6
 
 
 def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lost: Mapping[str, bool]) -> None:
-    """Store in each head the values of the wild type, and the spread of the values of the training strains.
+    """Store in each head the values of the wild type, and the spread and largest changes of the training strains.
 
     Values that never change in training are left out of loss and metrics.
 
@@ -114,7 +114,7 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
     """
     for name, head in heads.items():
         values, train = prepared.nodes[name], prepared.parts["train"].numpy()
-        mean, sd, number = spread(values, train)
+        mean, sd, number, largest = spread(values, train)
         changes = sd > SMALLEST * np.maximum(np.abs(mean), sd.max(initial=0))
         kind = values.values.type
         if not changes.any():
@@ -131,6 +131,7 @@ def fit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared, zero_if_lo
         known = values.columns >= 0
         head.zero_if_lost.fill_(zero_if_lost[name])
         head.take(*(torch.from_numpy(of) for of in (values.wild_type, sd.astype(np.float32), changes, known)))
+        head.largest.copy_(torch.from_numpy(largest))
         if head.projection is not None:
             head.balance(_stoichiometry(name, head, values, prepared))
 
@@ -149,20 +150,10 @@ def _stoichiometry(name: str, head: NodeHead, values: CellValues, prepared: Prep
 
 
 def limit_node_heads(heads: Mapping[str, NodeHead], prepared: Prepared) -> None:
-    """Let each head know how far its values go in training, beyond which the loss of validation does not look."""
+    """Let each head of a continued run know how far its values go in training, which checkpoints do not have."""
     for name, head in heads.items():
-        values = prepared.nodes[name]
-        largest = np.zeros(len(values))
-        for changes in _changes(values, prepared.parts["train"].numpy()):
-            largest = np.fmax(largest, np.fmax.reduce(np.abs(changes), axis=0))
+        *_, largest = spread(prepared.nodes[name], prepared.parts["train"].numpy())
         head.largest.copy_(torch.from_numpy(largest))
-
-
-def _changes(values: CellValues, strains: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-    """Yield differences from the wild type, some strains at a time; they keep their digits where they are small."""
-    size = max(1, READ_TOGETHER // len(values))
-    for start in range(0, len(strains), size):
-        yield values.of_strains(strains[start : start + size]).astype(np.float64) - values.wild_type.astype(np.float64)
 
 
 def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
@@ -191,18 +182,26 @@ def bare_node_heads(config: Config, prepared: Prepared) -> dict[str, NodeHead]:
 
 def spread(
     values: CellValues, strains: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return mean, standard deviation and number of the measured values of some strains, [M] each."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return mean, standard deviation and number of the measured values of some strains, [M] each.
+
+    The last array has their largest difference from the wild type, as an absolute value; it is 0 without a measurement.
+    """
     wild_type = values.wild_type.astype(np.float64)
-    number, total, squares = np.zeros((3, len(values)))
-    for changes in _changes(values, strains):
+    number, total, squares, largest = np.zeros((4, len(values)))
+    size = max(1, READ_TOGETHER // len(values))
+    for start in range(0, len(strains), size):
+        # Differences from the wild type keep their digits where they are small.
+        changes = values.of_strains(strains[start : start + size]).astype(np.float64) - wild_type
         measured = ~np.isnan(changes)
         number += measured.sum(axis=0)
-        total += np.where(measured, changes, 0).sum(axis=0)
-        squares += np.where(measured, np.square(changes), 0).sum(axis=0)
+        changes[~measured] = 0
+        total += changes.sum(axis=0)
+        squares += np.square(changes).sum(axis=0)
+        largest = np.maximum(largest, np.abs(changes).max(axis=0))
     mean = total / np.maximum(number, 1)
     variance = squares / np.maximum(number, 1) - np.square(mean)
-    return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64)
+    return mean + wild_type, np.sqrt(np.maximum(variance, 0)), number.astype(np.int64), largest
 
 
 @dataclass

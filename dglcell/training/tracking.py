@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -83,7 +84,7 @@ def find_offline_files(folder: Path) -> list[OfflineFile]:
         )
     # W&B names its folders by date and time.
     paths = sorted(folder.rglob("wandb/offline-run-*/run-*.wandb"))
-    newest = {path.parents[1]: path for path in paths}.values()
+    newest = {*{path.parents[1]: path for path in paths}.values()}
     return [OfflineFile(path, path not in newest or (path.parent / COMPLETE).exists()) for path in paths]
 
 
@@ -174,6 +175,22 @@ def run_id(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def _start_run(wandb: ModuleType, config: Config, directory: RunDirectory, own_id: str) -> Any:
+    flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
+    return wandb.init(
+        mode="offline" if config.tracking.wandb == "offline" else "online",
+        name=f"{config.experiment.name} seed {config.seed}",
+        dir=str(directory.path),
+        project=config.tracking.project,
+        entity=config.tracking.entity,
+        group=config.tracking.group or config.experiment.name,
+        tags=list(config.experiment.tags),
+        id=own_id,
+        resume="allow",
+        settings=wandb.Settings(silent=True, **flush),
+    )
+
+
 @contextmanager
 def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     """Provide a W&B logger, or None where it is disabled; its run is finished at the end, so that its file is complete.
@@ -206,19 +223,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     kind = "*" if config.tracking.wandb == "offline" else "offline-"
     files = directory.path.glob(f"wandb/{kind}run-*/run-{own_id}.wandb")
     known = {step for file in files for step in logged_steps(file)}
-    flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
-    run: Any = wandb.init(
-        mode="offline" if config.tracking.wandb == "offline" else "online",
-        name=f"{config.experiment.name} seed {config.seed}",
-        dir=str(directory.path),
-        project=config.tracking.project,
-        entity=config.tracking.entity,
-        group=config.tracking.group or config.experiment.name,
-        tags=list(config.experiment.tags),
-        id=own_id,
-        resume="allow",
-        settings=wandb.Settings(silent=True, **flush),
-    )
+    run = _start_run(wandb, config, directory, own_id)
     exit_code = 1
     try:
         run.config.update(OmegaConf.to_container(without_secrets(config), resolve=True), allow_val_change=True)

@@ -19,7 +19,7 @@ from dglcell.baselines.fit import (
     in_words,
 )
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
-from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_both
+from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, best_row, format_both
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
@@ -80,16 +80,11 @@ def compare(rows: Iterable[ResultRow]) -> dict[str, Comparison]:
     found = {}
     for own in (row for row in validation if not row.is_null):
         metric = HEADLINE[own.kind]
-        scores = {
-            row.model: row.metrics.get(metric, math.nan)
-            for row in validation
-            if row.is_null and row.phenotype == own.phenotype and row.model in NAMES
-        }
-        defined = {name: score for name, score in scores.items() if math.isfinite(score)}
-        if defined:
-            best = max(defined, key=defined.__getitem__)
+        nulls = (row for row in validation if row.phenotype == own.phenotype and row.model in NAMES)
+        best = best_row((row for row in nulls if row.is_null), metric)
+        if best is not None:
+            values = own.metrics.get(metric, math.nan), best.model, best.metrics[metric]
             n = int(own.metrics.get("n", 0))
-            values = own.metrics.get(metric, math.nan), best, defined[best]
             found[own.phenotype] = Comparison(own.phenotype, metric, own.model, *values, n)
     return found
 

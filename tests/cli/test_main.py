@@ -234,6 +234,10 @@ def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
             ["report", "runs/a", "--outptu", "b.html"],
             "unrecognized arguments: --outptu b.html; did you mean '--output'?",
         ),
+        (
+            ["predict", "run", "--all-pairs", "--strength", "0,5"],
+            "'0,5' has a decimal comma: write 0.5, or 0.0,5 for two strengths",
+        ),
         (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
     ],
 )

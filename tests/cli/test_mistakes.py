@@ -133,6 +133,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["explain", "run", "b0008:0.3 b0008"],
         "strain 'b0008:0.3 b0008': gene 'b0008' is changed twice",
     ),
+    "explained decimal comma": (
+        ["explain", "run", "b0008", "b0114:0.3,b0356:0,5 b0720"],
+        "a strength has a decimal comma\n  got:      `0,5` in 'b0114:0.3,b0356:0,5 b0720'\n  expected: a decimal point",
+    ),
     "explained phenotype": (["explain", "run", "b0008", "--phenotype", "size"], "the model predicts no such phenotype"),
     "explanations in no format": (["explain", "run", "b0008", "-o", "out.svg"], "the suffix does not say"),
     "map of several strains": (

@@ -230,6 +230,30 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
         read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)
 
 
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 4))
+def test_places_of_guides_follow_from_their_sequences(seed: int, count: int) -> None:
+    draw = np.random.default_rng(seed)
+    places = draw.integers(0, 4, (1, 20))
+    while len(places) < count:  # each differs from the others at more than half of the positions
+        other = draw.integers(0, 4, (1, 20))
+        places = np.concatenate([places, other]) if ((places != other).sum(axis=1) > 12).all() else places
+    of = np.repeat(np.arange(count), 7)
+    guides = places[of]
+    for row in range(len(of)):  # the first guide of a place matches it, and each other one mismatches elsewhere
+        at = [row % 7 * 2 - 2, row % 7 * 2 - 1][: row % 7]
+        guides[row, at] = (guides[row, at] + draw.integers(1, 4, len(at))) % 4
+    written = ["".join("ACGT"[base] for base in guide) for guide in guides]
+    found = guide_conditions(written, ["b0008"] * len(of), "t.csv", apart=True)
+    expected = ["b0008 " + "".join("ACGT"[base] for base in places[place]) for place in of]
+    assert found["site"].tolist() == expected
+    mismatches = np.stack([found[f"mismatch_{20 - at}"] for at in range(20)], axis=1)
+    np.testing.assert_array_equal(mismatches, guides != places[of])
+    again = guide_conditions(written[-1:], ["b0008"], "t.csv", sorted(set(expected)), apart=True)
+    assert again["site"].tolist() == expected[-1:]
+    other = guide_conditions(["ACGT" * 5], ["b0009"], "t.csv", sorted(set(expected)), apart=True)
+    assert other["site"].tolist() == ["b0009 " + "ACGT" * 5]
+
+
 def test_mismatches_of_guides(tmp_path: Path) -> None:
     rows = "a,1,ACGT,0.1\na,1,ACGA,0.5\na,1,TCGT,0.4\na,2,GGGG,0.2\n,,,1.0\n"
     wide: dict[str, object] = {"genes": ["gene"], "strengths": [], "conditions": {}}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dglcell.errors import DataError
 from dglcell.files.untrusted import (
     COUNT,
     NAMES,
@@ -22,6 +23,7 @@ from dglcell.files.untrusted import (
     list_of,
     mapping_of,
     optional,
+    read_fields,
     read_json,
     read_npz,
     record,
@@ -52,6 +54,26 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         for read in (read_json, read_npz):
             with pytest.raises(UnreadableError, match=reason):
                 read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "said"),
+    [
+        ("{", {}, "is damaged\n  got:      no JSON"),
+        ("[]", {}, "is damaged\n  got:      list\n  expected: a card\n  do:       mend it"),
+        ('{"size": -1}', {"size": COUNT}, "is damaged: `size` is wrong\n  got:      -1\n"),
+    ],
+)
+def test_files_without_their_fields_are_refused(
+    tmp_path: Path, content: str, fields: dict[str, Kind], said: str
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(DataError) as refused:
+        read_fields(path, fields, DataError, expected="a card", do="mend it")
+    assert f"'{path}' {said}" in str(refused.value)
+    path.write_text('{"size": 3}')
+    assert read_fields(path, fields, DataError, expected="a card", do="mend it") == {"size": 3}
 
 
 def test_arrays_and_text_come_back(tmp_path: Path) -> None:

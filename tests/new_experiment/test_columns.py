@@ -246,9 +246,22 @@ def test_guides_have_strengths_to_learn() -> None:
     config = load_config(Path("mine.yaml"))
     guide = config.data.source.csv.guides
     assert guide is not None
-    assert (guide.sequence, guide.site) == ("guide sequence", ["gene", "series"])
+    assert (guide.sequence, guide.site, guide.places_by_sequence) == ("guide sequence", ["gene", "series"], False)
     assert config.model.strength_from == ["mismatch"]
     assert "            mismatch_…: where guides do not match, 20 positions\n" in said
+
+
+def test_sequences_tell_the_places_of_guides_apart_where_no_column_does() -> None:
+    places = ["ACGTTGCAACGTTGCAACGT", "TTACCGGATTGACCATAGGC"]
+    guides = [
+        place[:at] + base + place[at + 1 :] for place in places for at, base in ((0, place[0]), (5, "C"), (9, "G"))
+    ]
+    rows = [f"b0008,{guide},{0.5 + i / 10}" for i, guide in enumerate(guides)]
+    init("gene,guide sequence,growth\n" + "\n".join(rows) + "\n")
+    config = load_config(Path("mine.yaml"))
+    strains = load_source(config.data.source)
+    assert len(strains) == len(guides)
+    assert strains.conditions["site"] == tuple(sorted(f"b0008 {place}" for place in places))
 
 
 def test_media_alone_and_new_media() -> None:

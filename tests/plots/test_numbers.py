@@ -215,7 +215,8 @@ def test_a_record_without_values_is_nan() -> None:
     assert found.epochs.tolist() == [1, 2]
     assert np.isnan(found.curve("nothing")).all()
     assert found.curve("train/loss").tolist() == [2.0, 1.0]
-    assert found.minutes == 1.0
+    assert (found.minutes, found.duration) == (1.0, "60.0 s")
+    assert history(["y"], epochs=5).duration == "2.5 min"
 
 
 def test_few_strains_are_shown_one_by_one() -> None:

@@ -521,6 +521,19 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
         f"  line 4: {what.format('temperature', 'nan', 'a finite number')}",
         f"  line 5: {what.format('temperature', 'warm', 'a finite number')}",
     ]
+    another = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
+    assert lines[-1] == f"  do:       mend or remove them; {another}"
+    path.write_text("genes,medium\nb0008,glycerol\nb0114,glycerol\n")
+    for given, do in (("Glycerin", "did you mean glycerol?"), ("LB", another)):
+        with pytest.raises(GenotypeError) as refused:
+            read_genotypes(
+                path, trained.cell.genes, columns=seeing(), conditions={"temperature": "30", "medium": given}
+            )
+        known = "glycerol, glucose" if given == "Glycerin" else "glucose, glycerol"
+        assert str(refused.value) == (
+            "condition 'medium' has a value that the model cannot see\n"
+            f"  got:      '{given}'\n  expected: one of {known}\n  do:       {do}"
+        )
 
 
 def test_a_model_of_media_alone_needs_no_gene_column(trained: Trained, tmp_path: Path) -> None:

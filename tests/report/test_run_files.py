@@ -32,7 +32,7 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     assert files.embedding.vectors.shape[0] == 30
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
     assert "240 train, 30 validation, 30 test (random split)" in files.size_line
-    assert files.training_line.endswith("min on cpu")
+    assert files.training_line.endswith(" s on cpu")
 
 
 def test_keys_of_earlier_versions_are_left_out(run: RunDirectory) -> None:

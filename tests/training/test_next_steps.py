@@ -156,9 +156,10 @@ def test_how_sure_names_score_error_and_unit() -> None:
 def test_nothing_is_to_be_tried_where_the_model_wins(run: RunFiles) -> None:
     rows = [row("own", "validation", {"pearson": 0.9}), row("multiplicative", "validation", {"pearson": 0.8})]
     assert list(to_try(with_rows(run, *rows))) == []
-    # A null model that is no better than chance is no advice either.
+    # A null model that is no better than chance is no advice either, but a training of few steps may be longer.
     rows = [row("own", "validation", {"pearson": -0.2}), row("multiplicative", "validation", {"pearson": -0.1})]
-    assert list(to_try(with_rows(run, *rows))) == []
+    (longer,) = to_try(with_rows(run, *rows))
+    assert "train longer with trainer.epochs=" in longer
 
 
 def test_what_may_help_where_a_null_model_wins(run: RunFiles) -> None:

@@ -30,6 +30,7 @@ from dglcell.training import batch_size
 from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
+from dglcell.training.fit import make_task
 from dglcell.training.node_values import (
     READ_TOGETHER,
     MassBalance,
@@ -39,7 +40,7 @@ from dglcell.training.node_values import (
     scaled_values,
     spread,
 )
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.run import train
 from tests.tiny import TINY, Tiny
 
@@ -142,10 +143,11 @@ def test_the_spread_is_that_of_all_strains_however_few_are_read_at_a_time() -> N
     values[2, : size // 2] = np.nan
     names = tuple(map(str, range(size)))
     of_cell = CellValues(NodeValues("gene", names, values, ""), np.arange(size), np.array([1, -1, 2, 3, 4, 5]))
-    mean, sd, number = spread(of_cell, np.arange(6))
+    mean, sd, number, largest = spread(of_cell, np.arange(6))
     measured = values[1:].astype(np.float64)
     np.testing.assert_allclose(mean, np.nanmean(measured, axis=0))
     np.testing.assert_allclose(sd, np.nanstd(measured, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(largest, np.nanmax(np.abs(measured - values[0]), axis=0))
     assert number[[0, -1]].tolist() == [4, 5]
 
 
@@ -153,12 +155,30 @@ def test_the_loss_of_validation_does_not_look_beyond_the_largest_change_in_train
     folder: Path, prepared: Prepared
 ) -> None:
     (head,) = bare_node_heads(config_of(folder), prepared).values()
-    limit_node_heads({"flux": head}, prepared)
+    largest = head.largest.clone()
+    limit_node_heads({"flux": head}, prepared)  # as a continued run does
+    assert torch.equal(head.largest, largest)
     train = head.scaled(torch.from_numpy(prepared.nodes["flux"].of_strains(prepared.parts["train"].numpy())))
     within = head.within_training(train)
     torch.testing.assert_close(within, train, equal_nan=True)
     largest = train.abs().nan_to_num().amax(0)
     torch.testing.assert_close(head.within_training(train.sign() * 1e6).abs().nan_to_num().amax(0), largest)
+
+
+def test_values_of_training_strains_are_read_once_at_a_start(
+    folder: Path, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    of_strains = CellValues.of_strains
+
+    def note(values: CellValues, strains: np.ndarray) -> np.ndarray:
+        read.append(len(strains))
+        return of_strains(values, strains)
+
+    monkeypatch.setattr(CellValues, "of_strains", note)
+    config = settle_what_models_see(config_of(folder, "model.compile=false"), prepared)
+    make_task(config, prepared, RunDirectory(tmp_path))
+    assert read.count(len(prepared.parts["train"])) == 1  # beside the batches of steps that are timed
 
 
 def test_null_models_of_values_are_fitted_without_a_model(

@@ -106,3 +106,4 @@ def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdic
     assert f"{lead[3]:+.3f} to {lead[4]:+.3f} if genes".replace("-", "\N{MINUS SIGN}") in sentence
     assert sentence.endswith(verdict)
     assert ahead_lines(rows[:1]) == []
+    assert ahead_lines([rows[0].with_metrics({"n": 3}), *rows[1:]]) == []  # too few strains for a correlation

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 
 from dglcell.data.sources.text_table import read_numbers
 from dglcell.errors import DataError
@@ -31,11 +33,15 @@ class GuideConfig:
         site: columns that together name the place that a guide binds.
         distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
             ``distance``; none if empty. Cells of guides that bind no gene are empty.
+        places_by_sequence: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at
+            up to a quarter of their positions then bind one place, each of which is a site of its own. In a table to
+            predict, a guide binds a place of the training that it matches at half of its positions or more.
     """
 
     sequence: str = ""
     site: list[str] = field(default_factory=list)
     distance: str = ""
+    places_by_sequence: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -52,11 +58,15 @@ class GuideConfig:
         """
         before = len(self.columns) - len(self.site)
         sequences, sites = [row[0] for row in rows], [site_name(row[before:]) for row in rows]
-        found = guide_conditions(sequences, sites, where, known)
+        found = guide_conditions(sequences, sites, where, known, self.places_by_sequence)
         return found | ({DISTANCE: _distances([row[1] for row in rows], where)} if self.distance else {})
 
 
 NO_SITE = "none"
+
+FEW, HALF = 0.25, 0.5
+"""Shares of the positions at which guides of one place differ from the next, and from a place that is known; sequences
+by chance differ at three quarters."""
 
 
 def site_name(cells: Sequence[str]) -> str:
@@ -65,7 +75,7 @@ def site_name(cells: Sequence[str]) -> str:
 
 
 def guide_conditions(
-    sequences: Sequence[str], sites: Sequence[str], where: str, known: Sequence[str] = ()
+    sequences: Sequence[str], sites: Sequence[str], where: str, known: Sequence[str] = (), apart: bool = False
 ) -> dict[str, NDArray[np.generic]]:
     """Return the conditions of strains with these guides.
 
@@ -74,6 +84,7 @@ def guide_conditions(
         sites: [S] names of the sites, without their sequences.
         where: name of the table, for messages.
         known: sites whose sequences are known, as this function returns them.
+        apart: whether guides of a site may bind several places.
 
     Returns:
         ``site`` → [S] names with sequences, and ``mismatch_20`` … ``mismatch_1`` → [S] 0 or 1.
@@ -93,20 +104,55 @@ def guide_conditions(
     (length,) = lengths
     bases = np.array([[BASES.index(base) for base in s] if s else [-1] * length for s in upper], dtype=np.int64)
     names, site = np.unique(np.asarray(sites, dtype=str), return_inverse=True)
-    counts = np.zeros((len(names), length, len(BASES)), dtype=np.int64)
-    guided = np.flatnonzero(bases[:, 0] >= 0)
-    for position in range(length):
-        np.add.at(counts[:, position], (site[guided], bases[guided, position]), 1)
-    matching = counts.argmax(axis=2)
-    references = dict(one.rsplit(" ", 1) for one in known if one != NO_SITE)
+    references: dict[str, list[list[int]]] = {}
+    for name, _, sequence in (one.rpartition(" ") for one in known if one != NO_SITE):
+        if len(sequence) == length:
+            references.setdefault(name, []).append([BASES.index(base) for base in sequence])
+    matching = np.zeros_like(bases)
     for number, name in enumerate(names.tolist()):
-        if len(references.get(name, "")) == length:
-            matching[number] = [BASES.index(base) for base in references[name]]
-    mismatch = (bases != matching[site]) & (bases >= 0)
+        rows = np.flatnonzero(site == number)
+        there = np.array(references.get(name, []), dtype=np.int64)
+        matching[rows] = _places(bases[rows], there, apart and name != NO_SITE)
+    mismatch = (bases != matching) & (bases >= 0)
     columns = {f"{MISMATCH}_{length - i}": mismatch[:, i].astype(np.float32) for i in range(length)}
-    shown = [f"{name} {''.join(BASES[i] for i in row)}" for name, row in zip(names, matching.tolist(), strict=True)]
-    with_sequence = np.array([NO_SITE if name == NO_SITE else of for name, of in zip(names, shown, strict=True)])
-    return {SITE: with_sequence[site], **columns}
+    places, place = np.unique(np.column_stack([site, matching]), axis=0, return_inverse=True)
+    shown = [
+        NO_SITE if names[number] == NO_SITE else f"{names[number]} {''.join(BASES[i] for i in sequence)}"
+        for number, *sequence in places.tolist()
+    ]
+    return {SITE: np.array(shown)[place.reshape(-1)], **columns}
+
+
+def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: bool) -> NDArray[np.int64]:
+    """Return the sequences of the places that the guides of a site bind, [N, L].
+
+    Where there is one place, it has the most frequent bases. Otherwise guides that differ at a few positions bind one
+    place, and so do those between which there is a series of such guides.
+
+    Args:
+        bases_NL: numbers of the guides' bases; -1 where there is no guide.
+        known_KL: those of the places that are known.
+        apart: whether there may be several places.
+    """
+    found_NL = np.repeat(known_KL[:1] if len(known_KL) else _most_frequent(bases_NL)[None], len(bases_NL), axis=0)
+    rows = np.flatnonzero(bases_NL[:, 0] >= 0)
+    if not apart or not len(rows):
+        return found_NL
+    known = len(known_KL)
+    guides = np.concatenate([known_KL.reshape(known, -1), bases_NL[rows]]) if known else bases_NL[rows]
+    differ = cdist(guides, guides, "hamming")
+    places = connected_components(differ <= FEW, directed=False)[1]
+    for place in np.unique(places[known:]):
+        members = np.flatnonzero(places[known:] == place)
+        nearest = differ[known + members, :known].min(axis=0) if known else np.ones(1)
+        near = nearest.min() <= HALF
+        found_NL[rows[members]] = known_KL[nearest.argmin()] if near else _most_frequent(guides[known + members])
+    return found_NL
+
+
+def _most_frequent(bases_NL: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the most frequent base at each position, [L]; the first in alphabetical order of equally frequent ones."""
+    return np.stack([(bases_NL == base).sum(axis=0) for base in range(len(BASES))]).argmax(axis=0)
 
 
 def _distances(cells: Sequence[str], where: str) -> NDArray[np.generic]:
