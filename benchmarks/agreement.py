@@ -99,7 +99,7 @@ def _results(method: Method, workload: Workload) -> dict[str, Tensor]:
     assert weights is not None
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in weights.parameters():
+        for parameter in filter(lambda each: each.requires_grad, weights.parameters()):  # features are given
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(0.1 * noise.to(parameter.device))
     predictions = method(workload.genotypes)

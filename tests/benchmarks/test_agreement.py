@@ -11,6 +11,7 @@ from torch import Tensor
 from benchmarks.agreement import TOLERANCE, Agreement, check_agreement, check_methods
 from benchmarks.methods import Method, MethodSpec, choose_methods, methods
 from benchmarks.workload import Workload, random_workload
+from dglcell.graph.schema import GENE
 from dglcell.nn.config import LEARNED
 from tests.benchmarks.cells import SETTING, small_cell, small_workload
 
@@ -33,6 +34,13 @@ def test_learned_combinations_of_relations_agree_too(cross_relation: str) -> Non
     workload = random_workload(small_cell(), model, SETTING.batch, deletions=2, seed=0)
     specs = choose_methods(["pyg_replicated", "pyg_node_dim", "pyg_spmm", "node_mask", "difference"])
     assert 0 < check_agreement(workload, specs, "cpu") <= TOLERANCE
+
+
+def test_methods_agree_where_nodes_have_features() -> None:
+    workload = small_workload()
+    features = torch.rand(workload.cell.num_nodes[GENE], 3, generator=torch.Generator().manual_seed(0))
+    workload = dataclasses.replace(workload, features={GENE: features})
+    assert 0 < check_agreement(workload, choose_methods(["node_mask", "difference", "edge_mask"]), "cpu") <= TOLERANCE
 
 
 @pytest.mark.slow
