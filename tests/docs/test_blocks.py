@@ -131,7 +131,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_small(folder / "conf")
     (folder / "genotypes.csv").write_text("strain,gene_1,gene_2\nfirst,b0008,b2464\nsecond,b0727,\n")
     (folder / "candidates.csv").write_text(
-        "gene\n" + "".join(f"b{n:04d}\n" for n in (8, 720, 721, 722, 723, 727, 1136))
+        "genes\n" + "".join(f"b{n:04d}\n" for n in (8, 720, 721, 722, 723, 727, 1136))
     )
     pairs = combinations(load_cell(ROOT / "conf/quickstart.yaml").genes.names[:16], 2)
     rows = [f"{first},{second},{0.5 + number / 240:.4f}\n" for number, (first, second) in enumerate(pairs)]
