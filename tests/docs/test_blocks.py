@@ -130,10 +130,10 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "conf", folder / "conf")
     make_small(folder / "conf")
     (folder / "genotypes.csv").write_text("strain,gene_1,gene_2\nfirst,b0008,b2464\nsecond,b0727,\n")
-    (folder / "candidates.csv").write_text(
-        "genes\n" + "".join(f"b{n:04d}\n" for n in (8, 720, 721, 722, 723, 727, 1136))
-    )
-    pairs = combinations(load_cell(ROOT / "conf/quickstart.yaml").genes.names[:16], 2)
+    names = load_cell(ROOT / "conf/quickstart.yaml").genes.names
+    triples = ["gene_1,gene_2,gene_3", *map(",".join, combinations(names[:8], 3))]
+    (folder / "candidates.csv").write_text("\n".join(triples) + "\n")
+    pairs = combinations(names[:16], 2)
     rows = [f"{first},{second},{0.5 + number / 240:.4f}\n" for number, (first, second) in enumerate(pairs)]
     (folder / "strains.csv").write_text("gene_1,gene_2,fitness\n" + "".join(rows))
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
