@@ -37,6 +37,7 @@ from dglcell.data.table import REGRESSION
 from dglcell.files.atomic import find_raw, write_json
 from dglcell.graph.media import Media
 from dglcell.graph.model_files import read_model
+from dglcell.metrics import PERMUTED
 from dglcell.report.run_files import read_run
 from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
@@ -178,9 +179,8 @@ def of_run(run: Path) -> tuple[Prepared, Strains, Values, dict[str, float]]:
     experiment = Path("conf") / FOLDER / f"{run.parent.name}.yaml"
     prepared = prepare(load_config(experiment, [f"split.seed={run.name[5:]}"]), command="benchmark")
     test = prepared.dataset.numpy().take(prepared.parts["test"].numpy())
-    rows = read_run(run, parts=()).rows
-    test_rows = {row.model: row.metrics["pearson"] for row in rows if row.is_null and row.part == "test"}
-    nulls = {name: round(pearson, 4) for name, pearson in test_rows.items() if np.isfinite(pearson)}
+    rows = [row for row in read_run(run, parts=()).rows if row.is_null and row.part == "test" and row.model != PERMUTED]
+    nulls = {row.model: round(row.metrics["pearson"], 4) for row in rows if np.isfinite(row.metrics["pearson"])}
     return prepared, test, read_predictions(RunDirectory(run), "test")[GROWTH].predicted.astype(np.float64), nulls
 
 
