@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
 
 from dglcell.data.sources.text_table import read_numbers
 from dglcell.errors import DataError
@@ -127,7 +125,8 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
     """Return the sequences of the places that the guides of a site bind, [N, L].
 
     Where there is one place, it has the most frequent bases. Otherwise guides that differ at a few positions bind one
-    place, and so do those between which there is a series of such guides.
+    place, and so do those between which there is a series of such guides. It is the known one that a guide of them
+    matches best, if that is at half of the positions or more, and else one with their most frequent bases.
 
     Args:
         bases_NL: numbers of the guides' bases; -1 where there is no guide.
@@ -138,6 +137,9 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
     rows = np.flatnonzero(bases_NL[:, 0] >= 0)
     if not apart or not len(rows):
         return found_NL
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial.distance import cdist
+
     known = len(known_KL)
     guides = np.concatenate([known_KL.reshape(known, -1), bases_NL[rows]]) if known else bases_NL[rows]
     differ = cdist(guides, guides, "hamming")
