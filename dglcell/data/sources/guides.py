@@ -32,7 +32,7 @@ class GuideConfig:
         distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
             ``distance``; none if empty. Cells of guides that bind no gene are empty.
         places_by_sequence: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at
-            up to a quarter of their positions then bind one place, each of which is a site of its own. In a table to
+            up to a quarter of their positions then bind one place, and each place is a site of its own. In a table to
             predict, a guide binds a place of the training that it matches at half of its positions or more.
     """
 
