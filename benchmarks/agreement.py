@@ -99,7 +99,8 @@ def _results(method: Method, workload: Workload) -> dict[str, Tensor]:
     assert weights is not None
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in filter(lambda each: each.requires_grad, weights.parameters()):  # features are given
+        # Fixed input features are parameters without gradients, and all methods share them.
+        for parameter in (each for each in weights.parameters() if each.requires_grad):
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(0.1 * noise.to(parameter.device))
     predictions = method(workload.genotypes)

@@ -101,7 +101,7 @@ def fit_best(problem: Problem, names: Sequence[str] = ()) -> tuple[str, NullMode
     if len(models) == 1:
         return next(iter(models.items()))
     misses = {name: [_misses(model, problem)] for name, model in models.items()}
-    if misses[next(iter(models))][0].size < FEW and len(problem.y_train) > FOLDS:
+    if np.isfinite(problem.y_validation).sum() < FEW and len(problem.y_train) > FOLDS:
         for fold in _folds(problem):
             judged = replace(fold, validation=problem.validation, y_validation=problem.y_validation)
             for name, family in families.items():
@@ -118,8 +118,7 @@ def fit_best(problem: Problem, names: Sequence[str] = ()) -> tuple[str, NullMode
 
 def _misses(model: NullModel, problem: Problem) -> NDArray[np.float64]:
     """Return how far predictions are from the labels of the validation part that are known."""
-    missed = model.predict(problem.validation) - problem.y_validation
-    return missed[~np.isnan(missed)]
+    return (model.predict(problem.validation) - problem.y_validation)[~np.isnan(problem.y_validation)]
 
 
 def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:

@@ -157,7 +157,7 @@ def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
             f"{ceiling:.3f} on the test part; {own.model} has {own.metrics.get('pearson', math.nan):.3f}."
         )
         if best is not None and best.metrics["pearson"] > ceiling:
-            text += f" As {best.model} reaches {best.metrics['pearson']:.3f}, replicates vary by more than errors."
+            text += f" As {best.model} reaches {best.metrics['pearson']:.3f}, replicates must vary more than that."
         sentences.append(text)
     return sentences
 

@@ -61,6 +61,6 @@ def test_a_sentence_states_it() -> None:
     assert sentence.endswith("set_operator has 0.600.")
     above = ResultRow("additive ridge", "test", "s_score", {"pearson": 0.8}, is_null=True)
     assert ceiling_lines([*rows, above]) == [
-        f"{sentence} As additive ridge reaches 0.800, replicates vary by more than errors."
+        f"{sentence} As additive ridge reaches 0.800, replicates must vary more than that."
     ]
     assert ceiling_lines(rows[::2]) == []

@@ -109,7 +109,7 @@ def guide_conditions(
     matching = np.zeros_like(bases)
     for number, name in enumerate(names.tolist()):
         rows = np.flatnonzero(site == number)
-        there = np.array(references.get(name, []), dtype=np.int64)
+        there = np.array(references.get(name, []), dtype=np.int64).reshape(-1, length)
         matching[rows] = _places(bases[rows], there, apart and name != NO_SITE)
     mismatch = (bases != matching) & (bases >= 0)
     columns = {f"{MISMATCH}_{length - i}": mismatch[:, i].astype(np.float32) for i in range(length)}
@@ -141,13 +141,13 @@ def _places(bases_NL: NDArray[np.int64], known_KL: NDArray[np.int64], apart: boo
     from scipy.spatial.distance import cdist
 
     known = len(known_KL)
-    guides = np.concatenate([known_KL.reshape(known, -1), bases_NL[rows]]) if known else bases_NL[rows]
+    guides = np.concatenate([known_KL, bases_NL[rows]])
     differ = cdist(guides, guides, "hamming")
     places = connected_components(differ <= FEW, directed=False)[1]
     for place in np.unique(places[known:]):
         members = np.flatnonzero(places[known:] == place)
-        nearest = differ[known + members, :known].min(axis=0) if known else np.ones(1)
-        near = nearest.min() <= HALF
+        nearest = differ[known + members, :known].min(axis=0)
+        near = nearest.min(initial=1) <= HALF
         found_NL[rows[members]] = known_KL[nearest.argmin()] if near else _most_frequent(guides[known + members])
     return found_NL
 
