@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -252,6 +253,14 @@ def test_places_of_guides_follow_from_their_sequences(seed: int, count: int) -> 
     assert again["site"].tolist() == expected[-1:]
     other = guide_conditions(["ACGT" * 5], ["b0009"], "t.csv", sorted(set(expected)), apart=True)
     assert other["site"].tolist() == ["b0009 " + "ACGT" * 5]
+
+
+def test_sequences_tell_the_places_of_a_library(raw: Path) -> None:
+    table = pd.read_csv(raw / "ecoli" / "mathis2020_crispri.csv.gz").dropna(subset=["b_number", "series"])
+    found = guide_conditions(list(table["sequence"]), list(table["b_number"]), "t.csv", apart=True)
+    named = table["b_number"] + " " + table["series"].astype(str) + " " + table["pam_location"].astype(str)
+    pairs = set(zip(found["site"].tolist(), named, strict=True))
+    assert len(pairs) == named.nunique() == len(set(found["site"].tolist()))
 
 
 def test_mismatches_of_guides(tmp_path: Path) -> None:
