@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.controls import command_of
 from dglcell.files.atomic import write_json
 from dglcell.report.run_files import read_run
 from dglcell.report.run_tables import read_predictions
@@ -70,7 +69,7 @@ def measure(path: Path) -> tuple[str, dict[str, Any]]:
     return run.name, {
         "phenotype": phenotype,
         "seed": run.seed,
-        "command": command_of(about),
+        "command": about["command"],
         "commit": (about["git"] or {}).get("commit"),
         "devices": about["devices"],
         "split_sha256": about["hashes"]["split"],

@@ -70,12 +70,6 @@ class MissingDependencyError(DglcellError):
     """An optional package, kernel or device that was asked for by name is not there."""
 
 
-class SyncError(DglcellError):
-    """W&B could not be reached, or did not take all runs; the same command may succeed later."""
-
-    status = 1
-
-
 class StoppedError(BaseException):
     """Training stopped because the process was told to; everything needed to continue is on disk. This is no failure.
 

@@ -12,7 +12,7 @@ from dglcell.config.read import load_config
 from dglcell.errors import DglcellError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-CONFIGURATIONS = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "suites")
+CONFIGURATIONS = sorted(path for path in CONF.rglob("*.yaml"))
 """These are the experiments of the repository, and the parts that they extend."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import benchmark, explain, inputs, job, predict, verbs
+from dglcell.cli import explain, inputs, job, predict, verbs
 from dglcell.cli import next as next_verb
 from dglcell.cli.arguments import add_configuration, add_insecure, add_raw, add_run, positive
 from dglcell.errors import printable
@@ -35,15 +35,9 @@ first steps:
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
-  dglcell benchmark in-silico              train many experiments, one table
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """
-
-
-COMPLETION = """\
-  dglcell completion bash > ~/.local/share/bash-completion/completions/dglcell
-  dglcell completion zsh > ~/.zfunc/_dglcell"""
 
 
 KEYS_FOR_OPTIONS = {
@@ -82,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "benchmark", "evaluate", "baselines", "predict", "explain", "next", "profile")
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -101,7 +95,6 @@ def make_parser() -> argparse.ArgumentParser:
     _verb(group, "init", inputs.init, inputs.INIT_HELP, inputs.INIT_EPILOG, inputs.add_init)
     _verb(group, "train", verbs.train, verbs.TRAIN_HELP, verbs.TRAIN_EPILOG, verbs.add_train, add_configuration)
     _verb(group, "tune", verbs.tune, verbs.TUNE_HELP, verbs.TUNE_EPILOG, add_configuration, verbs.add_tune)
-    _verb(group, "benchmark", benchmark.benchmark, benchmark.HELP, benchmark.EPILOG, benchmark.add_options)
     _verb(group, "evaluate", verbs.evaluate, verbs.EVALUATE_HELP, verbs.EVALUATE_EPILOG, add_run, verbs.add_evaluate)
     more = verbs.BASELINES_EPILOG
     _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, more, add_configuration, verbs.add_baselines)
@@ -116,13 +109,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_graph(group)
     _add_config(group)
     _add_job(group)
-    _verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG, verbs.add_sync)
-    _verb(
-        group, "profile", verbs.profile, verbs.PROFILE_HELP, verbs.PROFILE_EPILOG, add_configuration, verbs.add_profile
-    )
-    _verb(group, "compare", verbs.compare, verbs.COMPARE_HELP, verbs.COMPARE_EPILOG, verbs.add_compare)
-    shell = _verb(group, "completion", completion, "print a script for tab completion in a shell", COMPLETION)
-    shell.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     _verb(group, "doctor", verbs.doctor, "check what works on this machine: versions, devices, kernels")
     return parser
 
@@ -149,13 +135,6 @@ def fit(text: str, width: int = 80) -> str:
             lines, plain = [*lines, line], []
         blocks.append("\n".join(lines[:-1]))
     return "\n\n".join(blocks)
-
-
-def completion(options: argparse.Namespace) -> None:
-    """Run ``dglcell completion``."""
-    import shtab
-
-    print(shtab.complete(make_parser(), options.shell))
 
 
 def _verb(

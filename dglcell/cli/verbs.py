@@ -12,112 +12,14 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_raw, keys_of, load, natural, phenotype_pair, positive, reporter
+from dglcell.cli.arguments import add_raw, keys_of, load, phenotype_pair, positive, reporter
 from dglcell.cli.outputs import check_output
-from dglcell.errors import ConfigError, MissingDependencyError, count, printable
+from dglcell.errors import ConfigError, MissingDependencyError, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
     from dglcell.config.experiment import Config
     from dglcell.metrics import ResultRow
-
-
-PROFILE_HELP = "measure which parts of a training step take how much time"
-
-PROFILE_EPILOG = """\
-The command runs training steps as `train` does, from fresh weights. It neither reads nor changes the runs of the
-experiment. Times are exclusive: the time of a part does not include the parts inside it, so all parts add up to the
-step. Their shares are those of three more steps under torch.profiler. The command writes profile.json and
-trace.json.gz. The trace shows all operations of these steps; open it in https://ui.perfetto.dev or chrome://tracing.
-
-  dglcell profile conf/quickstart.yaml
-  dglcell profile conf/quickstart.yaml model.strategy=node_mask --output masks
-  dglcell compare runs/quickstart/profile masks
-"""
-
-COMPARE_HELP = "show two profiles side by side"
-
-COMPARE_EPILOG = """\
-Profiles of different devices, numbers of processes or batch sizes are refused. To compare the results of runs, use
-`dglcell report RUN RUN`."""
-
-
-def add_profile(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is profiled, and for how many steps."""
-    how = parser.add_argument_group("how")
-    how.add_argument("--steps", type=positive, default=20, metavar="N", help="timed steps (default: 20)")
-    how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before the timed ones (default: 5)")
-    how.add_argument(
-        "--output",
-        "-o",
-        type=Path,
-        metavar="DIR",
-        help="folder to write to; a profile there is replaced (default: RUNS/EXPERIMENT/profile)",
-    )
-
-
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the two profiles."""
-    parser.add_argument("first", type=Path, metavar="A", help="profile.json or its folder")
-    parser.add_argument("second", type=Path, metavar="B", help="another profile; ratios are B/A")
-
-
-def profile(options: argparse.Namespace) -> None:
-    """Run ``dglcell profile``."""
-    config = load(options)
-    from dglcell.profiling.measure import Schedule
-    from dglcell.profiling.measure import profile as run
-    from dglcell.profiling.profile import PROFILE, TRACE, format_profile
-
-    folder = options.output or config.run_directory.parent / "profile"
-    check_output(folder / PROFILE, "a profile")
-    check_output(folder / TRACE, "a trace")
-    found = run(config, Schedule(options.warm_up, options.steps), folder, options.command)
-    if found is not None:
-        print(f"{format_profile(found)}\n\nprofile  {folder / PROFILE}\ntrace    {folder / TRACE}")
-
-
-def compare(options: argparse.Namespace) -> None:
-    """Run ``dglcell compare``."""
-    from dglcell.profiling.profile import compare as run
-
-    print(run(options.first, options.second))
-
-
-SYNC_HELP = "upload runs that were recorded with `tracking.wandb: offline` to W&B"
-SYNC_EPILOG = """\
-Every file is uploaded once, with the run id from the run directory. A continued run therefore stays one run, and only
-its new part is uploaded. If the file of a run is not complete, because the run still trains or was killed, it is
-uploaded only with --force. The command needs a network and `wandb login`. It exits with 1 if an upload fails."""
-
-
-def add_sync(parser: argparse.ArgumentParser) -> None:
-    """Add the options for which runs are uploaded, and how."""
-    parser.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        default=[Path("runs")],
-        metavar="RUN",
-        help="run directory, or a folder of runs (default: runs)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only print what would be uploaded")
-    parser.add_argument("--force", action="store_true", help="also upload runs that may still be training")
-
-
-def sync(options: argparse.Namespace) -> None:
-    """Run ``dglcell sync``."""
-    from dglcell.training.tracking import plan_sync, upload
-
-    plan = plan_sync(options.folders, force=options.force)
-    for run in plan.training:
-        print(f"{run}: still training, or killed: left alone; --force uploads it")
-    for file in plan.files:
-        print(f"{file.run}: {file.path.parent.name}", flush=True)
-    if not options.dry_run:
-        upload(plan.files)
-    verb = "would be uploaded" if options.dry_run else "uploaded"
-    print(f"{count(len(plan.files), 'file')} {verb}, {plan.uploaded} before")
 
 
 def check_wandb(mode: str) -> None:

@@ -206,19 +206,6 @@ def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Pa
     return _script(_on_one_cpu(config), file, [" ".join(words)])
 
 
-def render_step(config: Config, name: str, file: Path, words: Sequence[str]) -> str:
-    """Return a script for ``sbatch`` that runs one command of this package on one CPU.
-
-    Args:
-        config: an experiment whose `slurm` section says where.
-        words: the command's words behind ``dglcell``.
-    """
-    config = replace(config, experiment=replace(config.experiment, name=name, description=""))
-    for word in words:
-        check_one_line(word, "a word of the command")
-    return _script(_on_one_cpu(config), file, [" ".join([launcher(config), "dglcell", shlex.join(words)])])
-
-
 def _members(config: Config, sweep: Sweep | None) -> list[list[str]]:
     return (sweep or Sweep()).members(config.experiment.name)
 

@@ -143,6 +143,7 @@ Accumulation = Annotated[dict[int, int], check_schedule]
 Clipping = Annotated[float, positive(do="use null for no clipping")]
 Threads = Annotated[int | str, check_count_or_auto, check_workers]
 Checkpoint = Annotated[str, one_of(*CHECKPOINTS)]
+ProfilerName = Annotated[str, one_of("simple", "pytorch")]
 
 
 @dataclass
@@ -163,6 +164,7 @@ class TrainerConfig:
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
     progress: bool = True  # show a progress bar on a terminal
+    profiler: ProfilerName | None = None  # of Lightning: simple | pytorch; writes into the run directory; null: none
 
     @property
     def given_threads(self) -> int | None:
@@ -170,14 +172,14 @@ class TrainerConfig:
         return self.threads if isinstance(self.threads, int) else None
 
 
-WandbMode = Annotated[str, one_of("disabled", "offline", "online")]
+WandbMode = Annotated[str, one_of("disabled", "auto", "offline", "online")]
 
 
 @dataclass
 class TrackingConfig:
     """Configure Weights & Biases; the JSONL record is written in any case."""
 
-    wandb: WandbMode = "disabled"  # disabled | offline | online
+    wandb: WandbMode = "disabled"  # disabled | offline | online | auto: offline in a job of SLURM, else online
     project: str = "dglcell"  # project at W&B
     entity: str | None = None  # user or team at W&B; null: your own
     group: str | None = None  # group at W&B; null: the experiment's name

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dglcell.losses.config import LOSSES, LossConfig, WeightedConfig
-from dglcell.machine.parts import Part
 from dglcell.models.model import Prediction
 from dglcell.plugins import class_of
 
@@ -120,14 +119,12 @@ def gather_rows(rows_BX: Tensor) -> Tensor:
 def largest_over_ranks(number: int, device: torch.device) -> int:
     """Return the largest of the numbers of several ranks. The host waits for it."""
     largest = torch.tensor(number, device=device)
-    with Part("communication"):
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return int(largest)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)
 
 
 class _SumOverRanks(torch.autograd.Function):
     @staticmethod
-    @Part("communication")
     def forward(ctx: Any, values: Tensor) -> Tensor:
         total = values.detach().clone()
         dist.all_reduce(total)
@@ -140,7 +137,6 @@ class _SumOverRanks(torch.autograd.Function):
 
 class _GatherRows(torch.autograd.Function):
     @staticmethod
-    @Part("communication")
     def forward(ctx: Any, rows_BX: Tensor) -> Tensor:
         rows_BX = rows_BX.detach().contiguous()
         everyone_RBX = rows_BX.new_empty(world_size(), *rows_BX.shape)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
-from dglcell.machine.parts import Part
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
@@ -103,7 +102,6 @@ class CellEncoder(nn.Module):
                 assert isinstance(embedding, nn.Embedding)
                 embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
 
-    @Part("updates")
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Return the node states of every strain after L rounds: node type → [N, B, H].
 

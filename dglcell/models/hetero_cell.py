@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION
-from dglcell.machine.parts import Part
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
@@ -199,8 +198,7 @@ class HeteroCell(PerturbedModel):
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
         seen = embedding if self.readout is None else self.readout.strain(embedding, genotypes)
-        with Part("heads"):
-            parts: dict[str, Tensor] = {"global": self.global_head(seen)}
+        parts: dict[str, Tensor] = {"global": self.global_head(seen)}
         score, gates = parts["global"], None
         if self.local_head is not None:
             genes_BK, removed_BK = genotypes.padded()

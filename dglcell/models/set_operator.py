@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.kernels.pooled_shares import distinct, every, pooled_shares
-from dglcell.machine.parts import Part
 from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
@@ -54,7 +53,6 @@ class DeletionAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width, bias=False)
 
-    @Part("heads")
     def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """Return the weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
@@ -169,10 +167,9 @@ class SetOperator(StrainModel):
         difference: Tensor | None = None
         if self.global_head is not None:
             difference = self._difference(x_NH, genotypes, genes_BK, removed_BK)
-            with Part("heads"):
-                parts["global"] = self.global_head(
-                    difference if self.readout is None else self.readout.strain(difference, genotypes)
-                )
+            parts["global"] = self.global_head(
+                difference if self.readout is None else self.readout.strain(difference, genotypes)
+            )
         if self.local_head is not None:
             x_BKH = F.embedding(genes_BK, x_NH)
             x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
@@ -206,12 +203,10 @@ class SetOperator(StrainModel):
         """Return the pooled states of the wild type minus those of every strain, [B, H]."""
         assert self.pool is not None
         assert self.operator is not None
-        with Part("perturbation"):
-            keep_NB = keep_genes(len(x_NH), genotypes)
-            left_NB = None if genotypes.strengths is None else strengths(self.cell, genotypes)[GENE]
-            kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
-        with Part("pooling"):
-            p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), kept)
+        keep_NB = keep_genes(len(x_NH), genotypes)
+        left_NB = None if genotypes.strengths is None else strengths(self.cell, genotypes)[GENE]
+        kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
+        p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), kept)
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
         # strain that keeps no gene.
         mean_1H = p_N1.T @ x_NH

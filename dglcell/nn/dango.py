@@ -11,7 +11,6 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.pair_error import pair_error
 from dglcell.kernels.spmm import spmm
-from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
 
@@ -37,7 +36,6 @@ class MetaEmbedding(nn.Module):
                 nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
                 nn.init.zeros_(module.bias)
 
-    @Part("updates")
     def forward(self, x_NKH: Tensor) -> Tensor:
         """Return the joined gene states."""
         share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
@@ -63,14 +61,12 @@ class NetworkEncoder(nn.Module):
         self.rounds = nn.ModuleList(SAGEConv(relation, width) for _ in range(2))
         self.activation = make_activation(activation)
 
-    @Part("updates")
     def forward(self, edges: ResidentRelation, x_NH: Tensor, kernel: str = "auto") -> Tensor:
         """Return new states; the mean over no in-edge is 0."""
         degree_N1 = edges.in_degrees.clamp(min=1).unsqueeze(1)
         for conv in self.rounds:
             assert isinstance(conv, SAGEConv)
-            with Part(f"aggregation/{edges.relation[1]}"):
-                mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
+            mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
             x_NH = self.activation(conv.update(x_NH, mean_NH))
         return x_NH
 
@@ -100,7 +96,6 @@ class Reconstruction(nn.Module):
         nn.init.normal_(self.out.weight, std=0.1)
         nn.init.zeros_(self.out.bias)
 
-    @Part("loss/reconstruction")
     def forward(self, x_NH: Tensor) -> Tensor:
         """Return the mean error over all pairs."""
         return pair_error(self.edges, x_NH, self.out.weight, self.out.bias, self.zero_weight)

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.machine.parts import Part
 from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States
@@ -33,7 +32,6 @@ class AttentionPooling(nn.Module):
         self.gate = mlp([width, width // 2, 1], activation, dropout)
         self.value = nn.Linear(width, width)
 
-    @Part("pooling")
     def forward(self, states: States, kept: Kept) -> Pooled:
         """Return pooled states; zero for a strain that keeps no node of this type."""
         pooled = states.pool(states.map(self.gate), kept)
@@ -125,7 +123,6 @@ class HyperSAGNN(nn.Module):
         self.score = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 
-    @Part("heads")
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """Return the scores, [B, T]."""
         x_BKH, removed_BK = self.dropout(x_BKH), removed_BK.to(x_BKH.dtype)
@@ -220,7 +217,6 @@ class LocalHead(nn.Module):
         if self.factorisation is not None:
             self.factorisation.start_at_the_mean()
 
-    @Part("heads")
     def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """Return the scores, [B, T]."""
         scores = [] if self.attention is None else [self.attention(x_BKH, removed_BK)]
@@ -250,7 +246,6 @@ class Combination(nn.Module):
         self.outputs, self.how = outputs, how
         self.gate = mlp([2 * outputs, width, 2 * outputs], activation, dropout) if how == "gated" else None
 
-    @Part("heads")
     def forward(self, first_BT: Tensor, second_BT: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the prediction and the weights."""
         if self.gate is None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
-from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
@@ -202,8 +201,7 @@ class HeteroLayer(nn.Module):
             relations = [self.relations[i] for i in positions]
             conv = convs[0] if len(convs) == 1 else StackedConvs(relations, convs)
             source, _, destination = relations[0]
-            with Part(f"aggregation/{' + '.join(relation[1] for relation in relations)}"):
-                received = conv.receive(perturbed, states[source], states[destination])
+            received = conv.receive(perturbed, states[source], states[destination])
             messages.setdefault(destination, []).append(Message(positions, conv, received))
         return messages
 

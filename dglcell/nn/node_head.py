@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dglcell.machine.parts import Part
 from dglcell.nn.balanced import nearest_balanced, projection_onto_balance
 from dglcell.nn.blocks import mlp, start_at_the_mean
 from dglcell.perturbation.states import States
@@ -120,7 +119,6 @@ class NodeHead(nn.Module):
         read: Tensor = (self.rows(x) * own).sum(-1, keepdim=True)
         return read
 
-    @Part("heads")
     def of_nodes(self, states: States, start: Callable[[Tensor], States]) -> Tensor:
         """Return the part of nodes of the prediction, [B, M], by how much it differs from the base.
 
@@ -141,7 +139,6 @@ class NodeHead(nn.Module):
         kept_MB = keep_NB.new_zeros(len(self.scale), keep_NB.shape[1], dtype=torch.float32)
         return (kept_MB.index_add(0, self.of_N, keep_NB.to(kept_MB)) == 0).T
 
-    @Part("heads")
     def forward(
         self, of_nodes_BM: Tensor, strain_BD: Tensor, lost_BM: Tensor, computed_BM: Tensor | None = None
     ) -> Tensor:

@@ -15,7 +15,6 @@ from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.machine.parts import Part
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.choose.autotuned import Autotuned
@@ -152,7 +151,6 @@ def check_strategy_device(strategy: str, device_type: str) -> None:
         )
 
 
-@Part("perturbation")
 def perturb(
     cell: ResidentCell,
     genotypes: GenotypeBatch,

@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.profilers import Profiler
+from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
@@ -78,9 +78,7 @@ from dglcell.training.tracking import tracked
 log = logging.getLogger("dglcell")
 
 
-def make_trainer(
-    config: Config, directory: RunDirectory, callbacks: Sequence[Callback], profiler: Profiler | None = None
-) -> pl.Trainer:
+def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Callback]) -> pl.Trainer:
     """Make Lightning's trainer.
 
     Raises:
@@ -102,7 +100,7 @@ def make_trainer(
                 deterministic="warn" if settings.deterministic else False,
                 callbacks=list(callbacks),
                 plugins=[CheckpointFiles()],
-                profiler=profiler,
+                profiler=_profiler(settings.profiler, directory),
                 enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in callbacks),
                 logger=False,
                 default_root_dir=directory.path,
@@ -121,6 +119,14 @@ def make_trainer(
             ) from error
     leave_signals_alone(trainer)
     return trainer
+
+
+def _profiler(kind: str | None, directory: RunDirectory) -> Profiler | None:
+    """Return Lightning's profiler, which writes its table, and torch's its trace, into the run directory."""
+    if kind is None:
+        return None
+    made = {"simple": SimpleProfiler, "pytorch": PyTorchProfiler}[kind]
+    return made(dirpath=directory.path, filename="profile")
 
 
 def _strategy(settings: TrainerConfig) -> str | DDPStrategy:

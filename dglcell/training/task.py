@@ -21,7 +21,6 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.losses.nodes import with_nodes
-from dglcell.machine.parts import Part
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
@@ -143,8 +142,7 @@ class StrainTask(pl.LightningModule):
     def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
         """Return the loss of one batch, in normalised units."""
         prediction: Prediction = self.model(batch.perturbations)
-        with Part("loss"):
-            loss = self._loss(prediction, batch.labels, self._scaled_nodes(batch))
+        loss = self._loss(prediction, batch.labels, self._scaled_nodes(batch))
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank weights them by its number of labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present

@@ -13,7 +13,6 @@ from site_extension import (
     chart,
     commands,
     configuration,
-    controls,
     experiments,
     intervals,
     modules,
@@ -25,7 +24,6 @@ from site_extension import (
     reliability,
     side_by_side,
     sources,
-    suites,
 )
 from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
@@ -39,8 +37,8 @@ def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
     makers = (
-        ablation, all_triples, chart, commands, configuration, controls, experiments, intervals, modules, new_genes,
-        next_strains, originals, own_tables, precision, reliability, side_by_side, sources, suites,
+        ablation, all_triples, chart, commands, configuration, experiments, intervals, modules, new_genes,
+        next_strains, originals, own_tables, precision, reliability, side_by_side, sources,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -249,13 +249,6 @@ def test_near_misses_are_answered_with_a_suggestion(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_shells_complete_verbs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in ("train", "predict", "--all-triples"))
-
-
 def test_quiet_commands_say_warnings_only(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     for option, level in (("-q", logging.WARNING), ("-v", logging.DEBUG), (None, logging.INFO)):
         assert main(["config", "validate", str(tiny.file), *([option] if option else [])]) == 0

@@ -21,10 +21,8 @@ COMMANDS = {
     "next": ["next", "{run}", "{table}"],
     "report": ["report", "{run}"],
     "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
-    "profile": ["profile", "{experiment}", "--steps", "1", "data.store={store}", "paths.runs={runs}"],
     "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
     "job render": ["job", "render", "{experiment}"],
-    "benchmark": ["benchmark", "lab", "--table", "paths.runs={runs}"],
 }
 """Verb → its arguments without ``--output``."""
 
@@ -75,11 +73,6 @@ def test_nothing_of_another_kind_is_replaced(
     if what.endswith("link"):
         output = tmp_path / "out.csv"
         output.symlink_to(target) if what == "symbolic link" else output.hardlink_to(target)
-    if verb == "profile":  # it takes a folder, and writes two files there
-        folder = tmp_path / "folder"
-        folder.mkdir()
-        (folder / "profile.json").symlink_to(output.resolve())
-        output = folder
     before = target.read_bytes()
     words = [word.format(**place) for word in COMMANDS[verb]]
     assert main([*words, "--output", str(output)]) == 2

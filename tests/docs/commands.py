@@ -22,9 +22,7 @@ NOT_RUN = {
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
     r"dglcell job (check|submit|status|cancel|logs|retry)": "asks SLURM; run on one of the tests' own in tests/slurm",
     r"dglcell job run ": "becomes a shell; run as a process of its own in tests/cluster/test_scripts.py",
-    r"dglcell benchmark ": "trains for long; a small suite is trained in tests/suites",
     r"(torchrun|srun) ": "starts several processes; two are started in tests/prediction/test_parts.py",
-    r"dglcell sync (?!.*--dry-run)": "uploads; run against a server of the tests' own in tests/integration",
     r"python -m benchmarks\.bench (?!conf)": "takes long and much memory; run small in tests/benchmarks",
 }
 """Commands that no test runs as they stand → why, and what is done instead."""

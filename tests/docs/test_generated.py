@@ -22,7 +22,6 @@ from site_extension import (
     chart,
     commands,
     configuration,
-    controls,
     cost,
     differences,
     experiment_list,
@@ -34,7 +33,6 @@ from site_extension import (
     reliability,
     results,
     side_by_side,
-    suites,
 )
 
 
@@ -302,17 +300,6 @@ def test_probabilities_of_classes_are_drawn_and_listed() -> None:
         assert "exact</text>" in made[f"parts/reliability-{name}.svg"]
 
 
-def test_tables_of_suites_call_better_only_what_excludes_zero() -> None:
-    made = suites.pages(ROOT)
-    assert set(made) == {f"parts/suite-{path.stem}.md" for path in (ROOT / "conf" / "suites").glob("*.yaml")}
-    (line,) = [x for x in made["parts/suite-lab.md"].splitlines() if "101-collins2007/set_operator_gene" in x]
-    # docs/accuracy.md has this interval too.
-    assert line.endswith("| 0.021 (0.008 to 0.034) | better |")
-    rows = [row for text in made.values() for row in text.splitlines() if row.endswith("| better |")]
-    assert rows
-    assert not [row for row in rows if "(\N{MINUS SIGN}" in row or "(0.000 " in row]
-
-
 def test_replays_show_every_strategy_and_every_batch() -> None:
     made = next_strains.pages(ROOT)
     for experiment, name in next_strains.SCREENS.items():
@@ -323,22 +310,6 @@ def test_replays_show_every_strategy_and_every_batch() -> None:
             (line,) = [line for line in numbers.splitlines() if line.replace("`", "").startswith(f"| {strategy} |")]
             assert line.count("|") == len(found["lowest_hits"]) + 4
             assert f"{found['lowest_hits'][-1]:.1f} ± " in line
-
-
-def test_the_table_of_controls_has_every_committed_experiment() -> None:
-    page = controls.pages(ROOT)["parts/controls.md"]
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    folders = {path.parents[1].relative_to(ROOT / "docs/results") for path in ROOT.glob("docs/results/**/results.json")}
-    assert {str(folder) for folder in folders} <= {line.split("`")[1] for line in rows}
-    assert all(line.count("|") == len(rows[0].split("|")) - 1 for line in rows)
-    assert "\nExperiments without any results here: `005-kuzmin2018-tmi/dango_string11_0`, " in page
-    known = [line.split("|")[8:10] for line in rows if " to " in line.split("|")[8]]
-    above = [
-        over_genes for over_strains, over_genes in known if over_strains.strip()[0] not in "\N{MINUS SIGN}\N{EN DASH}"
-    ]
-    also = [over_genes for over_genes in above if over_genes.strip()[0] not in "\N{MINUS SIGN}\N{EN DASH}"]
-    assert f"Intervals are known for {len(known)} of {len(rows)} rows, " in page
-    assert f"above zero in {len(above)} rows, and that over genes in {len(also)} of them" in page
 
 
 def test_coverage_is_that_of_records_and_of_the_benchmark() -> None:

@@ -29,9 +29,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "train": ("train", "@"),
     "build": ("data", "build", "@"),
     "render": ("job", "render", "@"),
-    "profile": ("profile", "@"),
-    "compare": ("compare", "@", "@"),
-    "sync": ("sync", "@"),
 }
 
 PLACES = {
@@ -78,8 +75,6 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("job", "render", EXPERIMENT, "--raw", "a\nb"), "paths.raw"),
     (("job", "render", "a\nb.yaml"), "control character"),
     (("config", "validate", "a\nb.yaml"), "experiment.name"),
-    (("profile", EXPERIMENT, "--steps", "0"), "--steps"),
-    (("profile", EXPERIMENT, "--steps", "9" * 5_000), "--steps"),
     (("data", "fetch", "nothing"), "nothing"),
     (("data", "fetch", "kuzmin2018", "--raw", FILE), FILE),
     (("data", "list", LONG), "xxx"),

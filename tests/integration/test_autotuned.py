@@ -24,30 +24,22 @@ STALE = {"strategy": "node_mask", "dense_share": 0.123, "kernels": {"gene/cataly
 RANK = """
 import sys
 from pathlib import Path
-import torch
 from dglcell.config.read import load_config
-from dglcell.profiling.measure import LoopProfiler, RepeatedData, Schedule, run_steps
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.fit import fit, make_data, make_task
+from dglcell.training.fit import fit, make_task
 from dglcell.training.prepare import prepare
 from dglcell.training.signals import StopSignals
 from dglcell.training.fit import make_callbacks, make_trainer
 
-what, folder, file, *overrides = sys.argv[1:]
+folder, file, *overrides = sys.argv[1:]
 config, directory = load_config(file, overrides), RunDirectory(Path(folder))
 prepared = prepare(config, command="test")
 signals = StopSignals(requeue=False)
-callbacks, profiler = make_callbacks(config, directory, prepared.dataset.kinds, signals), None
-if what == "profile":
-    profiler = LoopProfiler(Schedule(1, 1), torch.device("cpu"))
-trainer = make_trainer(config, directory, callbacks, profiler)
+trainer = make_trainer(config, directory, make_callbacks(config, directory, prepared.dataset.kinds, signals))
 task = make_task(config, prepared, directory)
 print("made", flush=True)
-if what == "train":
-    with signals:
-        fit(config, trainer, prepared, task, directory, None, signals)
-else:
-    run_steps(trainer, task, make_data(config, prepared, RepeatedData), profiler)
+with signals:
+    fit(config, trainer, prepared, task, directory, None, signals)
 print(task.model.autotuned, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
 """
 
@@ -72,13 +64,12 @@ def free_port() -> Iterator[int]:
         yield int(one.getsockname()[1])
 
 
-@pytest.mark.parametrize("what", ["train", pytest.param("profile", marks=pytest.mark.slow)])
 @pytest.mark.slow
-def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path, what: str) -> None:
+def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "autotuned.json").write_text(json.dumps(STALE))
-    arguments = (what, folder, tiny.file, *tiny.overrides(tmp_path, *DDP, *AUTO))
+    arguments = (folder, tiny.file, *tiny.overrides(tmp_path, *DDP, *AUTO))
     with free_port() as port:
         # The second rank is ready before the first one has written anything.
         second = start(1, port, *arguments)

@@ -159,26 +159,3 @@ def test_a_job_that_does_not_fit_ends_at_once(
 def log(folder: Path) -> str:
     """Return what the jobs of a folder printed."""
     return "\n".join(path.read_text() for path in sorted((folder / "slurm").glob("*.out")))
-
-
-def test_a_suite_is_one_pipeline(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
-    suite = tmp_path / "two.yaml"
-    suite.write_text(
-        f"experiments: [{tiny.file}]\nmodels: {{shipped: {{}}, short: {{trainer.epochs: 1}}}}\nseeds: [0]\n"
-    )
-    keys = [f"paths.data={tmp_path}/data", f"paths.runs={tmp_path}/runs", *SMALL]
-    done = call(environment, tmp_path, "benchmark", suite, "--submit", *keys)
-    jobs = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("job ")]
-    assert done.returncode == 0, done.stderr
-    # The store is built once, before the runs of both models.
-    assert len(jobs) == 4
-    assert cluster.wait(jobs[-1], "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
-    table = (tmp_path / "runs/suites/two.md").read_text()
-    assert table.count("| `tiny` | random | ") == 2
-    assert "no results" not in table
-    # Nothing is left to train.
-    again = call(environment, tmp_path, "benchmark", suite, "--submit", *keys).stdout
-    assert again.count("submitted") == 1
-    assert again.endswith(f"submitted; it writes {tmp_path}/runs/suites/two.md\n")

@@ -1,1 +1,0 @@
-"""Measure the speed of training, apart from tests."""
