@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import explain, inputs, job, predict, verbs
-from dglcell.cli import next as next_verb
 from dglcell.cli.arguments import add_configuration, add_insecure, add_raw, add_run, positive
 from dglcell.errors import printable
 
@@ -33,7 +32,6 @@ first steps:
   dglcell baselines conf/quickstart.yaml   fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
-  dglcell next runs/quickstart/seed-0 --all-pairs --output next.csv
   dglcell report runs/*/seed-*             compare several runs on one page
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
@@ -76,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "next")
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -100,7 +98,6 @@ def make_parser() -> argparse.ArgumentParser:
     _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, more, add_configuration, verbs.add_baselines)
     _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG, predict.add_options)
     _verb(group, "explain", explain.explain, explain.HELP, explain.EPILOG, explain.add_options)
-    _verb(group, "next", next_verb.choose, next_verb.HELP, next_verb.EPILOG, next_verb.add_options)
     _verb(group, "models", verbs.models, verbs.MODELS_HELP, verbs.MODELS_EPILOG, verbs.add_models)
     _verb(group, "export", verbs.export, verbs.EXPORT_HELP, verbs.EXPORT_EPILOG, verbs.add_export)
     _verb(group, "report", verbs.report, verbs.REPORT_HELP, verbs.REPORT_EPILOG, verbs.add_report)

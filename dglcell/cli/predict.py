@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
-RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
-"""These are the keys of ``dglcell.prediction.ranking.RANKINGS``, whose module takes long to import."""
+RANKINGS = ("effect", "uncertain")
 
 OF_DESIGNS = ("genes", "strength", "start", "limit")
 """These options limit a design, and a table has none of them."""
@@ -81,13 +81,11 @@ Each gene of a combination takes each strength, so that a pair comes 16 times he
 say which. All strains of a design have the conditions that --condition gives.
 
 the next experiments:
-  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
+  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain \\
       -o next.csv
-All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
-predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
-standard deviation, and `uncertain` by the standard deviation. With --interval, half the width of the interval takes its
-place. `unexpected` ranks by the difference from the additive
-null model, which is fitted to the training part of the first run.
+All strains of a design are predicted, and the first ones are written. `effect` ranks by the distance from what is
+predicted for the wild type. `uncertain` ranks by the standard deviation over seeds, or with --interval by the width of
+the interval.
 
 several processes, with a GPU each where --device is cuda:
   torchrun --nproc-per-node 8 --no-python \\
@@ -129,7 +127,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is predicted, where it is written, and how."""
     add_candidates(parser, "table of genotypes")
     parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
-    parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
+    parser.add_argument("--by", choices=RANKINGS, help="the ranking (default: effect)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
         "--output",
@@ -216,7 +214,7 @@ def predict(options: argparse.Namespace) -> None:
         for config in (member.config for member in members):
             refuse_to_replace(source_files(config.data.source, config.paths.raw))
         if options.designs:
-            _predict_design(options, members, intervals, runs[0], ranks)
+            _predict_design(options, members, intervals, ranks)
         else:
             _predict_table(options, members, intervals, ranks)
 
@@ -272,7 +270,7 @@ def check(options: argparse.Namespace) -> None:
         import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
     if options.designs and options.output is None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
-    if options.top is None and (options.rank or options.phenotype):
+    if options.top is None and (options.by or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
 
 
@@ -358,10 +356,10 @@ def _predict_nodes(options: argparse.Namespace, members: Sequence[Trained], tabl
 
 
 def _predict_design(
-    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, run: Path, ranks: Ranks
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
 ) -> None:
-    from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
-    from dglcell.prediction.ranking import Ranking
+    from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned, wild_type_of
+    from dglcell.prediction.ranking import EFFECT, Ranking
 
     design = design_of(options, members)
     batch_size = options.batch_size or fitting_batch_of(members, design)
@@ -370,8 +368,10 @@ def _predict_design(
         intervals.warn_of_new_genes(design)
     ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
-        chosen = options.rank or "lowest", options.top, options.phenotype
-        ranking = Ranking.of(*chosen, members, run, with_intervals=intervals is not None)
+        chosen = options.by or EFFECT, options.top, options.phenotype
+        ranking = Ranking.of(*chosen, members, with_intervals=intervals is not None)
+        if ranking.by == EFFECT:
+            ranking = replace(ranking, wild_type=wild_type_of(members, design, ranking.phenotype))
         written = f"the first {min(options.top, len(design)):,} of {written}"
     report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1))
     rate = predict_design(

@@ -9,7 +9,3 @@ KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 PRECISIONS = ("32-true", "bf16")
 """These are the precisions of predictions: that of the weights, or bfloat16 for differences of strains, as in
 ``trainer.precision``."""
-
-EFFECT, SICK, INFORMATIVE = "effect", "sick", "informative"
-STRATEGIES = (EFFECT, SICK, INFORMATIVE)
-"""These are the ways to choose which strains to measure next (`dglcell.prediction.next_strains.choose_next`)."""

@@ -1,4 +1,4 @@
-"""Tell which strains a run knows already: those of its store that trained, and those that were measured at all."""
+"""Tell which strains a run knows already: those of its store that trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, Column
-from dglcell.data.config import UNUSED, VALIDATION
+from dglcell.data.config import VALIDATION
 from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strain_keys
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
@@ -43,11 +43,8 @@ def renamed(table: Strains, genes: Vocabulary) -> Strains:
     return replace(table, names=tuple(map(genes.find, table.names)))
 
 
-def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path], *, measured: bool = False) -> Keys:
+def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> Keys:
     """Return the strains that a member was trained on, or chosen by, as `identities`, ascending.
-
-    Args:
-        measured: whether all strains of the stores are returned, also those of the test part.
 
     Raises:
         CheckpointError: the store of a run is gone, or another one has its place.
@@ -59,7 +56,7 @@ def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path], *, 
         store = store_of_run(member.config, split)
         if store.sha256 not in of_stores:
             of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
-        found.append(of_stores[store.sha256][split.part <= (UNUSED if measured else VALIDATION)])
+        found.append(of_stores[store.sha256][split.part <= VALIDATION])
     return np.sort(np.concatenate(found))
 
 

@@ -25,7 +25,14 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.parts import PartFiles, write_tables
 from dglcell.prediction.ranking import Ranking
-from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
+from dglcell.prediction.table import (
+    GenotypeTable,
+    chosen_columns,
+    predicted_column,
+    prediction_columns,
+    write_rows,
+    write_table,
+)
 from dglcell.training.autotune import autotuned_for
 from dglcell.training.batch_trials import measure
 from dglcell.training.checkpoint import Trained
@@ -256,15 +263,20 @@ def predict_design(
         texts = rows.columns(genes.names) | models
         if ranking is None:
             return pa.table(texts | predict(rows))
-        return ranking.first(
-            pa.table(texts | predict(rows) | ranking.columns(rows.record(members[0].cell.genes.names)))
-        )
+        return ranking.first(pa.table(texts | predict(rows)))
 
     def write(path: Path, tables: Iterator[Any]) -> None:
         write_tables(path, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
 
     rate = _predict_parts(parts, design, ranks, make, report)
     return rate if parts.join(write) else None
+
+
+def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
+    """Return what is predicted for the wild type in the conditions of a design; 0 where a model has no value for it."""
+    wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
+    found = predict_rows(members, GenotypeTable([], [], wild, np.ones(1, bool)))[predicted_column(phenotype)]
+    return float(np.nan_to_num(found[0]))
 
 
 def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking | None = None) -> dict[str, Any]:

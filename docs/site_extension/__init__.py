@@ -17,7 +17,6 @@ from site_extension import (
     intervals,
     modules,
     new_genes,
-    next_strains,
     originals,
     own_tables,
     precision,
@@ -38,7 +37,7 @@ def generate(app: Sphinx) -> None:
     pages: dict[str, str] = {}
     makers = (
         ablation, all_triples, chart, commands, configuration, experiments, intervals, modules, new_genes,
-        next_strains, originals, own_tables, precision, reliability, side_by_side, sources,
+        originals, own_tables, precision, reliability, side_by_side, sources,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -18,7 +18,6 @@ from tests.tiny import Tiny
 COMMANDS = {
     "predict": ["predict", "{run}", "{table}"],
     "explain": ["explain", "{run}", "{table}"],
-    "next": ["next", "{run}", "{table}"],
     "report": ["report", "{run}"],
     "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
     "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],

@@ -28,7 +28,6 @@ from site_extension import (
     experiments,
     intervals,
     modules,
-    next_strains,
     originals,
     reliability,
     results,
@@ -298,18 +297,6 @@ def test_probabilities_of_classes_are_drawn_and_listed() -> None:
         shown = made[f"parts/reliability-{name}.md"].splitlines()
         assert [line for line in shown if line.startswith("| ")][-1].endswith(f"| {groups[-1]['n']:,} |")
         assert "exact</text>" in made[f"parts/reliability-{name}.svg"]
-
-
-def test_replays_show_every_strategy_and_every_batch() -> None:
-    made = next_strains.pages(ROOT)
-    for experiment, name in next_strains.SCREENS.items():
-        replayed = json.loads((ROOT / next_strains.FILE).read_text())["experiments"][experiment]
-        drawing, numbers = made[f"parts/next-{name}.svg"], made[f"parts/next-{name}.md"]
-        for strategy, found in replayed["mean"].items():
-            assert f">{strategy}</text>" in drawing
-            (line,) = [line for line in numbers.splitlines() if line.replace("`", "").startswith(f"| {strategy} |")]
-            assert line.count("|") == len(found["lowest_hits"]) + 4
-            assert f"{found['lowest_hits'][-1]:.1f} ± " in line
 
 
 def test_coverage_is_that_of_records_and_of_the_benchmark() -> None:

@@ -103,29 +103,3 @@ def test_a_design_is_predicted_as_a_table_would_be(doses: RunDirectory, tmp_path
     again = api.load(doses.path).predict(shared.drop_columns(["predicted_growth"]).to_pandas())
     for table in (shared, apart):
         np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
-
-
-def test_strengths_and_media_of_a_table_are_chosen_as_a_batch(doses: RunDirectory, tmp_path: Path) -> None:
-    learnt = bool(load_trained(doses).config.model.strength_from)
-    rows = [
-        f"{gene},{'' if learnt else left},{medium},{30 + left}"
-        for gene in ("b0720", "b1241", "b2464")
-        for left in (0, 0.4)
-        for medium in ("glucose", "glycerol")
-    ]
-    (tmp_path / "in.csv").write_text("\n".join(["orf,left,agar,celsius", *rows]) + "\n")
-    out = ["--interval", "0.5", "--batch", "4", "-o", str(tmp_path / "next.csv")]
-    assert main(["next", str(doses.path), str(tmp_path / "in.csv"), "--strategy", "sick", *out]) == 0
-    with (tmp_path / "next.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
-    assert [row["rank"] for row in found] == ["1", "2", "3", "4"]
-    chosen = [",".join(row[name] for name in ("orf", "left", "agar", "celsius")) for row in found]
-    assert len({*chosen} & {*rows}) == 4
-    assert all(float(row["low_growth"]) <= float(row["high_growth"]) for row in found)
-    design = ["--all-pairs", "--limit", "30", "--strength", "0.3,0.6"][: 3 if learnt else 5]
-    conditions = ["--condition", "medium=glycerol", "--condition", "temperature=31"]
-    assert main(["next", str(doses.path), *design, *conditions, *out]) == 0
-    with (tmp_path / "next.csv").open(newline="") as file:
-        first = next(csv.DictReader(file))
-    assert (first["condition_medium"], first["condition_temperature"]) == ("glycerol", "31")
-    assert learnt or first["strength_2"] in ("0.3", "0.6")

@@ -117,7 +117,7 @@ def test_several_seeds_on_new_media_have_intervals_that_are_equally_wide(seeds: 
 
 
 def test_rankings_use_intervals_in_place_of_the_spread(tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:
-    design = ["--all-singles", "--top", "5", "--rank", "uncertain", "-o"]
+    design = ["--all-singles", "--top", "5", "--by", "uncertain", "-o"]
     assert main(["predict", str(tiny_run.path), *design, str(tmp_path / "a.csv")]) == 2
     one = str(seeds / "seed-0")
     assert main(["predict", one, *design, str(tmp_path / "a.csv"), "--interval", "0.9"]) == 0

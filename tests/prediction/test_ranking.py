@@ -14,19 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import dglcell
 from dglcell.cli import main
 from dglcell.cli import predict as cli_predict
-from dglcell.data.config import TRAIN, VALIDATION
-from dglcell.data.split import Split
-from dglcell.data.store import Store
 from dglcell.errors import ConfigError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
-from dglcell.prediction.predict import predict_design
-from dglcell.prediction.ranking import RANKINGS, Ranking
+from dglcell.prediction.predict import predict_design, wild_type_of
+from dglcell.prediction.ranking import EFFECT, UNCERTAIN, Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from tests.tiny import Tiny
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +54,12 @@ def whole(seeds: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
 @pytest.mark.parametrize(
     ("by", "key"),
     [
-        ("lowest", lambda table: -table["predicted_fitness"].to_numpy()),
-        ("highest", lambda table: table["predicted_fitness"].to_numpy()),
-        ("largest", lambda table: np.abs(table["predicted_fitness"].to_numpy())),
-        ("certain", lambda table: np.abs(table["predicted_fitness"].to_numpy()) / table["sd_fitness"].to_numpy()),
+        ("effect", lambda table: np.abs(table["predicted_fitness"].to_numpy() - 0.7)),
         ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
     ],
 )
 def test_the_first_rows_are_those_of_the_whole_design(whole: pa.Table, by: str, key: Callable[..., np.ndarray]) -> None:
-    found = Ranking(by, 7, "fitness").first(whole)
+    found = Ranking(by, 7, "fitness", 0.7).first(whole)
     assert found.to_pylist() == whole.take(np.argsort(-key(whole), kind="stable")[:7]).to_pylist()
 
 
@@ -73,22 +67,22 @@ def test_a_ranking_is_written_with_standard_names(
     seeds: Path, whole: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
-    found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", "certain")
+    found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--by", "uncertain")
     assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
     assert found.column_names[2:4] == ["name_1", "name_2"]
     genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
     assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
-    expected = Ranking("certain", 7, "fitness").first(whole)
+    expected = Ranking("uncertain", 7, "fitness").first(whole)
     assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
     about = json.loads(found.schema.metadata[b"dglcell"])
-    assert (about["rank"], about["top"], about["phenotype"]) == ("certain", 7, "fitness")
+    assert (about["by"], about["top"], about["phenotype"]) == ("uncertain", 7, "fitness")
     assert len(about["checkpoint_sha256"]) == 2
 
 
 def test_the_first_of_all_parts_are_those_of_one(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranking, design = Ranking.of("highest", 9, None, [trained], tmp_path), Design.of(range(12), 2)
+    ranking, design = Ranking.of("effect", 9, None, [trained]), Design.of(range(12), 2)
     for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
         monkeypatch.setattr(module, "PART_STRAINS", size)
         predict_design([trained], design, tmp_path / name, batch_size=5, ranking=ranking, report=lambda _: None)
@@ -97,38 +91,23 @@ def test_the_first_of_all_parts_are_those_of_one(
     assert many.to_pylist() == one.to_pylist()
 
 
-def test_unexpected_strains_differ_from_an_additive_model_of_the_training_part(
-    tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
-) -> None:
-    found = predicted(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--rank", "unexpected")
-    strains, split = Store(tiny.store).read(), Split.load(tiny_run.split)
-    names = load_trained(tiny_run).cell.genes.names
-    deleted = np.array([[name in genes for name in names] for genes in strains.genotypes], float)
-    train, validation = (np.flatnonzero(split.part == part) for part in (TRAIN, VALIDATION))
-    fitness = strains.phenotypes["fitness"].astype(float)
-    centre, mean, models = deleted[train].mean(0), fitness[train].mean(), []
-    for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
-        x = deleted[train] - centre
-        effects = np.linalg.solve(x.T @ x + alpha * np.eye(len(names)), x.T @ (fitness[train] - mean))
-        error = np.square((deleted[validation] - centre) @ effects + mean - fitness[validation]).mean()
-        models.append((error, effects))
-    effects = min(models, key=lambda model: model[0])[1]
-    pairs = [[names.index(row["gene_1"]), names.index(row["gene_2"])] for row in found.to_pylist()]
-    expected = effects[np.array(pairs)].sum(1) + mean - centre @ effects
-    np.testing.assert_allclose(found["additive_fitness"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
-    surprise = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
-    assert (np.diff(surprise) <= 1e-6).all()
+def test_effects_are_distances_from_the_wild_type(trained: Trained, tiny_run: RunDirectory, tmp_path: Path) -> None:
+    found = predicted(tiny_run.path, tmp_path / "top.parquet", "--top", "60")
+    wild_type = float(dglcell.load(tiny_run.path).predict([{"b0008": 1}]).predicted_fitness.iloc[0])
+    away = np.abs(found["predicted_fitness"].to_numpy() - wild_type)
+    assert (np.diff(away) <= 0).all()
+    assert wild_type_of([trained], Design.of(range(12), 2), "fitness") == pytest.approx(wild_type)
 
 
-def test_what_cannot_be_ranked_is_refused(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds or intervals\n  got: +one run"):
-        Ranking.of("certain", 1, None, [trained], tmp_path)
+def test_what_cannot_be_ranked_is_refused(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match=r"`--by uncertain` requires several seeds or intervals\n  got: +one run"):
+        Ranking.of("uncertain", 1, None, [trained])
     with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
-        Ranking.of("lowest", 1, "growth", [trained], tmp_path)
+        Ranking.of("effect", 1, "growth", [trained])
     two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
     with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
-        Ranking.of("lowest", 1, None, [two], tmp_path)
+        Ranking.of("effect", 1, None, [two])
 
 
 def test_the_command_line_knows_every_ranking() -> None:
-    assert tuple(RANKINGS) == cli_predict.RANKINGS
+    assert (EFFECT, UNCERTAIN) == cli_predict.RANKINGS
