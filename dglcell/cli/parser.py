@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import explain, inputs, job, predict, verbs
-from dglcell.cli.arguments import add_configuration, add_insecure, add_raw, add_run, positive
+from dglcell.cli.arguments import add_configuration, add_insecure, add_raw, add_run
 from dglcell.errors import printable
 
 if TYPE_CHECKING:
@@ -219,36 +219,11 @@ def _add_config(group: Group) -> None:
 
 def _add_job(group: Group) -> None:
     jobs = _group(group, "job", "run an experiment as a SLURM job")
-    for name, run, text in (
-        ("render", job.render, "print the batch script of an experiment"),
-        ("check", job.check, "check an experiment and ask SLURM whether it would start it"),
-        ("submit", job.submit, "check, then submit"),
-    ):
-        parser = _verb(jobs, name, run, text, job.EPILOG)
+    render = _verb(jobs, "render", job.render, "print the batch script of an experiment", job.EPILOG)
+    submit = _verb(jobs, "submit", job.submit, "ask SLURM whether it would take a job, then submit it", job.EPILOG)
+    for parser in (render, submit):
         add_configuration(parser)
         job.add_sweep(parser)
-        if name == "render":
-            job.add_output(parser)
-        else:
-            parser.add_argument("--pipeline", action="store_true", help=job.PIPELINE_HELP)
-        if name == "submit":
-            job.add_dry_run(parser)
-    here = _verb(jobs, "run", job.run, "run on this machine what the job script would run", job.RUN_EPILOG)
-    add_configuration(here)
-    job.add_sweep(here)
-    here.add_argument("--local", action="store_true", required=True, help="without SLURM, which `job submit` is for")
-    job.add_dry_run(here)
-    status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
-    status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
-    status.set_defaults(overrides=[], raw=None)
-    for name, run, text in (
-        ("retry", job.retry, "submit again what has not finished of an experiment's jobs"),
-        ("cancel", job.cancel, "cancel the queued and running jobs of an experiment"),
-        ("logs", job.logs, "print the end of the newest output of an experiment's jobs"),
-    ):
-        parser = _verb(jobs, name, run, text)
-        add_configuration(parser)
-        if name != "logs":
-            job.add_dry_run(parser)
-    parser.add_argument("--lines", "-n", type=positive, default=20, metavar="N", help="how many (default: 20)")
-    parser.add_argument("--all", action="store_true", help="of all its output files, not of the newest only")
+    job.add_output(render)
+    submit.add_argument("--pipeline", action="store_true", help=job.PIPELINE_HELP)
+    submit.add_argument("--dry-run", action="store_true", help="only print what would be submitted")

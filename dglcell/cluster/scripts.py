@@ -8,7 +8,7 @@ import re
 import shlex
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,8 +19,7 @@ from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
 from dglcell.errors import ConfigError
-from dglcell.runs.directory import RunDirectory
-from dglcell.runs.usage import Usage, read_usage
+from dglcell.runs.usage import Usage
 
 OWN = ("seed", "experiment.name")
 """Members of an array get these keys individually."""
@@ -69,7 +68,7 @@ class Sweep:
                 raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
             if swept.count(key) > 1:
                 raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
-        return cls(tuple(_seeds(seeds)) if seeds else (), keys, split_seeds)
+        return cls(tuple(seeds_of(seeds)) if seeds else (), keys, split_seeds)
 
     def members(self, experiment: str) -> list[list[str]]:
         """Return the overrides of every member, the array's task 0 first.
@@ -104,7 +103,12 @@ def _name(words: Sequence[str]) -> str:
     return "_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words)
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of a list such as ``0-4`` or ``0,3,7``.
+
+    Raises:
+        ConfigError: it is no such list, or names a seed twice.
+    """
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -175,25 +179,6 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
     return _script(config, file, [*lines, " ".join(filter(None, words))], len(members))
 
 
-def render_here(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
-    """Return a shell script that runs the same on this machine without SLURM, one member after the other.
-
-    Raises:
-        ConfigError: the experiment needs several machines, or ``render`` would refuse it.
-    """
-    if config.trainer.num_nodes > 1:
-        raise ConfigError(
-            "the experiment needs several machines",
-            got=f"`trainer.num_nodes: {config.trainer.num_nodes}`",
-            do="submit it with `dglcell job submit`, or set trainer.num_nodes=1",
-        )
-    words = [*container(config), *_command("train", file, overrides)]
-    runs = [" ".join(filter(None, [*words, shlex.join(member)])) for member in _members(config, sweep)]
-    runs[-1] = f"exec {runs[-1]}"  # the last command gets the signals that are meant for the script
-    cpus = f"export SLURM_CPUS_PER_TASK={config.slurm.cpus_per_task}"
-    return "\n".join(["set -euo pipefail", cpus, *surroundings(config), *runs, ""])
-
-
 def render_build(config: Config, file: Path, overrides: Sequence[str], store: Path) -> str:
     """Return a script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
     words = [f"[ -e {shlex.quote(str(store))} ] ||", launcher(config), *_command("data build", file, overrides)]
@@ -251,7 +236,7 @@ LONGEST_RUN = 1e8
 """A record of more seconds than this, three years, counts as damaged."""
 
 SPARE = 1.5
-"""Limits are the measured values times this factor."""
+"""The memory is the measured one times this factor."""
 
 ELSEWHERE = 4.0
 """The time of a run in this package's records is multiplied by this factor, because it ran on another machine."""
@@ -261,11 +246,8 @@ SHORTEST, SMALLEST = 1800, 4
 in several processes."""
 
 
-def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
-    """Return the experiment with a time and a memory in place of `auto`.
-
-    Args:
-        folders: folders of runs. Finished runs decide the limits; without one, the records of this package do.
+def with_limits(config: Config) -> tuple[Config, str | None]:
+    """Return the experiment with a time and a memory in place of `auto`: those of the records of this package.
 
     Returns:
         the experiment, and the measurement in words; None where nothing was measured or nothing is `auto`.
@@ -273,7 +255,7 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
     slurm, said = config.slurm, []
     if AUTO not in (slurm.time, slurm.memory):
         return config, None
-    time, memory, why = _measured(config, folders) or _recorded(config) or (None, None, "")
+    time, memory, why = _recorded(config) or (None, None, "")
     if slurm.time == AUTO:
         slurm = replace(slurm, time=time or DEFAULT_TIME)
         said += [f"time {time}"] if time else []
@@ -281,25 +263,6 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
         slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
         said += [f"memory {memory}"] if memory else []
     return replace(config, slurm=slurm), f"{' and '.join(said)}: {why}" if said else None
-
-
-def _measured(config: Config, folders: Iterable[Path]) -> tuple[str, str | None, str] | None:
-    """Return the limits that follow from the longest of the finished runs, on as many of the same devices.
-
-    They are a time, a memory, which may not be known, and the reason for both.
-    """
-    found = []
-    for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
-        usage = read_usage(RunDirectory(path))
-        seconds = None if usage is None else _seconds(config, usage)
-        if usage is not None and seconds is not None:
-            found.append((seconds, path, usage.peak_resident_bytes or 0))
-    if not found:
-        return None
-    seconds, path, _ = max(found)
-    gigabytes = _gigabytes(config, max(peak for _, _, peak in found))
-    memory = f"{gigabytes}G" if gigabytes else None
-    return job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took"
 
 
 def _recorded(config: Config) -> tuple[str, str, str] | None:
@@ -316,7 +279,7 @@ def _recorded(config: Config) -> tuple[str, str, str] | None:
     same = all(getattr(packaged, part) == getattr(config, part) for part in ("cell", "model", "loss"))
     if not same or packaged.data != replace(config.data, store=packaged.data.store):
         return None
-    gigabytes = max(SMALLEST, _gigabytes(config, usage.peak_resident_bytes))
+    gigabytes = max(SMALLEST, math.ceil(SPARE * usage.peak_resident_bytes * config.trainer.devices / 2**30))
     took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
     time = job_time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
     return time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows"
@@ -335,11 +298,6 @@ def job_time(seconds: float) -> str:
     """Return a time in the form that SLURM takes, in tens of minutes."""
     tens = math.ceil(seconds / 600)
     return f"{tens // 6}:{tens % 6}0:00"
-
-
-def _gigabytes(config: Config, peak: int) -> int:
-    """Return the memory of a node for a given peak of one process."""
-    return math.ceil(SPARE * peak * config.trainer.devices / 2**30)
 
 
 def job_name(config: Config) -> str:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dglcell.cli import main
-from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison, render_here, with_limits
+from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
 from tests.config_files import refusal, write
-from tests.tiny import process_environment
 
 
 @pytest.fixture
@@ -280,58 +276,6 @@ def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
     assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
 
 
-def finished(config: Config, **usage: object) -> Path:
-    """The folder of runs of an experiment, with one run that took something."""
-    about = {"device": "cpu", "epochs": 10, "seconds": 1000.0, "processes": 1, "wall_seconds": 1600.0}
-    path = config.run_directory / "usage.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**about, "peak_resident_bytes": 3 * 2**30, **usage}))
-    return config.run_directory.parent
-
-
-def test_time_and_memory_are_those_of_a_finished_run_and_a_half(file: Path, tmp_path: Path) -> None:
-    runs = f"paths.runs={tmp_path}"
-    config = load_config(file, [runs, "trainer.epochs=10"])
-    folder = finished(config)
-    finished(load_config(file, [runs, "seed=1"]), seconds=700.0, wall_seconds=800.0, peak_resident_bytes=4 * 2**30)
-    limited, said = with_limits(config, [folder])
-    assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "6G")  # 1.5 * 1600 s, and the warning
-    assert said == f"time 0:50:00 and memory 6G: 1.5 times what {folder / 'seed-0'} took"
-    longer, _ = with_limits(load_config(file, [runs, "trainer.epochs=100"]), [folder])
-    assert longer.slurm.time == "4:30:00"  # 1.5 * 10600 s
-    chosen, said = with_limits(load_config(file, [runs, "trainer.epochs=10", "slurm.time=5:00"]), [folder])
-    assert (chosen.slurm.time, chosen.slurm.memory) == ("5:00", "6G")
-    assert said == f"memory 6G: 1.5 times what {folder / 'seed-0'} took"
-    both, said = with_limits(load_config(file, [runs, "slurm={time: 5:00, memory: null}"]), [folder])
-    assert (both.slurm.time, both.slurm.memory, said) == ("5:00", None, None)
-
-
-@pytest.mark.parametrize(
-    "usage",
-    [
-        {"device": "cuda:0"},
-        {"processes": 2},
-        {"wall_seconds": None},
-        {"epochs": "ten"},
-        {"device": 3},
-        {"seconds": float("nan")},
-        {"wall_seconds": 1e300},
-    ],
-)
-def test_other_runs_and_runs_without_an_end_say_nothing(file: Path, tmp_path: Path, usage: dict[str, object]) -> None:
-    config = load_config(file, [f"paths.runs={tmp_path}"])
-    limited, said = with_limits(config, [finished(config, **usage)])
-    assert (limited.slurm.time, limited.slurm.memory, said) == ("24:00:00", "32G", None)
-
-
-def test_a_peak_that_nobody_knows_is_not_asked_for(file: Path, tmp_path: Path) -> None:
-    config = load_config(file, [f"paths.runs={tmp_path}", "trainer.epochs=10"])
-    limited, said = with_limits(config, [finished(config, peak_resident_bytes=None)])
-    assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "32G")
-    assert said is not None
-    assert said.startswith("time 0:50:00: 1.5 times")
-
-
 def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path: Path) -> None:
     several = ["trainer={devices: 4, num_nodes: 2, accelerator: gpu}", "seed=3"]
     store = tmp_path / "a store"
@@ -348,33 +292,8 @@ def test_runs_are_compared_on_one_page(file: Path) -> None:
     assert commands(script)[0][2:] == ["dglcell", "report", "runs/a b", "runs/c", "--output", "runs/page.html"]
 
 
-def test_a_job_runs_here_with_its_variables_and_one_member_after_the_other(file: Path, tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "dglcell"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\nprintf "%s|" "$TOKEN" "$OMP_NUM_THREADS" "$@"; echo; exit $((3 * ($4 == 1)))\n')
-    program.chmod(0o755)
-    overrides = ["slurm={environment: {TOKEN: 's3 cret'}, cpus_per_task: 6, setup: [cd .]}"]
-    environment = process_environment(PATH=f"{program.parent}:{os.environ['PATH']}")
-    command = [sys.executable, "-m", "dglcell", "job", "run", "--local", str(file), *overrides, "--seeds", "0-1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    runs = [line.split("|")[:-1] for line in done.stdout.splitlines()]
-    assert [run[:5] for run in runs] == [["s3 cret", "6", "train", str(file), runs[0][4]]] * 2, done.stderr
-    assert [run[5:] for run in runs] == [["seed=0"], ["seed=1"]]
-    assert "TOKEN: '***'" in runs[0][4]
-
-
-def test_what_runs_here_needs_one_machine_and_says_that_it_does(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match=r"needs several machines\n  got:      `trainer.num_nodes: 2`\n  do: "):
-        render_here(load_config(file, ["trainer.num_nodes=2", "trainer.strategy=ddp"]), file)
-    with pytest.raises(SystemExit):
-        main(["job", "run", str(file)])
-    assert "the following arguments are required: --local" in capsys.readouterr().err
-    inside = render_here(load_config(file, ["slurm.container=a.sif"]), file).splitlines()[-1]
-    assert inside == f"exec apptainer exec --nv a.sif dglcell train {file}"
-
-
 def test_a_pipeline_needs_runs_to_compare(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "check", str(file), "--pipeline"]) == 2
+    assert main(["job", "submit", str(file), "--pipeline"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
 
@@ -396,6 +315,4 @@ def test_nothing_is_done_in_a_dry_run(
     assert said.count("#!/bin/bash") == 3
     assert "seed-0, " in said
     assert said.endswith("# nothing was submitted\n")
-    assert main(["job", "run", str(file), "--local", "--dry-run"]) == 0
-    assert "exec dglcell train" in capsys.readouterr().out
     assert not (tmp_path / "slurm").exists()

@@ -21,7 +21,6 @@ NOT_RUN = {
     r"make ": "its target is looked up, and what it would do is asked of make",
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
     r"dglcell job (check|submit|status|cancel|logs|retry)": "asks SLURM; run on one of the tests' own in tests/slurm",
-    r"dglcell job run ": "becomes a shell; run as a process of its own in tests/cluster/test_scripts.py",
     r"(torchrun|srun) ": "starts several processes; two are started in tests/prediction/test_parts.py",
     r"python -m benchmarks\.bench (?!conf)": "takes long and much memory; run small in tests/benchmarks",
 }

@@ -108,8 +108,7 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
     ({**SLURM, "SLURM_NNODES": "²"}, ("train", EXPERIMENT), "SLURM_NNODES"),
     ({**SLURM, "SLURM_NNODES": "9" * 5_000}, ("train", EXPERIMENT), "SLURM_NNODES"),
     ({**SLURM, "SLURM_GPUS_ON_NODE": "all"}, ("train", EXPERIMENT), "SLURM_GPUS_ON_NODE"),
-    ({"PATH": "nowhere"}, ("job", "check", EXPERIMENT), "sbatch"),
-    ({"PATH": "nowhere"}, ("job", "status"), "squeue"),
+    ({"PATH": "nowhere"}, ("job", "submit", EXPERIMENT), "sbatch"),
 ]
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
-ACCOUNTING = ("mariadb-install-db", "mariadbd", "slurmdbd", "sacct", "sacctmgr")
 NODES = 2
 CPUS = 2
 
@@ -37,7 +36,7 @@ SlurmdSpoolDir={root}/spool-%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/{storage}
+AccountingStorageType=accounting_storage/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -53,33 +52,10 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
-WITH_ACCOUNTS = """\
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={port}
-AccountingStoragePass={root}/munge.sock
-"""
 
-DATABASE = """\
-AuthType=auth/munge
-AuthInfo=socket={root}/munge.sock
-DbdHost=localhost
-DbdAddr=127.0.0.1
-DbdPort={port}
-SlurmUser={user}
-PidFile={root}/slurmdbd.pid
-LogFile={root}/slurmdbd.log
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={storage}
-StorageUser=slurm
-StoragePass=slurm
-StorageLoc=slurm
-"""
-
-
-def missing(*others: str) -> list[str]:
-    """Programs of SLURM and munge, and of others, that are not installed."""
-    return [program for program in (*PROGRAMS, *others) if shutil.which(program, path=_path()) is None]
+def missing() -> list[str]:
+    """Programs of SLURM and munge that are not installed."""
+    return [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
 
 
 def _path() -> str:
@@ -92,11 +68,9 @@ class LoopbackCluster:
 
     Attributes:
         root: folder of configuration, logs and state; a short path, because sockets lie there.
-        accounts: whether finished jobs are kept by a ``slurmdbd`` with a database of its own.
     """
 
     root: Path
-    accounts: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,9 +79,9 @@ class LoopbackCluster:
         return {"SLURM_CONF": str(self.root / "slurm.conf"), "PATH": _path(), "MASTER_ADDR": "127.0.0.1"}
 
     def up(self) -> None:
-        """Start munge, the accounts if wanted, the controller and the nodes; returns when they are idle."""
+        """Start munge, the controller and the nodes; returns when they are idle."""
         (self.root / "state").mkdir(parents=True)
-        ports, user = free_ports(NODES + 3), os.environ.get("USER") or "root"
+        ports, user = free_ports(NODES + 1), os.environ.get("USER") or "root"
         configuration = CONFIGURATION.format(
             root=self.root,
             user=user,
@@ -116,46 +90,17 @@ class LoopbackCluster:
             last=ports + NODES,
             nodes=NODES,
             cpus=CPUS,
-            storage="slurmdbd" if self.accounts else "none",
         )
-        if self.accounts:
-            configuration += WITH_ACCOUNTS.format(root=self.root, port=ports + NODES + 1)
         (self.root / "slurm.conf").write_text(configuration)
         key = self.root / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
         files = {"socket": "munge.sock", "pid-file": "munged.pid", "log-file": "munged.log", "seed-file": "munged.seed"}
         self._call("munged", f"--key-file={key}", *(f"--{k}={self.root / v}" for k, v in files.items()))
-        if self.accounts:
-            self._start_accounts(user, ports + NODES + 1, ports + NODES + 2)
         self._call("slurmctld")
         for number in range(1, NODES + 1):
             self._call("slurmd", "-N", f"n{number}")
         self._wait_until_idle()
-
-    def _start_accounts(self, user: str, port: int, storage: int) -> None:
-        """Start a database and the daemon that writes to it; returns when it knows this cluster."""
-        data, first = self.root / "database", self.root / "first.sql"
-        data.mkdir()
-        first.write_text(
-            "CREATE USER slurm@'127.0.0.1' IDENTIFIED BY 'slurm';\nGRANT ALL ON slurm.* TO slurm@'127.0.0.1';\n"
-        )
-        place = (f"--datadir={data}", f"--user={user}")
-        self._call("mariadb-install-db", "--no-defaults", *place, "--skip-test-db", "--skip-name-resolve")
-        files = {"socket": "database.sock", "pid-file": "database.pid", "log-error": "database.log"}
-        options = (*(f"--{k}={self.root / v}" for k, v in files.items()), f"--init-file={first}", f"--port={storage}")
-        subprocess.Popen(
-            ["mariadbd", "--no-defaults", *place, *options, "--bind-address=127.0.0.1", "--skip-name-resolve"],
-            env={**os.environ, **self.environment},
-            stderr=subprocess.DEVNULL,
-        )
-        self._wait_until(lambda: _listens(storage))
-        configuration = self.root / "slurmdbd.conf"
-        configuration.write_text(DATABASE.format(root=self.root, user=user, port=port, storage=storage))
-        configuration.chmod(0o600)
-        self._call("slurmdbd")
-        self._wait_until(lambda: _listens(port))
-        self._call("sacctmgr", "--immediate", "add", "cluster", "loop")
 
     def _wait_until_idle(self) -> None:
         self._wait_until(lambda: self._call("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == f"idle {NODES}")
@@ -197,14 +142,6 @@ class LoopbackCluster:
         self._wait_until(lambda: self.state(job) in states, seconds)
         return self.state(job)
 
-    def wait_until_kept(self, job: str, tasks: int) -> None:
-        """Return when the accounts say of so many tasks of a job when they ended."""
-
-        def ends() -> list[str]:
-            return self._call("sacct", "-X", "-n", "-P", "-j", job, "--format=End").split()
-
-        self._wait_until(lambda: len(ends()) == tasks and "Unknown" not in ends())
-
     def submit(self, *arguments: str, cwd: Path) -> str:
         """``sbatch --parsable``; returns the job's number."""
         return self._call("sbatch", "--parsable", *arguments, cwd=cwd).strip()
@@ -224,12 +161,6 @@ class LoopbackCluster:
     def logs(self) -> str:
         """The end of every daemon's log, for messages."""
         return "\n".join(f"{path.name}:\n{path.read_text()[-1500:]}" for path in self.root.glob("*.log"))
-
-
-def _listens(port: int) -> bool:
-    """Return whether a program takes connections at a port."""
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_ports(count: int) -> int:

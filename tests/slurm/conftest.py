@@ -6,12 +6,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import ACCOUNTING, LoopbackCluster, missing
+from tests.slurm.cluster import LoopbackCluster, missing
 from tests.tiny import process_environment
 
 
@@ -20,26 +19,9 @@ def cluster() -> Iterator[LoopbackCluster]:
     """Provide two nodes on loopback, for all tests."""
     if missing():
         pytest.skip(f"not installed: {', '.join(missing())} (Debian packages slurm-wlm and munge)")
-    with _running(accounts=False) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def cluster_with_accounts() -> Iterator[LoopbackCluster]:
-    """Provide two more nodes, of a cluster that keeps accounts of finished jobs."""
-    lacking = missing(*ACCOUNTING)
-    if lacking:
-        packages = "slurm-wlm, munge, slurmdbd, slurm-wlm-mysql-plugin and mariadb-server"
-        pytest.skip(f"not installed: {', '.join(lacking)} (Debian packages {packages})")
-    with _running(accounts=True) as cluster:
-        yield cluster
-
-
-@contextmanager
-def _running(*, accounts: bool) -> Iterator[LoopbackCluster]:
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    cluster = LoopbackCluster(folder / "c", accounts)
+    cluster = LoopbackCluster(folder / "c")
     try:
         try:
             cluster.up()

@@ -31,6 +31,12 @@ def call(environment: dict[str, str], cwd: Path, *arguments: object) -> subproce
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
+def queue(environment: dict[str, str]) -> list[str]:
+    """Names of the jobs that are queued or running."""
+    command = ["squeue", "--noheader", "--format=%j"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 def submitted(done: subprocess.CompletedProcess[str]) -> str:
     """Number of the job that was submitted."""
     assert done.returncode == 0, done.stderr
@@ -53,11 +59,10 @@ def test_what_the_cluster_lacks_is_found_before_submitting(
     tiny: Tiny, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     overrides = tiny.overrides(tmp_path, "trainer={devices: 64, strategy: ddp}", *SMALL)
-    for verb in ("check", "submit"):
-        done = call(environment, tmp_path, "job", verb, tiny.file, *overrides)
-        assert done.returncode == 2
-        assert "error: SLURM would refuse this job" in done.stderr
-    assert "no jobs are queued or running" in call(environment, tmp_path, "job", "status", tiny.file).stdout
+    done = call(environment, tmp_path, "job", "submit", tiny.file, *overrides)
+    assert done.returncode == 2
+    assert "error: SLURM would refuse this job" in done.stderr
+    assert queue(environment) == []
 
 
 def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -72,7 +77,7 @@ def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environm
     assert "is not there yet; built once beforehand: dglcell data build conf/1-small/one.yaml" in done.stdout
     assert "conf/1-small/two.yaml: SLURM would refuse this job" in done.stderr
     assert "error: 1 of 2 experiments would be refused" in done.stderr
-    assert "no jobs are queued or running" in call(environment, tmp_path, "job", "status").stdout
+    assert queue(environment) == []
     done = call(environment, tmp_path, "job", "submit", "conf", "slurm.memory=1G", "slurm.options=[--hold]")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("submitted; output goes to slurm/") == 2
@@ -80,44 +85,14 @@ def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environm
     subprocess.run(["scancel", *jobs], env=environment, check=True)
 
 
-def test_members_of_an_array_are_shown_one_by_one(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_job_is_queued_once(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
     """Also where the name would be several words, or options, for a program that reads the script carelessly."""
     name = "a | b --wrap=c # d \\ e"
     overrides = tiny.overrides(tmp_path, *SMALL, f"experiment.name='{name}'", "slurm.options=[--hold]")
     job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2"))
-    status = call(environment, tmp_path, "job", "status")
-    said = status.stdout
-    again = call(environment, tmp_path, "job", "retry", tiny.file, *overrides).stdout
-    assert again == "0 runs finished, 3 queued or running\nnothing is to be submitted again\n"
-    assert call(environment, tmp_path, "job", "cancel", tiny.file, *overrides).stdout == "3 jobs cancelled\n"
-    assert "Finished jobs are not listed" in status.stderr
-    assert "Slurm accounting storage is disabled" in status.stderr
-    assert [line.split()[0] for line in said.splitlines()] == [f"{job}_2", f"{job}_1", f"{job}_0"][::-1]
-    assert all(name in line for line in said.splitlines())
-
-
-def test_a_member_that_failed_is_submitted_again_alone(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
-    overrides = tiny.overrides(tmp_path / "runs", *BARE, *SMALL, "trainer.epochs=1", "slurm.logs=out")
-    obstacle = tmp_path / "runs/tiny/seed-1"
-    obstacle.parent.mkdir(parents=True)
-    obstacle.touch()
-    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-1"))
-    ends = [cluster.wait(f"{job}_{task}", "COMPLETED", "FAILED") for task in (0, 1)]
-    assert ends == ["COMPLETED", "FAILED"]
-    logs = call(environment, tmp_path, "job", "logs", tiny.file, *overrides, "--all").stdout
-    assert f"tiny-{job}_0.out <==" in logs
-    assert "seed-1' cannot be written" in logs
-    obstacle.unlink()
-    retry = call(environment, tmp_path, "job", "retry", tiny.file, *overrides)
-    again = submitted(retry)
-    assert retry.stdout.startswith("1 run finished, 0 queued or running\n")
-    assert retry.stdout.endswith(f"it runs again what was {job}_1\n")
-    assert cluster.wait(f"{again}_1", "COMPLETED", "FAILED") == "COMPLETED"
-    assert (tmp_path / "runs/tiny/seed-1/results.json").exists()
-    known = call(environment, tmp_path, "job", "check", tiny.file, *overrides[:-1], "slurm.memory=auto").stdout
-    assert "G: 1.5 times what" in known
+    again = call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2").stdout
+    assert again.endswith(f"job {job} is queued or running already: {name}.seed-0,1,2\n")
+    subprocess.run(["scancel", job], env=environment, check=True)
 
 
 def test_a_pipeline_builds_trains_and_compares(
