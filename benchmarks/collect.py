@@ -1,112 +1,157 @@
-"""Put what finished runs say into a JSON file: ``python -m benchmarks.collect [options] OUT RUN [RUN …]``.
+"""Put what finished runs say into the tables of `docs/results`: ``python -m benchmarks.collect RUN [RUN …]``.
 
-Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
-``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split; with
-``--whole NAME`` how far all are from the experiment of that name; there may be one for each split.
+A number of experiments has a table of scores on the test part, and `runs.csv` says how each run was made and what it
+took. Lines of runs with the same experiment and seed are replaced. Jobs of SLURM ask for time and memory by
+`dglcell/cluster/usage.yaml`, which is written again from all runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-KEPT = ("pearson", "spearman", "r2", "average_precision", "auroc")
-WHOLE = "whole"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, USAGE = ROOT / "docs/results", ROOT / "dglcell/cluster/usage.yaml"
+KEY = ("experiment", "seed")
 
-Scores = dict[str, dict[str, float]]
+SCORES = (
+    *KEY, "where", "model", "baseline", "n", "pearson", "spearman", "r2", "mae", "pearson_within", "average_precision",
+    "auroc", "covered", "width", "constant_covered", "constant_width", "ahead_low", "ahead_high", "ahead_genes_low",
+    "ahead_genes_high", "ceiling",
+)  # fmt: skip
+"""Columns; `where` is a part of the test strains, such as a medium, and empty for all of them."""
+
+RUNS = (
+    *KEY, "command", "commit", "python", "torch", "device", "threads", "parameters", "train", "validation", "test",
+    "epochs", "best_epoch", "training_seconds", "wall_seconds", "peak_resident_bytes", "processes", "split", "store",
+    "cell",
+)  # fmt: skip
+
+HEAD = """\
+# What the longest run of an experiment took, of those in `docs/results`: jobs of SLURM ask for more than that.
+# Written by `python -m benchmarks.collect`.
+"""
+
+Row = dict[str, str]
 
 
-def summary(run: Path) -> dict[str, Any]:
-    """Return configuration, cost and scores of a run and of the null models on its split."""
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    about = json.loads((run / "environment.json").read_text())
-    history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    results = json.loads((run / "results.json").read_text())
-    scores: dict[str, dict[str, dict[str, float]]] = {}
-    for row in results["rows"]:
-        kept = {name: round(row["metrics"][name], 4) for name in KEPT if row["metrics"].get(name) is not None}
-        scores.setdefault(row["model"], {})[row["part"]] = kept
-    return {
-        # Where files lay says nothing about a run.
-        "command": " ".join(word for word in about["command"].split() if not word.startswith("paths.")),
-        "experiment": config["experiment"]["name"],
-        "seed": config["seed"],
-        "commit": (about.get("git") or {}).get("commit"),
-        "split": {"kind": config["split"]["kind"], "seed": config["split"]["seed"], "sha256": about["hashes"]["split"]},
-        "strains": about["strains"],
-        "parameters": about["parameters"],
-        "epochs": len(history),
-        "reported_epoch": results["epoch"] + 1,
-        "training_seconds": round(sum(row["seconds"] for row in history), 1),
-        "scores": scores,
+def text(value: object) -> str:
+    """Return a cell: numbers with five digits, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def scores(name: str, seed: int, results: Mapping[str, Any]) -> list[Row]:
+    """Return a row for the model and each baseline, on the test part."""
+    return [
+        {
+            "experiment": name,
+            "seed": str(seed),
+            "where": "",
+            "model": row["model"],
+            "baseline": str(int(row["is_null"])),
+            **{key: text(row["metrics"].get(key)) for key in SCORES[5:]},
+        }
+        for row in results["rows"]
+        if row["part"] == "test"
+    ]
+
+
+def about(name: str, seed: int, folder: Path, results: Mapping[str, Any]) -> Row:
+    """Return how a run was made, and what it took."""
+    made = json.loads((folder / "environment.json").read_text())
+    took = json.loads((folder / "usage.json").read_text())
+    epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    # Where files lay says nothing about a run.
+    command = [word for word in made["command"].split() if not word.startswith("paths.")]
+    found = {
+        "experiment": name,
+        "seed": seed,
+        "command": " ".join(command),
+        "commit": ((made.get("git") or {}).get("commit") or "")[:12],
+        "python": made["python"],
+        "torch": made["packages"]["torch"],
+        "device": "cpu" if took["device"] == "cpu" else made["devices"][0],
+        "threads": made["threads"],
+        "parameters": made["parameters"],
+        **{part: made["strains"][part] for part in ("train", "validation", "test")},
+        "epochs": took["epochs"],
+        "best_epoch": results["epoch"] + 1,
+        "training_seconds": round(sum(row["seconds"] for row in epochs), 1),
+        "wall_seconds": round(took["wall_seconds"]),
+        "peak_resident_bytes": took["peak_resident_bytes"],
+        "processes": took["processes"],
+        **{key: made["hashes"][key][:12] for key in ("split", "store", "cell")},
     }
+    return {key: text(value) for key, value in found.items()}
 
 
-def spread(runs: list[dict[str, Any]], wholes: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Sum up test scores of every experiment over its seeds: mean and sample standard deviation, null for one seed.
-
-    Args:
-        runs: as ``summary`` gives them.
-        wholes: the experiments that others with the same split are compared with; the one beside them that is called
-            ``whole`` where there are none.
-    """
-    by_key = {(run["experiment"], run["seed"], run["split"]["sha256"]): _test(run) for run in runs}
-    found = []
-    for experiment in dict.fromkeys(run["experiment"] for run in runs):
-        mine = [run for run in runs if run["experiment"] == experiment]
-        seeds = [run["seed"] for run in mine]
-        row = {"experiment": experiment, "seeds": seeds, "test": _mean_and_sd([_test(run) for run in mine])}
-        compared = wholes or [f"{experiment.rpartition('/')[0]}/{WHOLE}"]
-        draws = [(run["seed"], run["split"]["sha256"]) for run in mine]
-        theirs = [next((by_key[name, *draw] for name in compared if (name, *draw) in by_key), None) for draw in draws]
-        if experiment not in compared and all(scores is not None for scores in theirs):
-            row["test_minus_whole"] = _mean_and_sd([_minus(_test(a), b) for a, b in zip(mine, theirs, strict=True)])
-        found.append(row)
-    return found
+def read(path: Path) -> list[Row]:
+    """Return the rows of a table; none where there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
-def _test(run: dict[str, Any]) -> Scores:
-    return {model: parts["test"] for model, parts in run["scores"].items() if "test" in parts}
+def write(path: Path, columns: Iterable[str], rows: Iterable[Row]) -> None:
+    """Write a table in the order of experiments and seeds, without columns that nobody fills."""
+    ordered = sorted(rows, key=lambda row: (row["experiment"], int(row["seed"])))
+    kept = [column for column in columns if column in KEY or any(row.get(column) for row in ordered)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, kept, restval="", extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows(ordered)
 
 
-def _minus(run: Scores, whole: Scores | None) -> Scores:
-    """Return by how much the run's own model scores above the model of the whole; a part may be another model."""
-    (model, mine), (_, theirs) = next(iter(run.items())), next(iter((whole or {}).items()))
-    return {model: {metric: mine[metric] - theirs[metric] for metric in mine if metric in theirs}}
+def merge(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
+    """Put rows into a table, in place of those of the same runs."""
+    new = {(row["experiment"], row["seed"]) for row in rows}
+    write(path, columns, [*(row for row in read(path) if (row["experiment"], row["seed"]) not in new), *rows])
 
 
-def _mean_and_sd(runs: list[Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
-    table: dict[str, dict[str, dict[str, float | None]]] = {}
-    for model in runs[0]:
-        for metric in runs[0][model]:
-            values = [run[model][metric] for run in runs if metric in run.get(model, {})]
-            sd = round(statistics.stdev(values), 4) if len(values) > 1 else None
-            table.setdefault(model, {})[metric] = {"mean": round(statistics.fmean(values), 4), "sd": sd}
-    return table
+def usage(runs: list[Row]) -> str:
+    """Return the content of `usage.yaml`: an experiment per line, its longest run, with the largest peak of all."""
+    lines = []
+    for name in sorted({run["experiment"] for run in runs if run.get("wall_seconds")}):
+        mine = [run for run in runs if run["experiment"] == name and run.get("wall_seconds")]
+        longest = max(mine, key=lambda run: int(run["wall_seconds"]))
+        found = {
+            "device": "cpu" if longest["device"] == "cpu" else "cuda",
+            "processes": longest["processes"],
+            "epochs": longest["epochs"],
+            "seconds": round(float(longest["training_seconds"])),
+            "wall_seconds": longest["wall_seconds"],
+            # A continued run has none.
+            "peak_resident_bytes": max(int(run["peak_resident_bytes"]) for run in mine if run["peak_resident_bytes"]),
+        }
+        lines.append(f"{name}: {{{', '.join(f'{key}: {value}' for key, value in found.items())}}}\n")
+    return HEAD + "".join(lines)
+
+
+def table_of(name: str) -> Path:
+    """Return the file of an experiment's scores: that of its number."""
+    return RESULTS / f"{name.partition('/')[0].partition('-')[0]}.csv"
 
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", help="a sentence on the experiments")
-    help_ = "the experiment that all others with the same split are compared with"
-    parser.add_argument("--whole", metavar="NAME", action="append", default=[], help=help_)
-    parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")
-    options = parser.parse_args()
-    about = json.loads((options.runs[0] / "environment.json").read_text())
-    environment = {key: about[key] for key in ("python", "packages", "threads") if key in about}
-    rows = [summary(run) for run in options.runs]
-    content = {"environment": environment, "summary": spread(rows, options.whole), "runs": rows}
-    if options.what:
-        content = {"what": options.what, **content}
-    options.out.write_text(json.dumps(content, indent=2) + "\n")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, metavar="RUN", nargs="*", help="none: write `usage.yaml` alone")
+    for run in parser.parse_args().runs:
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        results = json.loads((run / "results.json").read_text())
+        name, seed = config["experiment"]["name"], config["seed"]
+        merge(table_of(name), SCORES, scores(name, seed, results))
+        merge(RESULTS / "runs.csv", RUNS, [about(name, seed, run, results)])
+    USAGE.write_text(usage(read(RESULTS / "runs.csv")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compute the heterograph model in PyTorch Geometric, in the three ways it offers, with this package's weights."""
+"""Compute the heterograph model in PyTorch Geometric, in the two ways that differ, with this package's weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 
-# These classes aggregate over the strains' graphs with PyTorch Geometric, in the three ways that library offers.
-#
 # This module imports ``torch_geometric``, so importing it fails where that is missing.
 
 
@@ -75,18 +73,20 @@ class MaskedConv(MessagePassing):
         return x_j * mask.unsqueeze(-1).to(x_j.dtype)
 
 
-class SharedConv(MessagePassing):
+class SharedConv(nn.Module):
     """Convolve all strains with one edge list; lost nodes' rows are zeroed before and after.
+
+    ``EdgeIndex``, whose CSR forms are cached, makes aggregation a sparse product on [N, B · H].
 
     Shapes:
         x [N, B, H], edges [2, E], keep [N, B, 1], degree [N, B, 1] → [N, B, H].
     """
 
     def __init__(self, conv: nn.Module) -> None:
-        super().__init__(aggr="add", node_dim=-3)
+        super().__init__()
         self.update_states = Update(conv)
 
-    def forward(self, x: Tensor, edges: Tensor, keep: Tensor, degree: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edges: EdgeIndex, keep: Tensor, degree: Tensor) -> Tensor:
         """Return new states."""
         keep = keep.to(x.dtype)
         received = self.aggregated(edges, x * keep) * keep
@@ -95,18 +95,8 @@ class SharedConv(MessagePassing):
         out: Tensor = self.update_states(x, received)
         return out
 
-    def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
-        """Return sums over in-edges, [N, B, H]; this takes E · B · H memory."""
-        out: Tensor = self.propagate(edges, x=x)
-        return out
-
-
-class SpmmConv(SharedConv):
-    """Convolve with ``EdgeIndex``, whose cached CSR forms make aggregation a sparse product on [N, B · H]."""
-
-    def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
+    def aggregated(self, edges: EdgeIndex, x: Tensor) -> Tensor:
         """Return sums over in-edges, [N, B, H]; half precisions use float32, which sparse products on a CPU need."""
-        assert isinstance(edges, EdgeIndex)
         dtype = torch.promote_types(x.dtype, torch.float32)
         # `EdgeIndex` itself keeps ones in float32.
         ones_E = None if dtype == torch.float32 else torch.ones(edges.shape[1], dtype=dtype, device=x.device)
@@ -156,12 +146,9 @@ class Shared:
         cell: the wild type.
         relations: of genes, those in use.
         keep_NB: [N, B] which genes every strain keeps.
-        csr: whether edge lists are ``EdgeIndex`` with both CSR forms cached.
     """
 
-    def __init__(
-        self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor, *, csr: bool = False
-    ) -> None:
+    def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
         self.num_strains = keep_NB.shape[1]
         keep_NB1 = keep_NB.unsqueeze(-1)
         self.inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]] = {}
@@ -169,9 +156,8 @@ class Shared:
             edges = torch.stack([cell[relation].src, cell[relation].dst])
             kept_EB = keep_NB[edges[0]].float()
             degree = torch.zeros(keep_NB.shape, device=edges.device).index_add_(0, edges[1], kept_EB)
-            if csr:
-                N = cell.num_nodes[GENE]
-                edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
+            N = cell.num_nodes[GENE]
+            edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
             self.inputs[relation] = edges, keep_NB1, degree.clamp(min=1).unsqueeze(-1)
         # Pooling needs rows in order of strains.
         self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
@@ -190,8 +176,7 @@ class Shared:
 
 FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "replicated": MaskedConv,
-    "node_dim": SharedConv,
-    "spmm": SpmmConv,
+    "spmm": SharedConv,
 }
 
 
@@ -245,7 +230,7 @@ class PygCell(Method):
     Args:
         weights: model whose submodules are used.
         genotypes: the batch, on the device of ``weights``.
-        form: ``replicated``, ``node_dim`` or ``spmm``.
+        form: ``replicated`` or ``spmm``.
 
     Raises:
         UnsupportedError: relations with other nodes than genes, edge weights, or parts of the model that only this
@@ -311,20 +296,9 @@ def _check_supported(weights: HeteroCell) -> None:
 
 
 def _layout(weights: HeteroCell, keep_NB: Tensor, form: str) -> Layout:
-    if form == "replicated":
-        return Replicated(weights.cell, _used(weights), keep_NB)
-    return Shared(weights.cell, _used(weights), keep_NB, csr=form == "spmm")
+    return (Replicated if form == "replicated" else Shared)(weights.cell, _used(weights), keep_NB)
 
 
-def build_pyg(workload: Workload, device: str, *, form: str, compiled: bool = False) -> PygCell:
-    """Build the method on ``device``.
-
-    With ``compiled``, torch.compile takes every convolution, forward and backward, for any number of edges: all of them
-    share one compilation. Compiled as a whole, the model would get wrong gradients on a CPU (torch 2.13).
-    """
-    method = PygCell(workload.weights().to(device), workload.genotypes, form)
-    if compiled:
-        for module in method.modules():
-            if isinstance(module, MessagePassing):
-                module.compile(dynamic=True)
-    return method
+def build_pyg(workload: Workload, device: str, *, form: str) -> PygCell:
+    """Build the method on ``device``."""
+    return PygCell(workload.weights().to(device), workload.genotypes, form)

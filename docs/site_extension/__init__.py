@@ -7,23 +7,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from site_extension import (
-    ablation,
-    all_triples,
-    chart,
-    commands,
-    configuration,
-    experiments,
-    intervals,
-    modules,
-    new_genes,
-    originals,
-    own_tables,
-    precision,
-    reliability,
-    side_by_side,
-    sources,
-)
+from site_extension import commands, configuration, experiments, modules, originals, sources
 from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
 from site_extension.unsearched import Unsearched, UnsearchedNode, visit_unsearched
@@ -35,11 +19,7 @@ GENERATED = DOCS / "_generated"
 def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
-    makers = (
-        ablation, all_triples, chart, commands, configuration, experiments, intervals, modules, new_genes,
-        originals, own_tables, precision, reliability, side_by_side, sources,
-    )  # fmt: skip
-    for maker in makers:
+    for maker in (commands, configuration, experiments, modules, originals, sources):
         pages |= maker.pages(DOCS.parent)
     for name, text in pages.items():
         path = GENERATED / name

@@ -8,9 +8,9 @@ from pathlib import Path
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
 from dglcell.published.file import download_size
-from site_extension.cost import Cost, memory, minutes
+from site_extension.cost import memory, minutes
 from site_extension.markdown import table
-from site_extension.results import stated_cells
+from site_extension.results import Comparison, Record, mean
 
 GROUPS = {
     "": "Begin here",
@@ -41,16 +41,15 @@ HEAD = """\
 One page per experiment file in `conf/`, made from that file and from committed results. A page without measured
 results says so in its first line. All commands are given from the root of a clone.
 
-- **Test** is the Pearson correlation on the test part (average precision for Tong 2004), and **best null** that of the
-  best null model on the same split. Several values are of several seeds. [Accuracy](../../accuracy.md) has more columns
-  and says what each part of the graph and of the models adds.
+- **Test** is the Pearson correlation on the test part (average precision for Tong 2004), and **baseline** that of the
+  strongest simple model on the same splits. [Accuracy](../../accuracy.md) has the differences and their intervals.
 - **Minutes** are those of training alone, the median over seeds, on one or two CPU cores that were shared with other
   work. **MB** is the peak of memory. Both are empty where nothing was recorded.
 - **Download** is what `dglcell data fetch --all FILE` downloads, as far as sizes are known.
 
 [Which model should I use?](../../guides/models.md#which-model-should-i-use) says which of them is a good start.
 """
-COLUMNS = ("experiment", "what", "split", "test", "best null", "minutes", "MB", "download")
+COLUMNS = ("experiment", "what", "split", "test", "baseline", "minutes", "MB", "download")
 
 
 @dataclass(frozen=True)
@@ -61,37 +60,37 @@ class Entry:
         file: relative to ``conf``.
         page: name of its page.
         config: the experiment.
-        costs: seed → what the run took.
+        record: what is committed of it.
     """
 
     file: Path
     page: str
     config: Config
-    costs: dict[int, Cost]
+    record: Record
 
 
-def index(root: Path, entries: list[Entry]) -> str:
+def index(entries: list[Entry]) -> str:
     """The whole page."""
     folders = {str(entry.file.parent).removeprefix(".") for entry in entries}
     assert folders <= set(GROUPS), f"folders without a heading: {folders - set(GROUPS)}"
     sections = [HEAD]
     for folder, title in GROUPS.items():
-        rows = [_row(root, entry) for entry in entries if str(entry.file.parent).removeprefix(".") == folder]
+        rows = [_row(entry) for entry in entries if str(entry.file.parent).removeprefix(".") == folder]
         sections.append(f"## {title}\n\n{table(COLUMNS, rows, 'lllrrrrr')}")
     names = "\n".join(entry.page for entry in entries)
     return "\n".join([*sections, f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"])
 
 
-def _row(root: Path, entry: Entry) -> tuple[str, ...]:
-    test, null = stated_cells(root, Path("conf") / entry.file)
+def _row(entry: Entry) -> tuple[str, ...]:
+    found = Comparison.of(entry.record)
     return (
         f"[`{entry.file.stem}`]({entry.page}.md)",
         entry.config.experiment.description,
         entry.config.split.kind,
-        test,
-        null,
-        minutes(entry.costs),
-        memory(entry.costs),
+        mean(found.own) if found else "",
+        f"{mean(found.theirs)}, {found.baseline}" if found else "",
+        minutes(entry.record.runs),
+        memory(entry.record.runs),
         _download(entry.config),
     )
 

@@ -1,116 +1,154 @@
-"""Results of experiments: those that are committed as a run left them, and those that the page on accuracy states."""
+"""Results of experiments: the tables of `docs/results`, which `python -m benchmarks.collect` writes."""
 
 from __future__ import annotations
 
-import itertools
-import json
+import csv
+import functools
 import math
-import re
-import shlex
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from dglcell.config.experiment import Config
-from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.report.run_files import NODES, result_rows
-from dglcell.training.checkpoint import FREE_KEYS
+import yaml
+from scipy.stats import t as student
+
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
-STATED = "docs/accuracy.md"
+RUNS, NOTES = "runs.csv", "notes.yaml"
+WITHOUT = "without messages"
+"""The model's own ablation is no baseline."""
+
 TITLES = {
-    metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric not in ("n", "nodes")
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "r2": "R²",
+    "mae": "MAE",
+    "pearson_within": "Pearson within a medium",
+    "average_precision": "average precision",
+    "auroc": "AUROC",
+    "covered": "inside 90 % intervals",
 }
+"""Measures that pages show, in their order."""
 
 
-def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
-    """Seed → ``results.json`` of a run with what stands beside it, as far as they are committed."""
-    found = {}
-    for path in sorted((root / RESULTS / config.experiment.name).glob("seed-*/results.json")):
-        record = json.loads(path.read_text())
-        for name in ("environment", "usage"):
-            file = path.with_name(f"{name}.json")
-            record[name] = json.loads(file.read_text()) if file.is_file() else {}
-        metrics = path.with_name("metrics.jsonl")
-        lines = metrics.read_text().splitlines() if metrics.is_file() else []
-        record["metrics"] = [json.loads(line) for line in lines]
-        found[int(path.parent.name.removeprefix("seed-"))] = record
-    return dict(sorted(found.items()))
+@dataclass(frozen=True)
+class Score:
+    """What a model or a baseline had on the test part of one run, or on a part of it such as a medium."""
+
+    seed: int
+    where: str
+    model: str
+    is_baseline: bool
+    metrics: dict[str, float]
 
 
-def all_rows(record: dict[str, Any]) -> list[ResultRow]:
-    """Rows of phenotypes and of values of nodes."""
-    return result_rows([*record["rows"], *record.get(NODES, [])])
+@dataclass(frozen=True)
+class Record:
+    """All that is committed of an experiment: a row for each run, and scores."""
+
+    runs: list[dict[str, str]] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+
+    @property
+    def metric(self) -> str:
+        """The measure that pages show: of classes the average precision."""
+        of_classes = any("average_precision" in score.metrics for score in self.scores)
+        return "average_precision" if of_classes else "pearson"
+
+    @property
+    def places(self) -> list[str]:
+        """Parts of the test strains that have scores of their own; the empty name is for all strains."""
+        return list(dict.fromkeys(score.where for score in self.scores))
+
+    def by_model(self, where: str = "") -> dict[str, dict[int, float]]:
+        """Model → seed → its score; the experiment's own model is the first."""
+        found: dict[str, dict[int, float]] = {}
+        for score in sorted(self.scores, key=lambda score: score.is_baseline):
+            value = score.metrics.get(self.metric)
+            if score.where == where and value is not None:
+                found.setdefault(score.model, {})[score.seed] = value
+        return found
 
 
-def stated_lines(root: Path, file: Path) -> list[str]:
-    """The rows of the table in `STATED` that are about this experiment; ``file`` is relative to the root."""
-    found, current = [], ""
-    for line in (root / STATED).read_text().splitlines():
-        if line.startswith("| "):
-            first = cells_of(line)[0]
-            current = current if first.startswith("the same") else first
-            if f"`{file}`" in current:
-                found.append(line)
+@dataclass(frozen=True)
+class Comparison:
+    """A model beside its strongest baseline: the one with the highest mean over the same draws."""
+
+    model: str
+    baseline: str
+    own: dict[int, float]
+    theirs: dict[int, float]
+    without: dict[int, float]
+
+    @classmethod
+    def of(cls, record: Record, where: str = "") -> Comparison | None:
+        """None where there is no score of a model and a baseline."""
+        (model, own), *others = record.by_model(where).items() or [("", {})]
+        rest = dict(others)
+        without = rest.pop(WITHOUT, {})
+        known = {name: values for name, values in rest.items() if own.keys() <= values.keys()}
+        if not known:
+            return None
+        best = max(known, key=lambda name: statistics.fmean(known[name][seed] for seed in own))
+        return cls(model, best, own, {seed: known[best][seed] for seed in own}, without)
+
+
+@functools.cache
+def committed(root: Path) -> dict[str, Record]:
+    """Experiment → what is committed of it."""
+    found: dict[str, Record] = {}
+    for path in sorted((root / RESULTS).glob("*.csv")):
+        for row in _rows(path):
+            record = found.setdefault(row["experiment"], Record())
+            if path.name == RUNS:
+                record.runs.append(row)
+            else:
+                record.scores.append(_score(row))
     return found
 
 
-def cells_of(line: str) -> list[str]:
-    """The texts of a row."""
-    return [part.strip() for part in line.strip("|").split("|")]
+@functools.cache
+def notes(root: Path) -> dict[str, list[str]]:
+    """Experiment, or number of experiments → sentences on it."""
+    content: dict[str, list[str]] = yaml.safe_load((root / RESULTS / NOTES).read_text(encoding="utf-8"))
+    return content
 
 
-def stated_rows(root: Path, file: Path) -> dict[str, str]:
-    """Seed → row of the table of numbers in `STATED` that is about this experiment with one seed."""
-    lines = {cells_of(line)[1]: line for line in stated_lines(root, file.relative_to(root))}
-    return {about.rpartition(", ")[2]: line for about, line in lines.items() if re.search(r", \d+$", about)}
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
-def stated_cells(root: Path, file: Path) -> tuple[str, str]:
-    """Scores of the model and of the best null model in `STATED`, those of several rows one after the other."""
-    rows = [cells_of(line) for line in stated_lines(root, file)]
-    own, null = ("<br>".join(row[column].replace("**", "") for row in rows) for column in (2, 3))
-    return own, null
+def _score(row: dict[str, str]) -> Score:
+    metrics = {key: float(row[key]) for key in row if key in TITLES and row[key]}
+    return Score(int(row["seed"]), row.get("where", ""), row["model"], row["baseline"] == "1", metrics)
 
 
-def expected(found: dict[int, dict[str, Any]]) -> str:
-    """Mean over seeds, with the spread where there are several; the conditions of the first."""
-    text = _means(record["rows"] for record in found.values())
-    of_nodes = [record["nodes"] for record in found.values() if record.get("nodes")]
-    if of_nodes:
-        text += (
-            "\nValues of nodes, where Pearson's r is the mean over nodes of the correlation across strains:\n\n"
-            + _means(of_nodes)
-        )
-    about = next(iter(found.values()))["environment"]
-    if about:
-        packages, threads = about["packages"], about["threads"]
-        sizes = ", ".join(f"{number:,} {part}" for part, number in about["strains"].items())
-        hashes = ", ".join(f"{what} {code(digest[:12])}…" for what, digest in about["hashes"].items())
-        commit = f", commit {code(about['git']['commit'][:12])}" if about["git"] else ""
-        text += (
-            f"\nPython {about['python']}, torch {packages['torch']}, DGL {packages['dgl']}, {about['devices'][0]}, "
-            f"{threads} thread{'s' if threads > 1 else ''}{commit}; "
-            f"strains: {sizes}; hashes: {hashes}.\n"
-        )
-    return text
-
-
-def _means(of_seeds: Iterable[list[dict[str, Any]]]) -> str:
-    """A table of metrics, by phenotype or name of values, part and model."""
-    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for row in itertools.chain.from_iterable(of_seeds):
-        rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
+def expected(record: Record) -> str:
+    """Means over seeds of all measures, with their spread; and in what circumstances they were measured."""
+    rows: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for score in record.scores:
+        rows.setdefault((score.where, score.model), []).append(score.metrics)
     metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
-    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
+    decimals = {m: _decimals(one.get(m) for many in rows.values() for one in many) for m in metrics}
     body = [
-        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
-        # The question is what happens on the test part; the order of models is the runs'.
-        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
+        (where or "all", model, *(_spread([one.get(m) for one in many], decimals[m]) for m in metrics))
+        for (where, model), many in rows.items()
     ]
-    return table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
+    text = table(("test strains", "model", *(TITLES[m] for m in metrics)), body, "ll" + "r" * len(metrics))
+    return text + "".join(_circumstances(run) for run in record.runs[:1])
+
+
+def _circumstances(run: dict[str, str]) -> str:
+    sizes = ", ".join(f"{int(run[part]):,} {part}" for part in ("train", "validation", "test"))
+    hashes = ", ".join(f"{what} {code(run[what] + '…')}" for what in ("split", "store", "cell") if run[what])
+    commit = f", commit {code(run['commit'])}" if run["commit"] else ""
+    return (
+        f"\nThe first run: Python {run['python']}, torch {run['torch']}, {run['device']}{commit}; strains: {sizes}; "
+        f"hashes: {hashes}.\n"
+    )
 
 
 def _decimals(values: Iterable[float | None]) -> int:
@@ -118,28 +156,34 @@ def _decimals(values: Iterable[float | None]) -> int:
     return 3 if max((abs(value) for value in values if value is not None), default=1.0) >= 0.1 else 6
 
 
-def _spread(values: Sequence[float | None], decimals: int) -> str:
+def _spread(values: Sequence[float | None], decimals: int = 3) -> str:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
-        return "-"
-    mean = f"{statistics.fmean(known):.{decimals}f}"
+        return "–"
+    mean = f"{statistics.fmean(known):.{decimals}f}".replace("-", "−")
     if len(known) < 2:
         return mean
     return f"{mean} ± {statistics.stdev(known):.{decimals}f}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def overrides(record: dict[str, Any]) -> list[str]:
-    """The keys that the run's command changed and that change its result."""
-    words = shlex.split(record["environment"].get("command", ""))
-    pairs = [word for word in words if "=" in word and not word.startswith("-")]
-    free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.checkpoint"))
-    return [pair for pair in pairs if not pair.startswith((*free, "plot_every", "plot_points"))]
+def mean(values: dict[int, float]) -> str:
+    """Mean and standard deviation over draws."""
+    return _spread(list(values.values()))
 
 
-def stated_table(root: Path, rows: Sequence[str]) -> str:
-    """Those rows under the table's header."""
-    if not rows:
-        return "Nothing to compare with yet. A run ends with its own table and null models.\n"
-    lines = (root / STATED).read_text().splitlines()
-    header = next(line for line in lines if line.startswith("| experiment |"))
-    return "\n".join([header, lines[lines.index(header) + 1], *rows]) + "\n"
+def interval(own: dict[int, float], theirs: dict[int, float]) -> tuple[float, float, float] | None:
+    """The mean difference, draw by draw, and Student's interval at 95 %; None for fewer than three common draws."""
+    differences = [own[seed] - theirs[seed] for seed in own if seed in theirs]
+    if len(differences) < 3:
+        return None
+    middle = statistics.fmean(differences)
+    reach = student.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / math.sqrt(len(differences))
+    return middle, middle - reach, middle + reach
+
+
+def as_text(found: tuple[float, float, float] | None) -> str:
+    """The difference with its interval."""
+    if found is None:
+        return "–"
+    middle, low, high = found
+    return f"{middle:+z.3f} ({low:z.3f} to {high:z.3f})".replace("-", "−")

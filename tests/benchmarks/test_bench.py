@@ -1,223 +1,114 @@
-"""The benchmark's command line, and what it runs."""
+"""Methods compute the same before they are timed, and it shows where one does not."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from benchmarks.bench import Runner, _plan, main
-from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_methods
-from benchmarks.results_file import Results
-from benchmarks.workload import BenchOptions, Setting, Workload, random_workload
-from dglcell.errors import MissingDependencyError
-from dglcell.perturbation.genotype import GenotypeBatch
-from tests.benchmarks.cells import SETTING, quick_conditions, small_cell
-from tests.tiny import Tiny, process_environment
+from benchmarks.bench import TOLERANCE, check, main
+from benchmarks.cells import generated_cell
+from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_methods, methods, training_step
+from benchmarks.workload import Workload, hub_workload
+from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.kernels.spmm import KERNELS
 
-# ``python -m benchmarks.bench`` from the command line.
-
-
-QUICK = ["--scale", "0.01", "--hidden", "8", "--layers", "1", "--seconds-per-row", "0.01", "--threads", "1"]
+pytest.importorskip("torch_geometric")
 
 
-def run(*arguments: object) -> int:
-    """In this process, where other tests have computed gradients already: forks could compute none."""
-    return main([*map(str, arguments), "--in-process"])
+@pytest.fixture(scope="module")
+def cell() -> CellGraph:
+    """132 genes."""
+    return generated_cell(scale=0.02)
 
 
 @pytest.mark.slow
-def test_a_tiny_cell_graph_gives_a_table_and_a_file(tmp_path: Path, capsys) -> None:
-    pytest.importorskip("torch_geometric")
-    target = tmp_path / "bench.json"
-    methods = ["pyg_replicated", "node_mask", "dango"]
-    asked = [*QUICK, "--batch", 2, "--deletions", 1, 2, "--methods", *methods, "--output", target]
-    assert run(*asked) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("x pyg_replicated") == 2
-    content = json.loads(target.read_text())
-    about = content["environment"]
-    assert about["packages"]["torch"] == torch.__version__
-    assert about["relations"]["physical"] == 66 + 14
-    assert about["ceilings"]["copy_bytes_per_second"] > 1e8
-    assert 0 <= about["largest_difference"] < 1e-10
-    assert {"processor", "memory_available_bytes", "threads", "command", "cell", "device"} <= set(about)
-    assert len(content["rows"]) == 6
-    for row in content["rows"]:
-        assert row["status"] == "ok"
-        base = next(r for r in content["rows"] if r["method"] == methods[0] and _same(r, row))
-        assert row["ratio_to_pyg_replicated"] == pytest.approx(base["seconds_per_step"] / row["seconds_per_step"])
-    assert run(*asked, "--resume") == 0
-    assert json.loads(target.read_text())["rows"] == content["rows"]
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+def test_predictions_and_all_gradients_agree_in_every_method(cell: CellGraph, conv: str) -> None:
+    specs = [spec for spec in methods().values() if not spec.compiled]
+    assert {"pyg_spmm", "pyg_replicated", "dgl_edge_subgraph", "edge_mask"} < {spec.name for spec in specs}
+    assert 0 < check(hub_workload(cell, conv), specs, "cpu") <= TOLERANCE
 
 
-def _same(one: dict, other: dict) -> bool:
-    return all(one[key] == other[key] for key in ("batch", "deletions", "hidden", "layers", "conv"))
+def test_a_forgotten_mask_is_caught(cell: CellGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.pyg import MaskedConv
+
+    def message(self: MaskedConv, x_j: Tensor, mask: Tensor) -> Tensor:
+        return x_j
+
+    monkeypatch.setattr(MaskedConv, "message", message)
+    with pytest.raises(RuntimeError, match="pyg_replicated and node_mask:auto disagree by"):
+        check(hub_workload(cell, "gin"), choose_methods(["node_mask", "pyg_replicated"]), "cpu")
 
 
-@pytest.mark.slow
-def test_an_experiment_is_measured_on_its_own_cell_and_strains(tiny: Tiny, tmp_path: Path, capsys) -> None:
-    target = tmp_path / "bench.json"
-    asked = [tiny.file, f"data.store={tiny.store}", "--batch", 3, "--seconds-per-row", 0.01, "--output", target]
-    assert run(*asked, "--methods", "pyg_replicated", "edge_subgraph", "node_mask") == 0
-    rows = json.loads(target.read_text())["rows"]
-    assert [row["method"] for row in rows] == ["pyg_replicated", "dgl_edge_subgraph", "node_mask:auto"]
-    assert {(row["batch"], row["hidden"], row["layers"], row["deletions"]) for row in rows} == {(3, 8, 1, None)}
-    assert rows[1]["status"] == rows[2]["status"] == "ok"
-    assert rows[0]["status"].startswith(("unsupported: the PyG methods do not compute relations", "missing"))
+def test_a_wrong_gradient_is_caught_and_named(cell: CellGraph) -> None:
+    (node_mask,) = choose_methods(["node_mask"])
+
+    def build(workload: Workload, device: str) -> Method:
+        method = node_mask.build(workload, device)
+        layer = method.weights.encoder.layers[1]
+        layer.convs[3].conv.epsilon.register_hook(lambda grad: grad * (1 + 1e-4))  # type: ignore[union-attr, index]
+        return method
+
+    with pytest.raises(RuntimeError, match=r"wrong and node_mask:auto disagree by .* in encoder.layers.1.convs.3.conv"):
+        check(hub_workload(cell, "gin"), [node_mask, MethodSpec("wrong", build)], "cpu")
 
 
-@pytest.mark.slow
-def test_a_batch_larger_than_the_training_part_is_refused(tiny: Tiny, capsys) -> None:
-    assert run("--config", tiny.file, f"data.store={tiny.store}", "--batch", 241, *QUICK[6:]) == 2
-    assert "smaller than the batch\n  got:      240\n  expected: 241 or more" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--batch", "--threads"])
-@pytest.mark.parametrize("wrong", ["0", "many"])
-def test_numbers_are_checked(option: str, wrong: str, capsys) -> None:
-    with pytest.raises(SystemExit):
-        main(["tiny.yaml", option, wrong])
-    assert f"argument {option}: '{wrong}' is not a number of 1 or more" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
-    target = tmp_path / "bench.json"
-    asked = ["--scale", 0.15, "--hidden", 64, "--layers", 1, "--batch", 28, "--memory-limit", 0.25, "--threads", 1]
-    asked += ["--methods", "node_mask:reference", "difference", "--seconds-per-row", 0.01, "--output", target]
-    command = [sys.executable, "-m", "benchmarks.bench", *map(str, asked)]
-    done = subprocess.run(command, cwd=tmp_path, env=process_environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    rows = {row["method"]: row for row in json.loads(target.read_text())["rows"]}
-    assert rows["node_mask:reference"]["status"] == "out_of_memory"
-    assert rows["node_mask:reference"]["seconds_per_step"] is None
-    assert rows["difference:auto"]["status"] == "ok"
-
-
-@pytest.mark.slow
-def test_products_are_written_too(tmp_path: Path, capsys) -> None:
-    target = tmp_path / "products.json"
-    assert run(*QUICK, "--products", "--batch", 2, "--output", target) == 0
-    assert "of copy" in capsys.readouterr().out
-    assert {row["kernel"] for row in json.loads(target.read_text())["products"]} >= {"auto", "reference", "csr", "dgl"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--resume"], "`--resume` needs a file"),
-        (["--resume", "--products", "--output", "x.json"], "`--resume` continues steps"),
-        (["--metabolism"], "`--metabolism` needs real genes"),
-        (["--methods", "magic"], "unknown method"),
-        ([*QUICK, "--deletions", 100], "`--deletions` is more than there are genes"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(arguments: list[object], message: str, capsys) -> None:
-    assert run(*arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_the_headline_leaves_slow_methods_out_of_large_batches() -> None:
-    plan = {(s.batch, s.layers): [m.name for m in members] for s, members in _plan(BenchOptions("bench"), None)}
-    assert set(plan) == {(8, 2), (8, 3), (28, 2), (28, 3)}
-    assert set(plan[28, 3]) < set(plan[8, 3])
-    assert all(names[0] == "pyg_replicated" for names in plan.values())
-
-
-def test_the_grid_has_every_method_and_size() -> None:
-    plan = _plan(BenchOptions("bench", grid=True), None)
-    assert {s.batch for s, _ in plan} == {8, 16, 28, 64, 256}
-    assert {(s.hidden, s.layers, s.conv) for s, _ in plan} == {
-        (h, n, c) for h in (64, 128) for n in (2, 3) for c in ("gin", "sage")
-    }
-    assert "dgl_edge_subgraph" in {m.name for m in plan[0][1]}
-
-
-# Whatever keeps a method from running is its result.
-
-
-class Greedy(Method):
-    """Fails in its backward pass."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.weights, self.error = None, error
-        self.weight = torch.nn.Parameter(torch.ones(1))
-
-    def forward(self, genotypes: GenotypeBatch) -> torch.Tensor:
-        out = self.weight.expand(genotypes.num_strains, 1) * 1.0
-        out.register_hook(self._fail)
-        return out
-
-    def _fail(self, grad: torch.Tensor) -> None:
-        raise self.error
-
-
-def failing(name: str, error: BaseException) -> MethodSpec:
-    return MethodSpec(name, lambda *_: Greedy(error))
-
-
-@pytest.fixture
-def runner(tmp_path: Path) -> Runner:
-    cell = small_cell()
-
-    def workload(setting: Setting) -> Workload:
-        assert setting.deletions is not None
-        return random_workload(cell, setting.model(False), setting.batch, setting.deletions, 0)
-
-    return Runner(Results({}, tmp_path / "r.json"), workload, quick_conditions())
-
-
-@pytest.mark.slow
-def test_failures_become_rows(runner: Runner) -> None:
-    def refuse(error: Exception) -> MethodSpec:
-        def build(*_: object) -> Method:
-            raise error
-
-        return MethodSpec(str(error), build)
-
-    memory = failing("memory", RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
-    specs = [memory, refuse(MissingDependencyError("install x")), refuse(UnsupportedError("no weights\nat all"))]
-    specs += choose_methods(["node_mask"])
-    runner.run([(SETTING, specs)])
-    assert [row.status for row in runner.results.rows] == [
-        "out_of_memory",
-        "missing: install x",
-        "unsupported: no weights",
-        "ok",
+def test_every_kernel_is_tried_and_names_may_be_short() -> None:
+    for strategy in ("node_mask", "difference"):
+        assert {f"{strategy}:{kernel}" for kernel in ("auto", *KERNELS)} <= set(methods())
+    assert [spec.name for spec in choose_methods(["node_mask", "edge_subgraph"])] == [
+        "node_mask:auto",
+        "dgl_edge_subgraph",
     ]
-    ok = runner.results.rows[-1]
-    assert ok.steps >= 1
-    assert ok.seconds_best <= ok.seconds_per_step
-    assert ok.samples_per_second == pytest.approx(3 / ok.seconds_per_step)
-    assert ok.share_of_ideal > 0
-    assert (ok.strategy, ok.kernel, ok.method) == ("node_mask", "auto", "node_mask:auto")
-    assert all(row.seconds_per_step is None for row in runner.results.rows[:3])
+    with pytest.raises(ConfigError, match=r"unknown method\n  got:      magic\n  expected: all, pyg_spmm, "):
+        choose_methods(["magic"])
 
 
-def test_methods_with_a_fault_are_not_run(runner: Runner) -> None:
-    faulty = dataclasses.replace(runner, faults={"node_mask:auto": "it is wrong"})
-    faulty.run([(SETTING, choose_methods(["node_mask"]))])
-    assert [row.status for row in runner.results.rows] == ["error: it is wrong"]
+def test_a_missing_torch_geometric_says_what_to_install(cell: CellGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("benchmarks.pyg")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
+    with pytest.raises(MissingDependencyError, match=r"install dglcell\[bench\]"):
+        choose_methods(["pyg_spmm"])[0].build(hub_workload(cell, "gin"), "cpu")
 
 
-def test_what_is_there_is_not_run_again(runner: Runner) -> None:
-    plan = [(SETTING, choose_methods(["node_mask"]))]
-    runner.run(plan)
-    before = list(runner.results.rows)
-    runner.run(plan)
-    assert runner.results.rows == before
+def test_weighted_edges_are_beyond_the_peers(cell: CellGraph) -> None:
+    relations = {r: cell.edges(r) for r in cell.relations}
+    ends = relations[cell.relations[0]]
+    relations[cell.relations[0]] = Edges(ends.src, ends.dst, torch.rand(len(ends)).numpy())
+    weighted = CellGraph.assemble(cell.vocabularies, relations)
+    with pytest.raises(UnsupportedError, match="do not compute edge weights"):
+        choose_methods(["pyg_spmm"])[0].build(dataclasses.replace(hub_workload(cell, "gin"), cell=weighted), "cpu")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("shapes cannot be multiplied"), KeyboardInterrupt()])
-def test_bugs_and_interrupts_leave_no_row(runner: Runner, error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        runner.run([(SETTING, [failing("bug", error)])])
-    assert runner.results.rows == []
-    assert '"rows": []' in runner.results.path.read_text()
+@pytest.mark.parametrize("name", ["pyg_spmm", "pyg_replicated", "node_mask", "difference"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_learn(cell: CellGraph, name: str, dtype: str) -> None:
+    workload = hub_workload(cell, "sage")
+    torch.manual_seed(0)
+    method = choose_methods([name])[0].build(workload, "cpu")
+    step = training_step(method, workload, dtype)
+    before = float(method.loss(workload.genotypes, workload.targets).detach())
+    for _ in range(8):
+        step()
+    assert float(method.loss(workload.genotypes, workload.targets).detach()) < before
+
+
+def test_steps_are_timed_in_turn_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, size = tmp_path / "out.json", ["--scale", "0.02", "--hidden", "8", "--layers", "1", "--rounds", "2"]
+    main(["--batch", "2", "3", *size, "--methods", "pyg_spmm", "difference", "--output", str(out)])
+    found = json.loads(out.read_text())
+    assert found["environment"]["largest_difference"] <= TOLERANCE
+    assert [row["batch"] for row in found["rows"]] == [2, 3]
+    for row in found["rows"]:
+        peer, ours = row["methods"].values()
+        assert peer["times_as_fast"] == 1
+        assert ours["times_as_fast"] == pytest.approx(peer["seconds"] / ours["seconds"], rel=0.05)
+    assert "difference:auto" in capsys.readouterr().out

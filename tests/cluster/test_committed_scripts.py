@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.committed_usage import committed_usage
+from benchmarks.collect import RESULTS, read, usage
 from dglcell.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def test_they_run_from_the_root_of_a_clone() -> None:
 
 def test_times_and_memory_are_those_of_the_committed_runs() -> None:
     known = files("dglcell").joinpath("cluster/usage.yaml").read_text()
-    assert known == committed_usage(), "renew it with: python -m benchmarks.committed_usage"
+    assert known == usage(read(RESULTS / "runs.csv")), "renew it with: python -m benchmarks.collect"
 
 
 def asked_for(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.cells import generated_cell, real_cell
-from dglcell.errors import DataError
+from benchmarks.cells import generated_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
@@ -34,14 +31,9 @@ WAYS["attention"] += [("difference", "auto", NEVER_DENSE)]
 """How messages are received → strategy, kernel, and the share of listed pairs from which all are computed."""
 
 
-@pytest.fixture(scope="module", params=["generated", "public"])
-def cell(request: pytest.FixtureRequest) -> CellGraph:
-    if request.param == "generated":
-        return generated_cell()
-    try:
-        return real_cell(os.environ.get("DGLCELL_RAW"))
-    except DataError as error:
-        pytest.skip(f"public networks are not here: {error}")
+@pytest.fixture(scope="module")
+def cell() -> CellGraph:
+    return generated_cell()
 
 
 def strains_of(cell: CellGraph) -> GenotypeBatch:

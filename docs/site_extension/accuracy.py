@@ -1,0 +1,65 @@
+"""The one table of all results: measured strains first, then those whose labels a simulator made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dglcell.config.experiment import Config
+from site_extension.markdown import code, table
+from site_extension.results import Comparison, Record, as_text, committed, interval, mean
+
+HEADER = ("experiment", "test strains", "draws", "model", "score", "strongest baseline", "its score", "difference",
+          "without messages")  # fmt: skip
+ALIGN = "llrlrlrrr"
+SIMULATOR = "flux balance analysis (FBA) made these labels"
+
+
+def pages(root: Path, experiments: list[tuple[str, Config]]) -> dict[str, str]:
+    """The two tables; experiments are page and configuration."""
+    measured, computed, missing = [], [], []
+    models: set[str] = set()
+    for page, config in experiments:
+        record = committed(root).get(config.experiment.name)
+        rows = _rows(page, config, record) if record else []
+        if not rows:
+            missing.append(f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)")
+        elif config.data.source.name != "insilico":
+            measured += rows
+        else:
+            model = str(config.data.source.insilico.model)
+            if model not in models:
+                models.add(model)
+                computed.append((f"**{model}**", SIMULATOR, "–", "FBA itself", "1.000", "–", "–", "–", "–"))
+            computed += rows
+    return {
+        "parts/measured.md": table(HEADER, measured, ALIGN),
+        "parts/computed.md": table(HEADER, computed, ALIGN),
+        "parts/not-measured.md": f"No results are committed of {', '.join(missing)}.\n",
+    }
+
+
+def _rows(page: str, config: Config, record: Record) -> list[tuple[str, ...]]:
+    """A row for each part of the test strains with scores of its own, else one for all of them."""
+    places = [place for place in record.places if place] or [""]
+    found = []
+    for place in places:
+        one = Comparison.of(record, place)
+        if one is None:
+            continue
+        difference = interval(one.own, one.theirs)
+        score = f"**{mean(one.own)}**" if difference and difference[1] > 0 else mean(one.own)
+        kind = "average precision, " if record.metric == "average_precision" else ""
+        found.append(
+            (
+                f"[{code(config.experiment.name)}](_generated/experiments/{page}.md)",
+                f"{kind}{config.split.kind}{f', {code(place)}' if place else ''}",
+                str(len(one.own)),
+                code(one.model),
+                score,
+                one.baseline,
+                mean(one.theirs),
+                as_text(difference),
+                mean(one.without) if one.without else "–",
+            )
+        )
+    return found
