@@ -138,7 +138,7 @@ def read_card(folder: Path) -> Card:
     """
     path = RunDirectory(folder).card
     if not path.is_file():
-        do = "make one of a finished run with `dglcell export RUN -o MODEL`"
+        do = "make one of a finished run with `dglcell models RUN -o MODEL`"
         raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
     content = read_fields(path, FIELDS, CheckpointError, expected="the card of a trained model", do=AGAIN)
     return Card(**{name: content[name] for name in Card.__dataclass_fields__})
@@ -289,7 +289,7 @@ def _extract(path: Path, folder: Path) -> None:
         raise CheckpointError(
             f"'{path}' is no trained model in one file",
             got=error,
-            expected="a file that `dglcell export RUN -o NAME.zip` wrote",
+            expected="a file that `dglcell models RUN -o NAME.zip` wrote",
             do="copy or fetch it again",
         ) from error
 

@@ -272,7 +272,7 @@ class TestOneFile:
         with zipfile.ZipFile(path, "w") as file:
             file.writestr("../out.csv", "x")
         with pytest.raises(
-            CheckpointError, match=r"got:      '../out.csv' in it\n  expected: a file that `dglcell export"
+            CheckpointError, match=r"got:      '../out.csv' in it\n  expected: a file that `dglcell models"
         ):
             unpack(path)
         assert not [path for path in cache.rglob("*") if path.is_file()]

@@ -79,9 +79,10 @@ def strengths(text: str) -> tuple[float, ...]:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None
 
 
-def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add the file of an experiment, its overrides, and ``--raw``."""
-    parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")
+def add_configuration(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the file of an experiment, which may be optional, its overrides, and ``--raw``."""
+    text, number = "experiment: a YAML file, or a name like quickstart", "?" if optional else None
+    parser.add_argument("config", type=Path, nargs=number, metavar="FILE", help=text)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
     add_raw(parser)
 

@@ -116,15 +116,11 @@ def data_build(options: argparse.Namespace) -> None:
 def data_stats(options: argparse.Namespace) -> None:
     """Run ``dglcell data stats``."""
     from dglcell.data.report import format_stats
-    from dglcell.data.store import Store
+    from dglcell.data.store import Store, verify_store
 
-    print(format_stats(Store(options.store)))
-
-
-def data_verify(options: argparse.Namespace) -> None:
-    """Run ``dglcell data verify``."""
-    from dglcell.data.store import verify_store
-
+    if not options.verify:
+        print(format_stats(Store(options.store)))
+        return
     store, hashed = verify_store(options.store)
     print(f"{options.store}: {count(len(store), 'strain')}, all columns and hashes are right ({store.sha256[:12]})")
     if not hashed:
@@ -133,13 +129,11 @@ def data_verify(options: argparse.Namespace) -> None:
 
 def data_list(options: argparse.Namespace) -> None:
     """Run ``dglcell data list``."""
-    from dglcell.data.report import format_listings, format_sources
+    from dglcell.config.published import format_catalogue
+    from dglcell.data.report import format_sources
     from dglcell.data.sources import list_sources
-    from dglcell.data.store import list_stores
 
-    print(format_sources(list_sources(options.raw)))
-    if options.folder.is_dir():
-        print(f"\nstores in {options.folder}\n{format_listings(list_stores(options.folder))}")
+    print(f"{format_sources(list_sources(options.raw))}\n\n{format_catalogue(options.raw)}", end="")
 
 
 def data_fetch(options: argparse.Namespace) -> None:
@@ -166,41 +160,6 @@ def data_fetch(options: argparse.Namespace) -> None:
         print(text, flush=True)
 
 
-GRAPH_FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
-
-
-GRAPH_FETCH_EPILOG = """\
-Files of the catalogue are saved in the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw). Files that
-exist are checked and kept. `dglcell data fetch --all` also downloads the strains. If no hash of a file is published,
-the first download is trusted, and later downloads must be the same. With --addresses nothing is downloaded: use the
-printed addresses on a machine with internet access."""
-
-
-def graph_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph list``."""
-    from dglcell.config.published import format_catalogue
-
-    print(format_catalogue(options.raw), end="")
-
-
-def graph_fetch(options: argparse.Namespace) -> None:
-    """Run ``dglcell graph fetch``."""
-    from dglcell.config.published import cell_files, format_addresses
-    from dglcell.files.atomic import raw_folder
-    from dglcell.published.file import format_found
-
-    config = load(options)
-    files = cell_files(config.cell)
-    if not files:
-        print(f"{options.config}: the cell graph needs no file of the catalogue")
-    elif options.addresses:
-        print(format_addresses(files))
-    else:
-        for file in files:
-            found = file.fetch(raw_folder(config.paths.raw), insecure=options.insecure)
-            print(format_found(found), flush=True)
-
-
 def graph_describe(options: argparse.Namespace) -> None:
     """Run ``dglcell graph describe``."""
     from dglcell.graph.cell import build_cell
@@ -225,15 +184,11 @@ def graph_describe(options: argparse.Namespace) -> None:
 
 def config_show(options: argparse.Namespace) -> None:
     """Run ``dglcell config show``."""
-    from dglcell.config.read import to_yaml
+    from dglcell.config.read import named_experiments, to_yaml
 
-    print(to_yaml(load(options)), end="")
-
-
-def config_list(options: argparse.Namespace) -> None:
-    """Run ``dglcell config list``."""
-    from dglcell.config.read import named_experiments
-
+    if options.config is not None:
+        print(to_yaml(load(options)), end="")
+        return
     for name, description in named_experiments().items():
         print(name)
         if description:

@@ -99,7 +99,6 @@ def make_parser() -> argparse.ArgumentParser:
     _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG, predict.add_options)
     _verb(group, "explain", explain.explain, explain.HELP, explain.EPILOG, explain.add_options)
     _verb(group, "models", verbs.models, verbs.MODELS_HELP, verbs.MODELS_EPILOG, verbs.add_models)
-    _verb(group, "export", verbs.export, verbs.EXPORT_HELP, verbs.EXPORT_EPILOG, verbs.add_export)
     _verb(group, "report", verbs.report, verbs.REPORT_HELP, verbs.REPORT_EPILOG, verbs.add_report)
     _verb(group, "runs", verbs.runs, "list runs with their state, epochs and scores", "", verbs.add_runs)
     _add_data(group)
@@ -163,11 +162,9 @@ def _add_data(group: Group) -> None:
     build = _verb(data, "build", inputs.data_build, "build the store of an experiment")
     add_configuration(build)
     build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
-    for name, run, text in (
-        ("stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
-        ("verify", inputs.data_verify, "check every column of a store against its hash"),
-    ):
-        _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
+    stats = _verb(data, "stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance")
+    stats.add_argument("store", type=Path, metavar="STORE")
+    stats.add_argument("--verify", action="store_true", help="only check every column of it against its hash")
     fetch = _verb(
         data,
         "fetch",
@@ -188,19 +185,11 @@ def _add_data(group: Group) -> None:
     )
     fetch.set_defaults(overrides=[])
     add_raw(fetch)
-    listing = _verb(data, "list", inputs.data_list, "list data sources, and the stores of a folder")
-    listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="folder of stores (default: data)")
-    add_raw(listing)
+    add_raw(_verb(data, "list", inputs.data_list, "list screens, networks, gene sets and metabolic models by name"))
 
 
 def _add_graph(group: Group) -> None:
     graph = _group(group, "graph", "inspect cell graphs, networks and models")
-    listing = _verb(graph, "list", inputs.graph_list, "list networks, gene sets and models of the catalogue")
-    add_raw(listing)
-    fetch = _verb(graph, "fetch", inputs.graph_fetch, inputs.GRAPH_FETCH_HELP, inputs.GRAPH_FETCH_EPILOG)
-    add_configuration(fetch)
-    fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
-    add_insecure(fetch)
     parser = _verb(graph, "describe", inputs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model")
     parser.add_argument(
@@ -212,8 +201,9 @@ def _add_graph(group: Group) -> None:
 
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
-    _verb(config, "show", inputs.config_show, "print an experiment with all defaults", "", add_configuration)
-    _verb(config, "list", inputs.config_list, "list the experiments that have names")
+    text = "print an experiment with all defaults, or list the experiments that have names"
+    show = _verb(config, "show", inputs.config_show, text)
+    add_configuration(show, optional=True)
     _verb(config, "validate", inputs.config_validate, "check an experiment without running it", "", add_configuration)
 
 

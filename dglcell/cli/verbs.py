@@ -274,7 +274,7 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
-MODELS_HELP = "list trained models that predict at once, or show the card of one"
+MODELS_HELP = "list trained models that predict at once, show the card of one, or make one of a run"
 
 MODELS_EPILOG = """\
 A model's name can stand wherever a run directory can:
@@ -284,63 +284,64 @@ A model's name can stand wherever a run directory can:
   dglcell predict ecoli-core genotypes.csv
 
 More models can be in the folder that DGLCELL_MODELS names. A file models.json in it lists models that are fetched when
-they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}."""
+they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}.
 
-EXPORT_HELP = "write a finished run as a trained model, to share it"
+With --output a finished run is written as a trained model: a folder, or one file if its name ends in .zip. It has what
+predicts, the scores and a card. The state of the optimiser is left out, and so are settings of this machine. The cell
+graph is left out where it can be made from a metabolic model that cobra ships. If the output is an earlier model, its
+card says what you do not give.
 
-EXPORT_EPILOG = """\
-The output is a folder, or one file if its name ends in .zip. It has what predicts, the scores and a card. The state of
-the optimiser is left out, and so are settings of this machine. The cell graph is left out where it can be made from a
-metabolic model that cobra ships. If the output is an earlier model, its card says what you do not give.
-
-  dglcell export runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
+  dglcell models runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
       --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
   DGLCELL_MODELS=models dglcell predict mine genotypes.csv
-  dglcell export runs/mine/seed-0 -o mine.zip --organism 'S. cerevisiae' …
 """
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for the model whose card is shown."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a model's name, or the path of its folder or file")
-
-
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the run, the output and the text of the card."""
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of a finished run")
+    """Add the model whose card is shown, and the options for a run that becomes one."""
     parser.add_argument(
-        "--output", "-o", type=Path, required=True, metavar="MODEL", help="folder, or file that ends in .zip"
+        "name", nargs="?", metavar="NAME", help="a model's name, or the path of its folder or file; a run with --output"
     )
-    parser.add_argument("--organism", metavar="TEXT", help="whose cell it is")
-    parser.add_argument("--licence", metavar="TEXT", help="licence of the weights")
-    parser.add_argument(
+    made = parser.add_argument_group("a run as a trained model")
+    made.add_argument("--output", "-o", type=Path, metavar="MODEL", help="folder, or file that ends in .zip")
+    made.add_argument("--organism", metavar="TEXT", help="whose cell it is")
+    made.add_argument("--licence", metavar="TEXT", help="licence of the weights")
+    made.add_argument(
         "--limit", dest="limits", action="append", metavar="TEXT", help="what users should know; may be given again"
     )
-    parser.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
-    parser.add_argument(
+    made.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
+    made.add_argument(
         "--without-strains", action="store_true", help="leave out measured phenotypes of validation and test strains"
     )
 
 
 def models(options: argparse.Namespace) -> None:
-    """Run ``dglcell models``."""
+    """Run ``dglcell models``.
+
+    Raises:
+        ConfigError: an output is given and no run.
+    """
     from dglcell.trained_models import find_run, format_card, format_models, list_models
 
-    if options.name is None:
+    if options.output is not None:
+        if options.name is None:
+            raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
+        _write_model(options)
+    elif options.name is None:
         print(format_models(list_models()))
     else:
         print(format_card(options.name, find_run(options.name)))
 
 
-def export(options: argparse.Namespace) -> None:
-    """Run ``dglcell export``."""
+def _write_model(options: argparse.Namespace) -> None:
+    """Write a run as a trained model."""
     from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import About, export
 
     if not options.output.is_dir():
         check_output(options.output, "a trained model")
     about = About(options.organism, options.licence, options.limits, options.description)
-    written = export(options.run_directory, options.output, about, strains=not options.without_strains)
+    written = export(Path(options.name), options.output, about, strains=not options.without_strains)
     files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
     print(f"{written} written, {sum(path.stat().st_size for path in files):,} bytes")
     if not written.is_dir():

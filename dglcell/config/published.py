@@ -67,7 +67,7 @@ def named(name: str) -> list[PublishedFile]:
         raise ConfigError(
             f"no data source is called '{name}' that has raw files",
             expected=f"one of {', '.join(LABORATORIES)}; or the path of a published file such as {next(iter(known))}",
-            do="see `dglcell data list` and `dglcell graph list`",
+            do="see `dglcell data list`",
         )
     return [known[name]]
 

@@ -132,7 +132,7 @@ def experiment_file(name: str | Path) -> Path:
     raise ConfigError(
         f"experiment '{name}' not found",
         expected="a YAML file, or the name of one of this package's experiments",
-        do=did_you_mean(key, there, "see `dglcell config list`"),
+        do=did_you_mean(key, there, "see `dglcell config show`"),
     )
 
 

@@ -19,7 +19,7 @@ from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import gene_set_keys, query_pair_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
-from dglcell.data.store import Store, StoreListing
+from dglcell.data.store import Store
 from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
@@ -193,29 +193,6 @@ def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bo
 
 def _share(flags: NDArray[np.bool_]) -> str:
     return f"{flags.mean():.1%}" if len(flags) else ""
-
-
-def format_listings(listings: Iterable[StoreListing]) -> str:
-    """Format a line for each store; the line of a store that does not open gives the reason."""
-    rows = []
-    for listing in listings:
-        if listing.store is None:
-            rows.append((str(listing.path), "", "", "", "", listing.problem))
-            continue
-        meta = listing.store.meta
-        rows.append(
-            (
-                str(listing.path),
-                f"{meta.strains:,}",
-                _size(listing.store.file_size),
-                meta.created[:10],
-                meta.sha256[:12],
-                f"{meta.provenance.source}: {', '.join(meta.phenotypes)}",
-            )
-        )
-    if not rows:
-        return "no stores here; build one with `dglcell data build`"
-    return _table(("store", "strains", "size", "built", "sha256", "source and phenotypes"), rows, left=(0, 3, 4, 5))
 
 
 FETCH, BY_HAND = "fetch", "by hand"

@@ -226,7 +226,7 @@ def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
         raise DataError(
             f"'{path}' {missing}",
             expected="the directory of a store",
-            do="build one with `dglcell data build`, or list those there are with `dglcell data list`",
+            do="build one with `dglcell data build`",
         )
     status = file.stat()
     return status.st_size, (status.st_dev, status.st_ino)
@@ -407,39 +407,3 @@ def verify_store(path: Path) -> tuple[Store, bool]:
     store = Store(path)
     store.verify()
     return store, hashed
-
-
-@dataclass(frozen=True)
-class StoreListing:
-    """Describe one store that was found in a folder.
-
-    Attributes:
-        path: its directory.
-        store: the store, where it opens.
-        problem: why it does not, else empty.
-    """
-
-    path: Path
-    store: Store | None = None
-    problem: str = ""
-
-
-def list_stores(root: str | Path) -> list[StoreListing]:
-    """List the stores under ``root``, by path; a directory counts as one if it holds an LMDB file.
-
-    Raises:
-        DataError: ``root`` is not a directory.
-    """
-    root = Path(root)
-    if not root.is_dir():
-        raise DataError(f"'{root}' is not a directory", do="name the folder that holds the stores")
-    listings = []
-    for file in sorted(root.rglob(DATA_FILE)):
-        path = file.parent
-        if path.name.startswith("."):
-            continue
-        try:
-            listings.append(StoreListing(path, Store(path)))
-        except DataError as error:
-            listings.append(StoreListing(path, problem=str(error).splitlines()[0]))
-    return listings

@@ -34,7 +34,7 @@ MATRIX_COLUMNS = ("row", "column")
 class NetworkConfig:
     """Configure one edge table. Its key is its name, and also the name of its relation if it has only one.
 
-    With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
+    With `source`, every key that is left at its default is filled in from the catalogue (`dglcell data list`).
     """
 
     source: str = ""  # a network of the catalogue, e.g. string12_0
@@ -72,7 +72,7 @@ class NetworkConfig:
             raise ConfigError(
                 f"`{key}.path` is not set",
                 expected="the path of an edge table",
-                do=f"or name a network of the catalogue in `{key}.source`; `dglcell graph list` shows them",
+                do=f"or name a network of the catalogue in `{key}.source`; `dglcell data list` shows them",
             )
         if len(self.columns) != 2:
             raise ConfigError(
@@ -210,7 +210,7 @@ def network_source(name: str, key: str) -> NetworkSource:
             f"`{key}` names no network of the catalogue",
             got=name,
             expected="one of " + ", ".join(NETWORKS),
-            do=did_you_mean(name, NETWORKS, "see `dglcell graph list`"),
+            do=did_you_mean(name, NETWORKS, "see `dglcell data list`"),
         )
     return NETWORKS[name]
 

@@ -30,7 +30,7 @@ Derived = Annotated[list[str], check_derived]
 
 @dataclass
 class CellConfig:
-    """Configure what the cell graph is made of. `dglcell graph list` shows what the catalogue offers."""
+    """Configure what the cell graph is made of. `dglcell data list` shows what the catalogue offers."""
 
     model: str | None = None  # metabolic model: a name of the catalogue or of cobra, or a file that cobra reads
     metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations

@@ -233,7 +233,7 @@ class PublishedFile:
                 f"'{self.path}' cannot be downloaded",
                 got="no address: it was made to order, or by hand",
                 expected=f"the file at '{folder / self.path}'",
-                do="put it there; `dglcell graph list` and `dglcell data list` say where it came from",
+                do="put it there; `dglcell data list` says where it came from",
             )
         for file, url in sources[:-1]:
             try:

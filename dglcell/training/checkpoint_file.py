@@ -165,7 +165,7 @@ def read_checkpoint(path: Path, fields: Mapping[str, Kind] = PREDICTING) -> dict
     if not isinstance(about, dict) or "state_dict" not in content:
         raise CheckpointError(
             f"'{path}' is not a checkpoint of dglcell",
-            expected="a .ckpt file that `dglcell train` wrote, or a model that `dglcell export` wrote",
+            expected="a .ckpt file that `dglcell train` wrote, or a model that `dglcell models` wrote",
         )
     schema = about.get("schema", 0)
     if not is_count(schema):

@@ -106,7 +106,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "source without its raw file": (["data", "build", "tiny.yaml", "data.source.name=collins2007"], "DGLCELL_RAW"),
     "no store": (["data", "stats", "no"], "'no'"),
     "folder that is no store": (["data", "stats", "run"], "'run'"),
-    "torn store": (["data", "verify", "torn"], "torn"),
+    "torn store": (["data", "stats", "--verify", "torn"], "torn"),
     "torn store in training": (["train", "tiny.yaml", "data.store=torn"], "torn"),
     "no run": (["evaluate", "no"], "run directory 'no' not found"),
     "folder that is no run": (["evaluate", "torn"], "'torn' is not a run directory"),

@@ -20,7 +20,7 @@ COMMANDS = {
     "explain": ["explain", "{run}", "{table}"],
     "report": ["report", "{run}"],
     "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
-    "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
+    "models": ["models", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
     "job render": ["job", "render", "{experiment}"],
 }
 """Verb → its arguments without ``--output``."""

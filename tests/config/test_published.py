@@ -298,7 +298,7 @@ def write_cell(folder: Path, text: str) -> str:
 
 def test_the_command_prints_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_cell(tmp_path, "cell: {genes: sgd_r64_4_1, networks: {string12_0: {source: string12_0}}}\n")
-    assert main(["graph", "fetch", file, "--addresses"]) == 0
+    assert main(["data", "fetch", "--all", file, "--addresses"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "genes/saccharomyces_cerevisiae_R64-4-1_20230830.gff  "
         "(in it: saccharomyces_cerevisiae_R64-4-1_20230830.gff.gz)",
@@ -315,20 +315,20 @@ def test_the_command_checks_what_is_there(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "networks/interaction_data.tab"
     path.parent.mkdir()
     path.write_bytes(MODEL)
-    assert main(["graph", "fetch", file, "--raw", str(tmp_path)]) == 0
+    assert main(["data", "fetch", "--all", file, "--raw", str(tmp_path)]) == 0
     assert (
         capsys.readouterr().out
         == f"{path}  {len(MODEL)} bytes, was here\n    sha256 {sha256_file(path)} (nothing to compare with)\n"
     )
-    assert main(["graph", "fetch", write_cell(tmp_path, "cell: {model: textbook}\n")]) == 0
-    assert "needs no file of the catalogue" in capsys.readouterr().out
+    assert main(["data", "fetch", "--all", write_cell(tmp_path, "cell: {model: textbook}\n")]) == 0
+    assert "needs no file that is published" in capsys.readouterr().out
 
 
 def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / NETWORKS["tflink"].file.path
     path.parent.mkdir()
     path.write_bytes(MODEL)
-    assert main(["graph", "list", "--raw", str(tmp_path)]) == 0
+    assert main(["data", "list", "--raw", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in (*NETWORKS, *GENE_SETS, *MODELS):
         assert f"  {name}" in lines

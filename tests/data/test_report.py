@@ -11,12 +11,10 @@ from dglcell.data.config import SplitConfig
 from dglcell.data.report import (
     describe_split,
     describe_store,
-    format_listings,
     format_stats,
     format_table_stats,
 )
 from dglcell.data.split import Split, make_split
-from dglcell.data.store import list_stores
 from dglcell.data.store_build import build_store
 from tests.data.strain_tables import random_table, table_of
 
@@ -135,15 +133,3 @@ def test_a_split_fits_a_terminal() -> None:
 def test_a_split_without_unused_strains_does_not_speak_of_them() -> None:
     table = random_table(300, 50)
     assert "unused" not in describe_split(make_split(SplitConfig(), table, "5" * 64), table)
-
-
-def test_a_listing_names_stores_and_what_is_wrong_with_others(tmp_path: Path) -> None:
-    store = build_store(random_table(1500, 40), tmp_path / "good", command="test")
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "data.mdb").write_bytes(b"")
-    text = format_listings(list_stores(tmp_path))
-    cells = row(text, str(tmp_path / "good"))
-    assert cells[1] == "1,500"
-    assert store.sha256[:12] in cells
-    assert "cannot be opened as a store" in text
-    assert "dglcell data build" in format_listings([])

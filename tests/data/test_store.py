@@ -20,11 +20,11 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data import store_build
-from dglcell.data.store import Store, StoreMeta, list_stores, open_environment, value_key
+from dglcell.data.store import Store, StoreMeta, open_environment, value_key
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.data.strain_tables import PROVENANCE, assert_same_strains, random_table, table_of, triples
+from tests.data.strain_tables import PROVENANCE, assert_same_strains, random_table, triples
 from tests.small_disk import make_read_only, small_disk
 from tests.tiny import TINY
 
@@ -226,25 +226,6 @@ def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
     os.truncate(file, keep if keep >= 0 else store.file_size + keep)
     with pytest.raises(DataError, match=r"is cut short\n|cannot be opened as a store\n"):
         Store(store.path)
-
-
-def test_listing_a_folder_of_stores(tmp_path: Path, table: Strains) -> None:
-    build_store(table, tmp_path / "b" / "inner", command="test")
-    build_store(table_of([["A"], ["B"]]), tmp_path / "a", command="test")
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "data.mdb").write_bytes(b"")
-    (tmp_path / ".c.partial-x").mkdir()
-    (tmp_path / ".c.partial-x" / "data.mdb").write_bytes(b"")
-    (tmp_path / "no store").mkdir()
-    found = list_stores(tmp_path)
-    assert [listing.path.relative_to(tmp_path).as_posix() for listing in found] == ["a", "b/inner", "torn"]
-    assert [len(listing.store) if listing.store else None for listing in found] == [2, 500, None]
-    assert "cannot be opened as a store" in found[2].problem
-
-
-def test_listing_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not a directory\n.*the folder that holds the stores"):
-        list_stores(tmp_path / "nowhere")
 
 
 # Disks that are full or cannot be written to: one clear error, and nothing half-written.

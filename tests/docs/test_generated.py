@@ -65,7 +65,7 @@ def test_every_key_has_a_meaning() -> None:
 
 def test_every_verb_is_described_with_its_arguments() -> None:
     page = commands.pages(ROOT)["commands.md"]
-    for verb in ("train", "predict", "data build", "graph fetch", "job submit", "doctor"):
+    for verb in ("train", "predict", "data build", "graph describe", "job submit", "doctor"):
         assert f"## `dglcell {verb}`" in page
     assert "| `--output`, `-o` | output: .csv or .parquet" in page
     assert len(list(commands.verbs(make_parser()))) > 15

@@ -30,7 +30,7 @@ SHELL: list[Input] = [
     Input("unknown key", ("config", "validate", EXPERIMENT, "modle.hidden=3"), "modle", {EXPERIMENT: MINIMAL}),
     Input("alias bomb", ("config", "validate", EXPERIMENT), EXPERIMENT, {EXPERIMENT: "cell: *nothing\n"}),
     Input("a script of a name with a line end", ("job", "render", "a\nb.yaml"), "control", {"a\nb.yaml": MINIMAL}),
-    Input("a torn store", ("data", "verify", "store"), "data.mdb", {"store/data.mdb": b"x" * 10_000}),
+    Input("a torn store", ("data", "stats", "--verify", "store"), "data.mdb", {"store/data.mdb": b"x" * 10_000}),
 ]
 
 

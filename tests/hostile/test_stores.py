@@ -1,4 +1,4 @@
-"""Stores: what `dglcell data verify` finds of a damaged one, whichever byte it is."""
+"""Stores: what `dglcell data stats --verify` finds of a damaged one, whichever byte it is."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def verified(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what `dglcell data verify` says of a damaged store; it changes nothing."""
+    """Return what `dglcell data stats --verify` says of a damaged store; it changes nothing."""
     before = tree(path.parent)
     capsys.readouterr()
-    assert status_of(("data", "verify", str(path))) == 2
+    assert status_of(("data", "stats", "--verify", str(path))) == 2
     assert tree(path.parent) == before
     return capsys.readouterr().err
 
@@ -157,10 +157,10 @@ def test_every_flipped_byte_is_found(store: Path, tmp_path: Path, capsys: pytest
     places = ends + random.Random(0).sample(range(len(whole)), SAMPLE)
     for at in places:
         file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
-        assert status_of(("data", "verify", str(copy))) == 2, at
+        assert status_of(("data", "stats", "--verify", str(copy))) == 2, at
     file.write_bytes(whole)
     capsys.readouterr()
-    assert main(["data", "verify", str(copy)]) == 0
+    assert main(["data", "stats", "--verify", str(copy)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
 
@@ -170,5 +170,5 @@ def test_a_store_without_a_hash_of_its_file_says_so(
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
     (copy / "data.mdb.sha256").unlink()
-    assert main(["data", "verify", str(copy)]) == 0
+    assert main(["data", "stats", "--verify", str(copy)]) == 0
     assert "No hash of the whole file was recorded" in capsys.readouterr().out

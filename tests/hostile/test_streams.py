@@ -64,7 +64,7 @@ def shell(
     )
 
 
-VERBS = ["--version", "config list", "runs {runs}", "report {run}", "evaluate {run}", "data stats {store}", "doctor"]
+VERBS = ["--version", "config show", "runs {runs}", "report {run}", "evaluate {run}", "data stats {store}", "doctor"]
 CLOSED = [">&-", "<&-", "2>&-", ">&- <&- 2>&-"]
 
 
@@ -120,7 +120,7 @@ def test_a_run_is_finished_without_a_standard_output(tiny: Tiny, tmp_path: Path)
 def test_an_interrupt_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
     for delay in (0.05, 0.1, 0.15, 0.2):
         process = subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-m", "dglcell", "config", "list"],
+            [sys.executable, "-X", "importtime", "-m", "dglcell", "config", "show"],
             cwd=tmp_path, env=process_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             preexec_fn=heed_interrupts,
         )  # fmt: skip

@@ -230,7 +230,7 @@ def _text(found: FoundTable) -> Iterator[pd.DataFrame]:
                 f"'{found.name}' is no table",
                 got=str(error).strip(),
                 expected=f"a text table with the columns {listing(names)}",
-                do="`dglcell data verify` says whether the file is the published one",
+                do="`dglcell data fetch` says whether the file is the published one",
             ) from error
     if stream.separators != stream.lines * (len(names) - 1):
         _explain(found, names, at, separator)

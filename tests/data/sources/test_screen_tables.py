@@ -56,12 +56,12 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     kuzmin2018: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = str(tmp_path / "raw")
-    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert main(["data", "list", "--raw", raw]) == 0
     listed = capsys.readouterr().out
     assert re.search(r"^kuzmin2018 +Trigenic screen, Data S1 +90  fetch, < 1 MB$", listed, re.M)
     assert "\nfetch: `dglcell data fetch NAME` downloads the raw files" in listed
     assert "\nkuzmin2018 (yeast; none stated): Kuzmin et al. 2018, Science" in listed
-    assert max(len(line) for line in listed.splitlines() if str(tmp_path) not in line) <= 80
+    assert max(len(line) for line in listed.splitlines() if "/" not in line) <= 80  # paths are not broken
     assert main(["data", "fetch", "kuzmin2018", "--raw", raw]) == 0
     printed = capsys.readouterr().out
     path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
@@ -70,7 +70,7 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     assert "no hash is declared; this is the file first downloaded from" in printed
     assert record_path(path).is_file()
     assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
-    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert main(["data", "list", "--raw", raw]) == 0
     assert re.search(r"^kuzmin2018 .* 90  here$", capsys.readouterr().out, re.M)
     trust = load_laboratory("kuzmin2018", LaboratoryConfig(), raw).provenance.parameters["raw_files"]
     assert trust[path.name].startswith(
