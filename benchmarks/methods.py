@@ -17,7 +17,7 @@ from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 
 # A method is a module that predicts and has a training step.
@@ -131,7 +131,7 @@ def build_ours(
     if recompute:
         workload = replace(workload, config=replace(workload.config, recompute="true"))
     model = workload.weights(strategy, kernel).to(device)
-    model.choose(Autotuned.default(device).for_layers(compiled=compiled, half=half))
+    model.choose(Choices.default(device).for_layers(compiled=compiled, half=half))
     return Ours(model)
 
 

@@ -41,7 +41,7 @@ from dglcell.graph.schema import GENE
 from dglcell.machine.memory import keep_freed_memory
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation.choose.autotuned import DENSE_SHARE, Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.usage import environment
 
@@ -169,13 +169,13 @@ def errors_of(found: Outcome, exact: Outcome) -> dict[str, list[float]]:
 
 def measure(model: HeteroCell, about: dict[str, Any], pairs: list[list[int]], ways: list[Way]) -> list[dict[str, Any]]:
     """Return errors of every way to compute one model, against float64."""
-    model.choose(Autotuned("node_mask", DENSE_SHARE))
+    model.choose(Choices("node_mask"))
     exact = outcome(model.double(), pairs)
     model.float()
     ratios = exact["second_differences"].norm(dim=1) / exact["differences"].norm(dim=1) * 3**0.5
     rows = []
     for way, (arguments, context) in ways:
-        model.choose(Autotuned(**arguments))
+        model.choose(Choices(**arguments))
         with context():
             errors = errors_of(outcome(model, pairs), exact)
         row = {
@@ -204,16 +204,16 @@ def ways_to_compute(*, compiled: bool) -> list[Way]:
     """Return the strategies and precisions to compare."""
     found: list[Way] = []
     for strategy in STRATEGIES:
-        arguments: dict[str, Any] = {"strategy": strategy, "dense_share": DENSE_SHARE}
+        arguments: dict[str, Any] = {"strategy": strategy}
         for precision in PRECISIONS:
             name = {"states": "differences", "strategy": strategy, "precision": precision}
-            half = {"differences": "bfloat16"} if precision == "bfloat16" else {}
+            half = {"half": True} if precision == "bfloat16" else {}
             if precision == "tf32" and strategy != STRATEGIES[0]:
                 continue  # the same rule of the same rows
             context = differences_in_tf32 if precision == "tf32" else unchanged
             found.append(({**name, "compiled": False}, ({**arguments, **half}, context)))
             if compiled and precision != "tf32":
-                found.append(({**name, "compiled": True}, ({**arguments, **half, "compile": True}, unchanged)))
+                found.append(({**name, "compiled": True}, ({**arguments, **half, "compiled": True}, unchanged)))
     return found
 
 
@@ -248,7 +248,7 @@ def main() -> None:
         about |= {"pairs": len(pairs), "parameters": sum(p.numel() for p in model.parameters())}
         for trained in (False, True):
             if trained:
-                model.choose(Autotuned("difference", DENSE_SHARE))
+                model.choose(Choices("difference"))
                 train(model)
             rows += measure(model, {**about, "trained": trained}, pairs, ways)
             write_json(options.out, content)

@@ -17,12 +17,11 @@ from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.cell import build_cell
 from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
-from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm, triton_works
-from dglcell.machine.devices import ThreadTurns, threads
-from dglcell.machine.processor import cores, idle_cores, processor_name
+from dglcell.kernels.spmm import KERNELS, default_kernel, dgl_runs_on, runs_on, spmm
+from dglcell.machine.devices import threads
+from dglcell.machine.processor import allotted_cores, cores, processor_name
 from dglcell.models.model import make_model
 from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.choose.proof import MUST_PROVE, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "tune": "optuna"}
@@ -31,10 +30,8 @@ EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "tune": "optuna"}
 OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
 """This maps each device to the other devices, on which a kernel runs that does not run on this one."""
 
-RETRY = "auto does without it; with another version of torch, Triton or dglcell it is tried again"
-
-TIMED_STEPS = 8
-"""So many training steps are timed; with two cores, four with each number of threads."""
+TIMED_STEPS = 5
+"""So many training steps are timed; the first ones warm up."""
 
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
@@ -58,11 +55,10 @@ def examine() -> list[Finding]:
     return [
         Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
-        Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {idle_cores()} of them idle"),
+        Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {allotted_cores()} of them allotted"),
         _quickstart(),
         _gpu(),
         *[_kernel(name, device) for device in _devices() for name in KERNELS],
-        *[finding for device in _devices() if device in MUST_PROVE for finding in _proofs(device)],
         _raw(),
     ]
 
@@ -106,32 +102,27 @@ def _dgl() -> Finding:
 def _quickstart() -> Finding:
     """Measure how long training steps of the quickstart take on the CPU, on random strains of its cell.
 
-    Steps alternate between one thread and all threads, as in a training. The optimiser's step, some percent of the
-    time, is left out.
+    The optimiser's step, some percent of the time, is left out.
     """
     config = load_config(experiment_file("quickstart"))
     cell = build_cell(config.cell)
     model = make_model(config.model, ResidentCell.of(cell), 1)
     generator = torch.Generator().manual_seed(0)
-    orders = torch.rand(config.data.training_batch, len(cell.genes), generator=generator).argsort(1)
+    orders = torch.rand(config.data.batch_size, len(cell.genes), generator=generator).argsort(1)
     strains = GenotypeBatch.from_lists([order[: 1 + i % 3].tolist() for i, order in enumerate(orders)])
-    seconds: dict[int, list[float]] = {}
+    seconds = []
     try:
         with threads(None):
-            turns = ThreadTurns.of_process()
             for _ in range(TIMED_STEPS):
                 began = time.perf_counter()
-                with turns.work():
-                    model(strains).phenotypes.square().mean().backward()
-                seconds.setdefault(torch.get_num_threads(), []).append(time.perf_counter() - began)
+                model(strains).phenotypes.square().mean().backward()
+                seconds.append(time.perf_counter() - began)
     except Exception as error:  # kernels raise errors of many types
         return Finding(
             "quickstart", f"cannot be trained: {error or type(error).__name__}", ok=False, do="install what is missing"
         )
-    medians = {number: statistics.median(times[-3:]) for number, times in seconds.items()}
-    best = min(medians, key=medians.__getitem__)
-    rate = len(orders) / medians[best]
-    return Finding("quickstart", f"about {rate:,.0f} strains/s in training with {count(best, 'thread')}, now")
+    rate, used = len(orders) / statistics.median(seconds[-3:]), count(allotted_cores(), "thread")
+    return Finding("quickstart", f"about {rate:,.0f} strains/s in training with {used}, now")
 
 
 def _gpu() -> Finding:
@@ -139,8 +130,8 @@ def _gpu() -> Finding:
         return Finding("GPU", "none that torch can use")
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     dgl = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it"
-    kernel = "triton" if triton_works("cuda") else "csr"
-    return Finding("GPU", f"{names}; {dgl}; `kernel: auto` is {kernel} where nothing was timed", ok=True)
+    kernel = default_kernel("cuda")
+    return Finding("GPU", f"{names}; {dgl}; `kernel: auto` is {kernel}", ok=True)
 
 
 def _devices() -> list[str]:
@@ -162,21 +153,6 @@ def _kernel(name: str, device: str) -> Finding:
         return Finding(what, str(error), ok=False, do="install what is missing, or use another kernel")
     right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
-
-
-def _proofs(device: str) -> list[Finding]:
-    """Report how kernels did on real relations, as ``dglcell.perturbation.choose.proof`` recorded."""
-    known = Proofs(device).known
-    findings = []
-    for name in kernels_on(device):
-        proof, what = known.get(name), f"kernel {name} for auto"
-        if proof is None:
-            findings.append(Finding(what, "not tried on this machine"))
-        else:
-            findings.append(
-                Finding(what, f"{'proven' if proof.ok else 'dropped'}: {proof.seen}", ok=proof.ok, do=RETRY)
-            )
-    return findings
 
 
 def _raw() -> Finding:

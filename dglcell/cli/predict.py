@@ -187,7 +187,6 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.data.sources import source_files
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
-    from dglcell.machine.processor import idle_cores
     from dglcell.prediction.intervals import Intervals
     from dglcell.runs.directory import RunDirectory
 
@@ -207,7 +206,7 @@ def predict(options: argparse.Namespace) -> None:
             options.nodes, "predictions", [*given, *(path for run in runs for path in RunDirectory(run).files())]
         )
     check_device(options.device)
-    with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
+    with threads(options.threads):
         device = device_of_rank(options.device, ranks)
         members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
         intervals = None if options.interval is None else Intervals.of(members, runs, options.interval)
@@ -358,12 +357,12 @@ def _predict_nodes(options: argparse.Namespace, members: Sequence[Trained], tabl
 def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
 ) -> None:
-    from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned, wild_type_of
+    from dglcell.prediction.predict import choose_for_design, fitting_batch_of, predict_design, wild_type_of
     from dglcell.prediction.ranking import EFFECT, Ranking
 
     design = design_of(options, members)
-    batch_size = options.batch_size or fitting_batch_of(members, design)
-    resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
+    batch_size = options.batch_size or fitting_batch_of(members)
+    choose_for_design(members, design, options.precision or PRECISIONS[0])
     if intervals is not None:
         intervals.warn_of_new_genes(design)
     ranking, written = None, count(len(design), "prediction")

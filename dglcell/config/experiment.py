@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -71,7 +71,6 @@ class ExperimentConfig:
 
 
 Scale = Annotated[str, one_of(*NORMALISATIONS)]
-CountOrAuto = Annotated[int | str, check_count_or_auto]
 
 
 @dataclass
@@ -85,7 +84,7 @@ class DataConfig:
     normalise: Scale = "standard"  # scales labels: standard | minmax | robust | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     permuted_labels: Seed | None = None  # control: seed that gives strains the labels of others; null: their own
-    batch_size: CountOrAuto = 128  # strains per step and device; auto: measured when the run starts, then kept
+    batch_size: Count = 128  # strains per step and device
     eval_batch_size: Count | None = None  # strains per step in evaluation; null: batch_size
 
     def validate(self) -> None:
@@ -99,15 +98,9 @@ class DataConfig:
             check_values(nodes, f"data.nodes.{name}")
 
     @property
-    def training_batch(self) -> int:
-        """Return `batch_size`, which must be a number by now."""
-        assert isinstance(self.batch_size, int)
-        return self.batch_size
-
-    @property
     def evaluation_batch(self) -> int:
         """Return `eval_batch_size`, or `batch_size` where it is null."""
-        return self.eval_batch_size or self.training_batch
+        return self.eval_batch_size or self.batch_size
 
 
 PRECISIONS = ("auto", "32-true", "bf16", "64-true")
@@ -159,7 +152,7 @@ class TrainerConfig:
     accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
     gradient_clip_val: Clipping | None = 10.0  # largest norm of the gradient; null: no limit
     deterministic: bool = True  # refuse non-deterministic kernels
-    threads: Threads | None = AUTO  # CPU threads of torch; auto: measured while training, null: the same
+    threads: Threads | None = AUTO  # CPU threads of torch; auto, null: the cores that are allotted
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
@@ -167,8 +160,18 @@ class TrainerConfig:
     profiler: ProfilerName | None = None  # of Lightning: simple | pytorch; writes into the run directory; null: none
 
     @property
+    def plain_precision(self) -> str:
+        """Return `precision` by its name here."""
+        return OLD_PRECISIONS.get(self.precision, self.precision)
+
+    @property
+    def lightning_precision(self) -> str:
+        """Return Lightning's name for the precision of weights, bases and losses."""
+        return "64-true" if self.plain_precision == "64-true" else "32-true"
+
+    @property
     def given_threads(self) -> int | None:
-        """Return `threads` where it is a number; None where the number is to be measured."""
+        """Return `threads` where it is a number; None for the cores that are allotted."""
         return self.threads if isinstance(self.threads, int) else None
 
 
@@ -325,12 +328,6 @@ class Config:
         self._validate_loss()
         self._validate_nodes()
         self._validate_validation()
-        if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
-            raise ConfigError(
-                "`data.batch_size: auto` works with a single device only",
-                got=f"`trainer.devices: {self.trainer.devices}`, `trainer.num_nodes: {self.trainer.num_nodes}`",
-                do="give a number; a run on one such device finds a good one",
-            )
         has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
         if self.model.needs_relations() and not has_relation:
             raise ConfigError(
@@ -433,10 +430,6 @@ class Config:
                 got=list(self.experiment.tags),
                 expected=f"at most {LONGEST_TAG} characters each",
             )
-
-    def with_batch_size(self, batch_size: int) -> Config:
-        """Return a copy with this number for `data.batch_size`."""
-        return replace(self, data=replace(self.data, batch_size=batch_size))
 
     @property
     def run_directory(self) -> Path:

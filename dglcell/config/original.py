@@ -65,6 +65,7 @@ REMOVED = {
     "model.operator_heads": Removed("the cross attention of `set_operator` has four heads", 4),
     "model.kernel_ridge_rank": Removed("the kernel ridge of `set_operator` has pair effects of rank 256", 256),
     "model.kernel_ridge_low_rank": Removed("`model.kernel_ridge` takes its whole share from the kernel ridge", 0.0),
+    "model.autotuned": Removed("strategy and kernel follow from the device"),
     "model.scale_difference": Removed("pooled differences are multiplied by the number of nodes", True),
 }
 """This maps keys of earlier versions to why there are none any more. Those of the sections ``model`` and ``loss`` were

@@ -406,7 +406,6 @@ def with_references(genotypes: GenotypeBatch) -> GenotypeBatch:
         genes=genes,
         offsets=offsets,
         shared=(),
-        on_host=None,
         strengths=None if left is None else left[: int(end)],
         reactions=None if own is None else _twice(own),
         conditions=None if conditions is None else torch.cat([conditions, conditions]),

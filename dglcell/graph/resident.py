@@ -147,7 +147,6 @@ class ResidentRelation(nn.Module):
         weight: [E] float, fixed edge weights, or None.
         num_src: number of source nodes.
         num_dst: number of destination nodes.
-        preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
         made: what was made of the buffers, by method and arguments.
     """
 
@@ -168,7 +167,6 @@ class ResidentRelation(nn.Module):
         order = torch.argsort(dst, stable=True)
         self.relation = relation
         self.num_src, self.num_dst = num_src, num_dst
-        self.preferred: dict[int, str] = {}
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
@@ -226,30 +224,6 @@ class ResidentRelation(nn.Module):
     def out_degrees(self) -> Tensor:
         """Return the number of out-edges of every node in the wild type, [N] int64."""
         return torch.bincount(self.src, minlength=self.num_src)
-
-    def out_edges_on_host(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the out-edges of some source nodes lead, node by node.
-
-        The first call copies all edges to the host.
-
-        Args:
-            nodes: source nodes, which may be repeated.
-        """
-        starts, ends = self._host_edges
-        counts = np.diff(starts)[nodes]
-        first = np.repeat(starts[nodes] - (np.cumsum(counts) - counts), counts)
-        found: NDArray[np.int64] = ends[first + np.arange(counts.sum())]
-        return found
-
-    def out_degree_on_host(self, nodes: NDArray[np.int64]) -> int:
-        """Return how many out-edges some source nodes have together; the first call copies all edges to the host."""
-        return int(np.diff(self._host_edges[0])[nodes].sum())
-
-    @property
-    @_made_once
-    def _host_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        starts, ends, _ = self.index_tensors(transposed=True)
-        return starts.cpu().numpy(), ends.cpu().numpy()
 
     @property
     def in_starts(self) -> Tensor:
@@ -473,7 +447,6 @@ class ResidentCell(nn.Module):
                 weights = [known[0].new_ones(p.num_edges) if p.weight is None else p.weight for p in parts if known]
                 weight = torch.cat(weights) if known else None
                 self._united[name] = ResidentRelation(name, src, dst, N, len(parts) * M, weight)
-        self._united[name].preferred = parts[0].preferred
         return name
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

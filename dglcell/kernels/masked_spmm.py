@@ -15,9 +15,9 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm, triton_products
 
 
-def knows_who_is_lost(relation: ResidentRelation, kernel: str, device_type: str, columns: int) -> bool:
+def knows_who_is_lost(kernel: str, device_type: str) -> bool:
     """Return whether the kernel that would compute a product can do all that ``masked_spmm`` does."""
-    return (spmm.choose_kernel(relation, device_type, columns) if kernel == "auto" else kernel) == "triton"
+    return (spmm.default_kernel(device_type) if kernel == "auto" else kernel) == "triton"
 
 
 def masked_spmm(

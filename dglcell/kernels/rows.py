@@ -39,15 +39,10 @@ class Pairs:
     Attributes:
         nodes: [K] int64, ascending.
         strains: [K] int64, ascending for each node.
-        present: [K] bool, false for pairs at the end that only fill the list; None where there are none.
-        most_edges: an upper bound of the edges of all present pairs' nodes together, so that the device need not be
-        asked; only ``push`` in plain torch uses it.
     """
 
     nodes: Tensor
     strains: Tensor
-    present: Tensor | None = None
-    most_edges: int | None = None
 
 
 def pull(
@@ -208,27 +203,16 @@ def _balanced(degrees_K: Tensor) -> list[int]:
 def _expand(
     relation: ResidentRelation, pairs: Pairs, transposed: bool
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield all edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each.
-
-    Where ``most_edges`` exceeds the number of edges, the additional ones have a weight of zero.
-    """
+    """Yield all edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each."""
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)
     counts = starts.diff()[pairs.nodes]
-    if pairs.present is not None:
-        counts = counts * pairs.present
-    ends, total = counts.cumsum(0), pairs.most_edges
-    if total is None:
-        total = int(ends[-1]) if len(ends) else 0
+    ends = counts.cumsum(0)
+    total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, EDGES_AT_ONCE):
         number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
-        # Indices beyond the last edge refer to some edge, with a weight of zero.
-        positions = torch.searchsorted(ends, number, right=True).clamp(max=len(ends) - 1)
+        positions = torch.searchsorted(ends, number, right=True)
         edges = starts[pairs.nodes[positions]] + number - (ends - counts)[positions]
-        edges = edges.clamp(max=len(neighbours) - 1)
         weight_T1 = None if weights is None else weights[edges].unsqueeze(1)
-        if pairs.most_edges is not None:
-            there_T1 = (number < ends[-1]).unsqueeze(1)
-            weight_T1 = there_T1 if weight_T1 is None else weight_T1 * there_T1
         yield positions, neighbours[edges], pairs.strains[positions], weight_T1
 
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
-import math
 import re
 import resource
-import statistics
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from dglcell.errors import ConfigError, MissingDependencyError, count
-from dglcell.machine.memory import PROCESS, _kilobytes, status
-from dglcell.machine.processor import idle_cores
+from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.machine.memory import PROCESS, _kilobytes, control_groups, status
+from dglcell.machine.processor import allotted_cores
+from dglcell.machine.ranks import Ranks
 
 log = logging.getLogger("dglcell")
 
@@ -44,150 +41,20 @@ def device_here(accelerator: str) -> str:
     return device
 
 
-TIMED = 4
-"""So many works are done with each number of threads; the first of them warms up."""
-
-BETTER = 0.93
-"""More threads are used if the time is at most this part of the time with fewer."""
-
-HOPELESS = 1.5
-"""A number of threads gets no more turns if a work takes so many times as long as the slowest one with one thread."""
-
-SLOWER = 1.5
-"""Works that take so many times as long as before are timed again with each number of threads."""
-
-REVIEW = 400
-"""Numbers of threads are timed again after so many works: a busy machine may have become quiet."""
-
-RECENT = 8
-
-_most_threads: int | None = None
-
-
 def set_threads(number: int | None) -> None:
-    """Fix the number of threads of this process, or let ``ThreadTurns`` measure it.
-
-    Args:
-        number: number of threads; None for as many as are fastest, and at most as many as torch would use.
-    """
-    global _most_threads
-    if number is None:
-        _most_threads = max(_most_threads or 1, torch.get_num_threads())
-        # Until something is measured. Cores are watched for a while, which one thread need not wait for.
-        number = min(_most_threads, idle_cores()) if _most_threads > 1 else 1
-    else:
-        _most_threads = None
-    torch.set_num_threads(number)
+    """Compute with a number of threads in this process; None for the cores that are allotted to it."""
+    torch.set_num_threads(number or allotted_cores())
 
 
 @contextmanager
 def threads(number: int | None) -> Iterator[None]:
-    """Compute with a number of threads inside the context, or with as many as are fastest (``set_threads``)."""
-    global _most_threads
-    before = torch.get_num_threads(), _most_threads
+    """Compute with a number of threads inside the context, as ``set_threads`` sets it."""
+    before = torch.get_num_threads()
     set_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        _most_threads = before[1]
-
-
-def numbers_of_threads(most: int) -> list[int]:
-    """Return the numbers of threads worth timing, ascending: 1, all, and with many cores a quarter and so on."""
-    numbers = [1]
-    while most > 1:
-        numbers.insert(1, most)
-        most = 1 if most <= 4 else most // 4
-    return numbers
-
-
-class ThreadTurns:
-    """Thread turns find how many threads are fastest for repeated work by trying each number in turn.
-
-    Two threads take from half the time of one to twenty times as long, depending on the machine and on what else runs
-    there. So the first works try each number in turn, and later works use the fastest. Works are assumed to have about
-    the same size. The numbers are timed again when works get much slower, and every ``REVIEW`` works. More threads than
-    idle cores are not tried, and a number that turns out to be slow gets no second turn.
-
-    Args:
-        most: largest number of threads; with 1 there is no choice.
-        idle: returns the number of cores that nobody else uses.
-    """
-
-    def __init__(
-        self, most: int, clock: Callable[[], float] = time.perf_counter, idle: Callable[[], int] = idle_cores
-    ) -> None:
-        self._most, self._clock, self._idle = most, clock, idle
-        self._chosen: int | None = None
-        self._seconds: dict[int, list[float]] = {}
-        self._begin_turns()
-
-    @classmethod
-    def of_process(cls) -> ThreadTurns:
-        """Return turns for work of this process; if ``set_threads`` has fixed the number there is no choice."""
-        return cls(_most_threads or 1)
-
-    def _begin_turns(self) -> None:
-        self._done, self._reference = 0, math.nan
-        self._recent: deque[float] = deque(maxlen=RECENT)
-        if self._most > 1:
-            self._seconds = {number: [] for number in numbers_of_threads(min(self._most, self._idle()))}
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """Time the one work that is done inside the context."""
-        self.begin()
-        yield
-        self.end()
-
-    def begin(self) -> None:
-        """Set the number of threads for the next work, and start the clock."""
-        if self._most == 1:
-            return
-        if self._settled:
-            assert self._chosen is not None
-            torch.set_num_threads(self._chosen)
-        else:
-            torch.set_num_threads(min(self._seconds, key=lambda number: len(self._seconds[number])))
-        self._started = self._clock()
-
-    def end(self) -> None:
-        """Stop the clock and record the time of this work."""
-        if self._most == 1:
-            return
-        seconds = self._clock() - self._started
-        if self._settled:
-            self._watch(seconds)
-            return
-        number = torch.get_num_threads()
-        self._seconds[number].append(seconds)
-        if number != 1 and seconds > HOPELESS * max(self._seconds[1]):
-            del self._seconds[number]
-        if all(len(times) >= TIMED for times in self._seconds.values()):
-            self._choose()
-
-    @property
-    def _settled(self) -> bool:
-        return not math.isnan(self._reference)
-
-    def _choose(self) -> None:
-        medians = {number: statistics.median(times[1:]) for number, times in self._seconds.items()}
-        best = 1
-        for number in medians:
-            if medians[number] <= BETTER * medians[best]:
-                best = number
-        if best != self._chosen:
-            times = ", ".join(f"{seconds * 1e3:,.0f} ms with {number}" for number, seconds in medians.items())
-            log.info("%s (measured: %s)", count(best, "thread"), times)
-        self._chosen, self._reference = best, medians[best]
-
-    def _watch(self, seconds: float) -> None:
-        self._recent.append(seconds)
-        self._done += 1
-        slow = len(self._recent) == RECENT and statistics.median(self._recent) > SLOWER * self._reference
-        if slow or self._done >= REVIEW:
-            self._begin_turns()
+        torch.set_num_threads(before)
 
 
 def check_device(device: str) -> None:
@@ -258,6 +125,19 @@ def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
         peak.bytes = max(0, high - before)
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Return how many bytes this process can still get on a device, or None where the system does not say.
+
+    Memory of a GPU that torch keeps for later tensors counts as free. Processes of a run on one machine share its
+    memory.
+    """
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    room = available_memory()
+    return None if room is None else room // Ranks.of().here
+
+
 def available_memory() -> int | None:
     """Return how many bytes this process can still get from the machine and within the limit of its control group."""
     free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_group_rooms()]
@@ -267,23 +147,9 @@ def available_memory() -> int | None:
 
 def _group_rooms() -> Iterator[int | None]:
     """Return the bytes left to every control group of this process, as SLURM and containers set them."""
-    try:
-        lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            root, limit, usage, cache = Path("/sys/fs/cgroup"), "memory.max", "memory.current", "file"
-        elif "memory" in controllers.split(","):
-            root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-            usage, cache = "memory.usage_in_bytes", "total_cache"
-        else:
-            continue
-        folder = root / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(root):
-                yield _room(group, limit, usage, cache)
+    for group, unified in control_groups("memory"):
+        files = ("memory.max", "memory.current", "file")
+        yield _room(group, *(files if unified else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")))
 
 
 def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:

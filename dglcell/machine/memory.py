@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # These are parameters of mallopt(3).
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 LARGEST_INT = 2**31 - 1
 
 
@@ -21,24 +22,38 @@ def keep_freed_memory() -> bool:
     Returns:
         whether the C library took the advice; libraries other than glibc are left as they are.
     """
-    return _advise((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT))
-
-
-def return_freed_memory() -> bool:
-    """Take the advice back, for comparison: set the thresholds that glibc reaches after a few large tensors."""
-    return _advise((M_MMAP_MAX, 1 << 16), (M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20))
-
-
-def _advise(*settings: tuple[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return False
+    settings = (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT)
     return all([bool(library.mallopt(*setting)) for setting in settings])
 
 
 PROCESS = Path("/proc/self")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Return the folders of the control groups that limit this process, and whether they are of version 2.
+
+    Args:
+        controller: what is limited, e.g. ``memory``.
+    """
+    try:
+        lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        root = CONTROL_GROUPS if number == "0" else CONTROL_GROUPS / controller
+        if number != "0" and controller not in controllers.split(","):
+            continue
+        folder = root / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(root):
+                yield group, number == "0"
 
 
 def status(key: str) -> int | None:

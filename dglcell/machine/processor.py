@@ -1,20 +1,19 @@
-"""Describe the processor of this machine: its name, its cores, their load, and the products that it is fast at."""
+"""Describe the processor of this machine: its name, its cores, and the products that it is fast at."""
 
 from __future__ import annotations
 
 import os
 import platform
-import time
 from functools import cache
 from pathlib import Path
+
+from dglcell.machine.memory import control_groups
+from dglcell.machine.ranks import Ranks
 
 PROC = Path("/proc")
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16")
 """Processors with these flags have instructions for products of bfloat16."""
-
-TICK_SHARE = 0.5
-"""A core counts as busy from this share of its time."""
 
 
 @cache
@@ -40,43 +39,27 @@ def multiplies_bfloat16() -> bool:
 
 def cores() -> int:
     """Return how many cores this process may use."""
-    return len(_allowed())
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _allowed() -> set[int]:
-    """Return the numbers of the cores that this process may use."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+def allotted_cores() -> int:
+    """Return how many cores this process may keep busy; at least 1.
 
-
-def idle_cores(seconds: float = 0.05) -> int:
-    """Return how many of its cores this process may use without waiting for others; at least 1.
-
-    Args:
-        seconds: time for which this process sleeps while the cores are watched. The load of the last minute is used
-            where the system does not report the load of each core.
+    These are the cores that affinity and control groups leave to it, shared among the processes of a run on its
+    machine, or those of its SLURM task. ``OMP_NUM_THREADS`` may say that they are fewer.
     """
-    number = cores()
-    before = _busy_seconds()
-    if before is None:
-        return max(1, min(number, round(number - os.getloadavg()[0])))
-    time.sleep(seconds)
-    after = _busy_seconds()
-    assert after is not None
-    busy = sum((new - old) / seconds >= TICK_SHARE for old, new in zip(before, after, strict=True))
-    return max(1, number - busy)
+    quotas = [quota for group, unified in control_groups("cpu") if (quota := _quota(group, unified)) is not None]
+    here = int(min([cores(), *quotas]))
+    of_task, of_process = (os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"))
+    found = min(here, int(of_task)) if of_task.isdecimal() else here // Ranks.of().here
+    return max(1, min(found, int(of_process)) if of_process.isdecimal() else found)
 
 
-def _busy_seconds() -> list[float] | None:
-    """Return for each core of this process the seconds since the start of the machine in which it was not idle."""
+def _quota(group: Path, unified: bool) -> float | None:
+    """Return how many cores a control group may keep busy at a time; None where it does not say."""
+    files = ("cpu.max",) if unified else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     try:
-        lines = (PROC / "stat").read_text(encoding="ascii").splitlines()
-        ticks = os.sysconf("SC_CLK_TCK")
+        used, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
     except (OSError, ValueError):
         return None
-    allowed, found = _allowed(), []
-    for line in lines:
-        name, *counts = line.split()
-        if name[:3] == "cpu" and name[3:].isdecimal() and int(name[3:]) in allowed:
-            user, nice, system, _, _, irq, soft = (int(number) for number in counts[:7])
-            found.append((user + nice + system + irq + soft) / ticks)
-    return found or None
+    return int(used) / int(period) if used.isdecimal() else None

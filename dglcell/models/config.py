@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dglcell.checks import Count, Number, Positive, at_least, below_one, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
@@ -113,10 +114,6 @@ class ModelConfig:
         Nothing else trains these parts.
         """
         return {}
-
-    def is_autotuned(self) -> bool:
-        """Return whether something is chosen by measuring when a run starts."""
-        return False
 
     def without_messages(self) -> ModelConfig | None:
         """Return the same configuration with no round of messages; None where it passes none in rounds."""
@@ -300,8 +297,7 @@ class HeteroCellConfig(EncoderConfig):
     flux_values: list[str] = field(default_factory=list)  # values of nodes that correct the fluxes of `flux_rounds`
     balanced_values: list[str] = field(default_factory=list)  # values of nodes that are projected onto balanced fluxes
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
-    compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
-    autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
+    compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: in long runs on a GPU
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -335,8 +331,9 @@ class HeteroCellConfig(EncoderConfig):
             )
         self._validate_local_head()
 
-    def is_autotuned(self) -> bool:
-        return True
+    def needs_edges(self) -> bool:
+        """Return whether layers ask for the strains' single edges: for attention, or because strains change edges."""
+        return self.conv == "gatv2" or EDGES in (self.conditions or {})
 
     def provides(self) -> frozenset[str]:
         return super().provides() | {NODES}

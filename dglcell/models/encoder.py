@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import logging
+from collections import Counter
 from typing import cast
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
+from dglcell.kernels.spmm import default_kernel
+from dglcell.machine.devices import free_memory
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
@@ -18,11 +21,25 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.links import Link
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
+
+log = logging.getLogger("dglcell")
+
+KEPT, KEPT_COMPILED, KEPT_OF_PAIRS = 9, 7, 2
+"""For each number of a relation's rows a step keeps so many for the backward pass: in plain torch, and in compiled
+layers; and so many for each number of each layer of the MLPs of pairs of relations. On an H100 a step with 28 strains
+of yeast's size took 10.3 GB in plain float32, and 4.4 GB compiled with bfloat16 differences."""
+
+ROW_TENSORS = 3
+"""An evaluation has about so many tensors of the rows of a layer at once."""
+
+SHARE_OF_MEMORY = 0.7
+"""Layers may keep this part of the memory that is free at a first step; optimiser and gradients need some, too."""
 
 
 class CellEncoder(nn.Module):
@@ -95,6 +112,21 @@ class CellEncoder(nn.Module):
         """Return the number of rows that a strain has in all relations of all layers."""
         return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
 
+    def kept_of_strain(self, compiled: bool) -> int:
+        """Return about how many numbers of a strain a step keeps for the backward pass, where all rows differ.
+
+        Args:
+            compiled: whether layers are compiled.
+        """
+        combination, width = self.config.combination_of_relations(), self.config.hidden
+        pairs = 0
+        if combination.how == "pairwise_interaction":
+            for layer in self.plan:
+                for node_type, number in Counter(relation[2] for relation in layer).items():
+                    pairs += self.cell.num_nodes[node_type] * number * (number + 1) // 2 if number > 1 else 0
+        of_pairs = pairs * (combination.hidden or width // 2) * combination.layers
+        return self.rows_per_strain * width * (KEPT_COMPILED if compiled else KEPT) + of_pairs * KEPT_OF_PAIRS
+
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""
         with torch.no_grad():
@@ -149,21 +181,86 @@ class CellEncoder(nn.Module):
 
 
 class PerturbedModel(StrainModel):
-    """Compute on the strains' own graphs, so that strategies and kernels can be chosen by measuring.
+    """Compute on the strains' own graphs, by a strategy and a kernel.
 
     Attributes:
         encoder: passes messages over the strains' graphs.
-        autotuned: the choices for ``auto``; the device's defaults where None.
+        choices: what ``auto`` stands for; the device's defaults where None.
     """
 
     Config = HeteroCellConfig
     config: HeteroCellConfig
     encoder: CellEncoder
-    autotuned: Autotuned | None = None
+    choices: Choices | None = None
 
-    @abstractmethod
-    def choose(self, autotuned: Autotuned) -> None:
-        """Let ``strategy: auto`` and ``kernel: auto`` follow ``autotuned``."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._recomputing: dict[tuple[int, Choices], bool] = {}
+
+    def choose(self, choices: Choices) -> None:
+        """Let ``strategy: auto``, ``kernel: auto`` and the form of layers follow ``choices``."""
+        self.choices = choices
+        self._base_cache.forget()
+
+    def choices_on(self, device_type: str) -> Choices:
+        """Return the choices made, or the defaults of a device."""
+        return self.choices or Choices.default(device_type, needs_edges=self.config.needs_edges())
+
+    def recomputes(self, num_strains: int, choices: Choices) -> bool:
+        """Return whether the backward pass computes layers once more instead of keeping their intermediate results.
+
+        It does where these would not fit into the memory that the device has free at the first step of a size.
+        """
+        if self.config.recompute != "auto":
+            return self.config.recompute == "true"
+        known = num_strains, choices
+        if known not in self._recomputing:
+            weight = next(self.parameters())
+            size = torch.bfloat16.itemsize if choices.half else weight.dtype.itemsize
+            needed = self.encoder.kept_of_strain(choices.compiled) * num_strains * size
+            room = free_memory(weight.device)
+            self._recomputing[known] = room is not None and needed > SHARE_OF_MEMORY * room
+            if self._recomputing[known]:
+                log.info("the backward pass computes layers once more: they would keep %.1f GiB", needed / 2**30)
+        return self._recomputing[known]
+
+    def fitting_batch(self, most: int) -> int:
+        """See ``StrainModel.fitting_batch``; what fits is a power of two, by the rows of all relations of a layer."""
+        weight = next(self.parameters())
+        room = free_memory(weight.device)
+        nodes = sum(self.cell.num_nodes[node_type] for node_type in self.encoder.node_types)
+        rows = nodes + max((sum(self.cell.num_nodes[r[2]] for r in layer) for layer in self.encoder.plan), default=0)
+        of_strain = ROW_TENSORS * rows * self.config.hidden * weight.dtype.itemsize
+        if room is None or most * of_strain <= SHARE_OF_MEMORY * room:
+            return most
+        return 1 << (max(1, int(SHARE_OF_MEMORY * room / of_strain)).bit_length() - 1)
+
+    def choose_for_run(self, device_type: str, strains: float, precision: str = "auto") -> None:
+        """Choose for a run by the table of defaults, and log each choice with its reason.
+
+        Args:
+            device_type: ``cpu`` or ``cuda``.
+            strains: number of strains that the run computes, each as often as it is computed.
+            precision: value of ``trainer.precision``.
+        """
+        config, rows = self.config, self.encoder.rows_per_strain * strains
+        default = Choices.default(device_type, needs_edges=config.needs_edges())
+        self.choose(default.for_run(device_type, rows, precision=precision, compiled=config.compile))
+        log.info("%s", self.choices_in_words(device_type))
+
+    def choices_in_words(self, device_type: str) -> str:
+        """Say in a line what computes strains' graphs on a device, and why."""
+        found, config = self.choices_on(device_type), self.config
+        strategy, why = config.strategy, "as configured"
+        if strategy == "auto":
+            strategy = found.strategy
+            why = "for attention and changed edges" if config.needs_edges() else f"the default on {device_type}"
+        kernel = "of DGL"
+        if strategy not in DGL_STRATEGIES:
+            kernel = default_kernel(device_type) if config.kernel == "auto" else config.kernel
+        precision = "differences in bfloat16" if found.half else "differences in the base's precision"
+        layers = "layers compiled" if found.compiled else "layers not compiled"
+        return f"strategy {strategy} ({why}), kernel {kernel}, {precision}, {layers}"
 
 
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:

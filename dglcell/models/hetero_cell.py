@@ -22,12 +22,12 @@ from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept
-from dglcell.perturbation.states import Pooled, States, activation_limit
+from dglcell.perturbation.states import Pooled, States
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,6 @@ class HeteroCell(PerturbedModel):
             balanced=name in config.balanced_values,
         )
 
-    def choose(self, autotuned: Autotuned) -> None:
-        self.autotuned = autotuned
-        autotuned.apply(self.cell)
-        self._base_cache.forget()
-
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
@@ -237,21 +232,11 @@ class HeteroCell(PerturbedModel):
     def shares_deletions(self) -> bool:
         if self.learned is not None:  # What is shared need not be deleted then.
             return False
-        if self.config.strategy == "auto":
-            autotuned = self._autotuned()
-            return autotuned.shares or autotuned.strategy == "difference"
-        return self.config.strategy == "difference"
+        strategy = self.config.strategy
+        return (self._choices().strategy if strategy == "auto" else strategy) == "difference"
 
-    def _autotuned(self) -> Autotuned:
-        return self.autotuned or Autotuned.default(next(self.parameters()).device.type)
-
-    def _recomputes(self, num_strains: int, autotuned: Autotuned) -> bool:
-        """Return whether the backward pass computes layers once more instead of keeping their intermediate results."""
-        if self.config.recompute != "auto":
-            return self.config.recompute == "true"
-        numbers = self.encoder.rows_per_strain * num_strains * self.config.hidden
-        kept = numbers * autotuned.execution(recompute=False).activation_bytes
-        return kept > activation_limit(next(self.parameters()).device)
+    def _choices(self) -> Choices:
+        return self.choices_on(next(self.parameters()).device.type)
 
     def _encode(
         self,
@@ -266,11 +251,10 @@ class HeteroCell(PerturbedModel):
             kept_pass: results for the base that were already computed.
             strategy: the configured one where None.
         """
-        config, autotuned = self.config, self._autotuned()
-        execution = autotuned.execution(recompute=self._recomputes(genotypes.num_strains, autotuned))
-        perturbed = perturb(
-            self.cell, genotypes, strategy or config.strategy, config.kernel, autotuned, execution, kept_pass
-        )
+        config, choices = self.config, self._choices()
+        execution = choices.execution(recompute=self.recomputes(genotypes.num_strains, choices))
+        strategy = strategy or config.strategy
+        perturbed = perturb(self.cell, genotypes, strategy, config.kernel, choices, execution, kept_pass)
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
         difference_BD = torch.cat([difference for _, difference in pooled], dim=-1)

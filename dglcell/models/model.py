@@ -300,6 +300,10 @@ class StrainModel(nn.Module):
         """Return name → head that predicts values of nodes; there is none in a model that predicts no such values."""
         return {}
 
+    def fitting_batch(self, most: int) -> int:
+        """Return for how many strains a forward pass of an evaluation is expected to fit into memory."""
+        return most
+
     @property
     def shares_deletions(self) -> bool:
         """Return whether evaluation costs less for batches that say which deletions their strains have in common."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,13 @@ class ReactionStrengths:
         """Return the strain of every entry, [Q] int64."""
         return strains_of(self.offsets, len(self.nodes))
 
+    def part(self, first: int, last: int) -> ReactionStrengths:
+        """Return those of the strains from number ``first`` up to ``last``, without it."""
+        begin, end = self.offsets[[first, last]].tolist()
+        return ReactionStrengths(
+            self.nodes[begin:end], self.offsets[first : last + 1] - begin, self.strengths[begin:end]
+        )
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ReactionStrengths:
         """Return the same strengths on ``device``."""
         moved = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets, self.strengths))
@@ -69,8 +76,6 @@ class GenotypeBatch:
             that padded shapes need no synchronisation with the device.
         shared: genes that every strain deletes, where that is known on the host; a model may compute once what the
             strains have in common through them.
-        on_host: the same as ``genes`` on the host, where ``to`` took the batch from there to a GPU. Sizes that depend
-            on the genotypes are bounded by it, without waiting for the device.
         strengths: [P] float, what is left of each of ``genes``: 0 where it is deleted, 1 as in the wild type, 0.3 for a
             knock-down, above 1 for an overexpression; a strain then names a gene at most once. None where all are
             deleted, which costs less.
@@ -83,7 +88,6 @@ class GenotypeBatch:
     offsets: Tensor
     max_deletions: int
     shared: tuple[int, ...] = ()
-    on_host: Tensor | None = None
     strengths: Tensor | None = None
     reactions: ReactionStrengths | None = None
     conditions: Tensor | None = None
@@ -198,6 +202,21 @@ class GenotypeBatch:
         same_BKK = (genes_BK.unsqueeze(2) == genes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
         return genes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
 
+    def part(self, first: int, last: int) -> GenotypeBatch:
+        """Return the strains from number ``first`` up to ``last``, without it; the host waits for the device."""
+        begin, end = self.offsets[[first, last]].tolist()
+        conditions = None if self.conditions is None else self.conditions[first:last]
+        chosen = torch.arange(first, last, device=self.genes.device)
+        return replace(
+            self,
+            genes=self.genes[begin:end],
+            offsets=self.offsets[first : last + 1] - begin,
+            strengths=None if self.strengths is None else self.strengths[begin:end],
+            reactions=None if self.reactions is None else self.reactions.part(first, last),
+            conditions=conditions,
+            edges=None if self.edges is None else self.edges.take(chosen),
+        )
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
         """Return the batch on ``device``."""
         return GenotypeBatch(
@@ -205,7 +224,6 @@ class GenotypeBatch:
             self.offsets.to(device, non_blocking=non_blocking),
             self.max_deletions,
             self.shared,
-            self.genes if self.genes.device.type == "cpu" else self.on_host,
             None if self.strengths is None else self.strengths.to(device, non_blocking=non_blocking),
             None if self.reactions is None else self.reactions.to(device, non_blocking),
             None if self.conditions is None else self.conditions.to(device, non_blocking=non_blocking),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
@@ -17,13 +15,13 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import Kept, keep_masks, lost_on_host, strengths
+from dglcell.perturbation.sent import Kept, keep_masks, strengths
 from dglcell.perturbation.states import Execution, States
-from dglcell.perturbation.strategies.difference import BoundedDifference, Difference
+from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.edge_mask import EdgeMask
 from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.strategies.node_mask import NodeMask
@@ -33,11 +31,6 @@ REDUCES = ("sum", "mean")
 UNSTACKED_DEVICES = ("cpu",)
 """On these devices ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for
 launches."""
-
-
-UNBOUNDED_DEVICES = ("cpu",)
-"""On these devices ``difference`` reads how many pairs differ. A GPU would be waited for: without gradients, and if the
-host knows the genes, lists have room there for as many pairs as can differ."""
 
 
 class PerturbedCell:
@@ -156,7 +149,7 @@ def perturb(
     genotypes: GenotypeBatch,
     strategy: str = "node_mask",
     kernel: str = "auto",
-    autotuned: Autotuned | None = None,
+    choices: Choices | None = None,
     execution: Execution | None = None,
     kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
@@ -168,7 +161,7 @@ def perturb(
             genes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
-        autotuned: what ``auto`` stands for; the device's defaults where None.
+        choices: what ``auto`` stands for; the device's defaults where None.
         execution: how ``node_mask`` and ``difference`` compute rows.
         kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
 
@@ -178,9 +171,9 @@ def perturb(
         GenotypeError: the changed edges are of another number of strains.
     """
     check_strategy(strategy)
-    autotuned = autotuned or Autotuned.default(genotypes.genes.device.type)
+    choices = choices or Choices.default(genotypes.genes.device.type)
     if strategy == "auto":
-        strategy = autotuned.strategy
+        strategy = choices.strategy
     check_strategy_device(strategy, genotypes.genes.device.type)
     edges = _checked_edges(genotypes)
     keep = keep_masks(cell, genotypes)
@@ -194,37 +187,18 @@ def perturb(
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     else:
         base = _of_shared(cell, genotypes) if kept_pass is None else kept_pass.once(lambda: _of_shared(cell, genotypes))
-    on_host: dict[str, NDArray[np.int64]] = {}
-    if strategy == "difference" and edges is None and genotypes.on_host is not None and _bounds_lists(cell, genotypes):
-        on_host = lost_on_host(cell, genotypes.on_host.numpy(), genotypes.shared)
-    kept = {
-        t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole, on_host=on_host.get(t))
-        for t, mask in keep.items()
-    }
-    execution = execution or Execution(dense_share=autotuned.dense_share)
-    engine: Callable[..., NodeMask] = NodeMask
+    kept = {t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole) for t, mask in keep.items()}
+    kernel = choices.kernel if kernel == "auto" else kernel
+    execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
-        engine = BoundedDifference if on_host else Difference
-    if engine is NodeMask and edges is None and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        return PerturbedCell(Difference(cell, kept, kernel, execution, kept_pass, edges), kept)
+    if edges is None and genotypes.genes.device.type not in UNSTACKED_DEVICES:
         execution = replace(execution, stack=True)
-    return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass, edges), kept)
+    return PerturbedCell(NodeMask(cell, kept, kernel, execution, kept_pass, edges), kept)
 
 
 def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
     return keep_masks(cell, genotypes.of_shared())
-
-
-def _bounds_lists(cell: ResidentCell, genotypes: GenotypeBatch) -> bool:
-    """Return whether the host can bound how many pairs differ.
-
-    It knows neither which reactions are blocked nor the medium.
-    """
-    return (
-        cell.steady_state is None
-        and genotypes.reactions is None
-        and genotypes.genes.device.type not in UNBOUNDED_DEVICES
-        and not torch.is_grad_enabled()
-    )
 
 
 def _checked_edges(genotypes: GenotypeBatch) -> EdgePerturbations | None:

@@ -18,13 +18,9 @@ class RowIndex:
 
     Attributes:
         mask_NB: [N, B] bool, which pairs are in the set.
-        most: an upper bound of K, at least one, that the host knows, so that it need not ask the device. Lists have
-        this length: behind the K pairs they are filled with the first of all pairs, and what is computed there is never
-        read.
     """
 
     mask_NB: Tensor
-    most: int | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -39,24 +35,7 @@ class RowIndex:
     @cached_property
     def keys(self) -> Tensor:
         """Return ``node · B + strain`` of every pair, [K] int64, ascending."""
-        if self.most is None:
-            return self.mask_NB.flatten().nonzero().squeeze(1)
-        # The additional last place takes the pairs that are in no list.
-        places = torch.where(self.mask_NB.flatten(), self._ends - 1, self.most)
-        keys = torch.zeros(self.most + 1, dtype=torch.int64, device=places.device)
-        return keys.scatter_(0, places, torch.arange(len(places), device=places.device))[: self.most]
-
-    @cached_property
-    def _ends(self) -> Tensor:
-        """Return the number of pairs up to and including each, [N · B]."""
-        return self.mask_NB.flatten().cumsum(0)
-
-    @cached_property
-    def present(self) -> Tensor | None:
-        """Return which entries are real, [K] bool, not fillers up to ``most``; None where there are no fillers."""
-        if self.most is None:
-            return None
-        return torch.arange(self.most, device=self.mask_NB.device) < self._ends[-1]
+        return self.mask_NB.flatten().nonzero().squeeze(1)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -80,8 +59,6 @@ class RowIndex:
     @cached_property
     def table(self) -> Tensor:
         """Return the position of every pair, [N, B] int32; −1 for pairs that are not in the set."""
-        if self.most is not None:
-            return torch.where(self.mask_NB, self._ends.view_as(self.mask_NB) - 1, -1).int()
         table = torch.full(self.mask_NB.shape, -1, dtype=torch.int32, device=self.mask_NB.device)
         numbers = torch.arange(len(self), dtype=torch.int32, device=table.device)
         table.view(-1).index_copy_(0, self.keys, numbers)
@@ -100,8 +77,5 @@ def union(indices: Sequence[RowIndex]) -> RowIndex:
     mask_NB = different[0].mask_NB.clone()
     for index in different[1:]:
         mask_NB |= index.mask_NB
-    bounds = [index.most for index in different if index.most is not None]
-    if len(bounds) == len(different):
-        return RowIndex(mask_NB, min(sum(bounds), mask_NB.numel()))
     number = int(mask_NB.sum())
     return next((index for index in different if len(index) == number), RowIndex(mask_NB))

@@ -8,14 +8,11 @@ it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Tri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -118,25 +115,6 @@ def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
     return keep[:num_genes]
 
 
-def lost_on_host(cell: ResidentCell, genes: NDArray[np.int64], shared: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Return nodes that strains may have lost and the base has not, by node type.
-
-    Each node occurs as often as there are such strains.
-
-    A reaction that the base has lost, too, may be among them.
-
-    Args:
-        cell: the cell, on any device; the device is not asked.
-        genes: the strains' deleted genes; negative ones are fillers.
-        shared: genes that the base lacks.
-    """
-    lost = {node_type: genes[:0] for node_type in cell.num_nodes}
-    lost[GENE] = genes[(genes >= 0) & ~np.isin(genes, shared)]
-    if CATALYSES in cell.relations:
-        lost[REACTION] = cell[CATALYSES].out_edges_on_host(lost[GENE])
-    return lost
-
-
 Slots = tuple[Tensor, Tensor]
 """[B, K] the nodes that each strain has lost or weakened, and [B, K] how much of each is gone, see ``padded``."""
 
@@ -150,7 +128,6 @@ class Kept:
         strengths_NB: [N, B] float, zero where a strain has lost the node; None where no kept node is weakened.
         slots: the lost and weakened nodes as a list by strain, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
-        on_host: see ``lost_on_host``; None where the host does not know them.
     """
 
     def __init__(
@@ -161,11 +138,9 @@ class Kept:
         *,
         strengths_NB: Tensor | None = None,
         whole: bool = False,
-        on_host: NDArray[np.int64] | None = None,
     ) -> None:
         self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
         self.strengths_NB = None if strengths_NB is None else strengths_NB * strains_NB
-        self.on_host = on_host
         self._minus_lost: dict[torch.dtype, Tensor] = {}
 
     def of_base(self, x_NH: Tensor) -> Tensor:
@@ -202,15 +177,14 @@ class Kept:
     @cached_property
     def lost(self) -> RowIndex:
         """Return the pairs that the base keeps and the strain does not."""
-        return RowIndex(~self.strains_NB & self.base_N1, None if self.on_host is None else max(1, len(self.on_host)))
+        return RowIndex(~self.strains_NB & self.base_N1)
 
     @cached_property
     def changed(self) -> RowIndex:
         """Return the pairs that the base keeps and the strain does not keep whole: those that send something else."""
         if self.strengths_NB is None:
             return self.lost
-        changed_NB = (self.strengths_NB != 1) & self.base_N1
-        return RowIndex(changed_NB, None if self.on_host is None else max(1, len(self.on_host)))
+        return RowIndex((self.strengths_NB != 1) & self.base_N1)
 
     @cached_property
     def absent(self) -> RowIndex:

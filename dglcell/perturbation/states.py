@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from dglcell.machine.devices import available_memory
 from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
@@ -32,13 +30,6 @@ DENSE_SHARE = 0.5
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """So many rows are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little;
 on a GPU as many as memory allows, so that the number of launches depends on no size."""
-
-SHARE_FOR_ACTIVATIONS = {"cpu": 0.4, "cuda": 0.25}
-"""The layers of a step may keep this part of a GPU's memory, or of what was free of the host's at first, for the
-backward pass. What they keep is less: rows that do not differ are counted, too."""
-
-LEAST_FOR_ACTIVATIONS = 2 << 30
-"""Layers may keep so many bytes on a CPU where the system does not say how much memory is free."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """An addend is a function of rows and its arguments; None stands for one argument as it is."""
@@ -61,15 +52,6 @@ class Execution:
     compile: bool = False
     dense_share: float = DENSE_SHARE
     stack: bool = False
-
-    @property
-    def activation_bytes(self) -> int:
-        """Return about how many bytes a layer keeps for the backward pass for each number of a strain's row.
-
-        Plain torch keeps the arguments of a dozen operations; compiled code keeps those that are costly to recompute.
-        """
-        size = (self.dtype or torch.float32).itemsize
-        return size * (4 if self.compile else 12)
 
 
 class Pooled(NamedTuple):
@@ -221,7 +203,7 @@ class DifferenceStates(States):
         execution: Execution,
         kept_pass: BasePass | None = None,
     ) -> None:
-        if index is not None and index.most is None and len(index) == 0:
+        if index is not None and len(index) == 0:
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
         self.execution, self.kept_pass = execution, kept_pass
@@ -254,9 +236,6 @@ class DifferenceStates(States):
             return self.base_NH.new_zeros(N, B, self.base_NH.shape[1], dtype=self.delta_dtype)
         if self.index is None:
             return self.delta
-        if self.index.most is not None:
-            rows = self.delta.index_select(0, self.index.table.clamp(min=0).flatten()).unflatten(0, (N, B))
-            return rows * self.index.mask_NB.unsqueeze(2)
         rows = self.delta.new_zeros(N * B, self.delta.shape[1]).index_copy(0, self.index.keys, self.delta)
         return rows.unflatten(0, (N, B))
 
@@ -321,8 +300,6 @@ class DifferenceStates(States):
         index = union(indices)
         body, bases = _Body([addend], states, self.execution.compile), [state.base_NH for state in states]
         deltas = [None if state.delta is None else state.at(index) for state in states]
-        if index.most is not None:
-            return self.with_difference(*self._call(body, index.nodes, bases, deltas), index)
         local, starts = index.nodes, index.starts[:-1]
         if not with_base:
             nodes = index.mask_NB.any(1).nonzero().squeeze(1)
@@ -372,7 +349,7 @@ class DifferenceStates(States):
         # Shares sum to one in the base and in strains, so the mean may be subtracted: small sums keep their digits.
         pooled_BH = change_NB.T @ (self.base_NH - base_1H)
         share_NB = p_N1 + change_NB
-        if self.delta is not None and self.index is not None and self.index.most is None:
+        if self.delta is not None and self.index is not None:
             share_K1 = take_rows(share_NB.flatten().unsqueeze(1), self.index.keys)
             weighted_KH = share_K1 * self.delta
             pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
@@ -402,20 +379,6 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     if kept.log_strengths is not None:
         delta = delta + kept.log_strengths.to(p_N1.dtype)
     return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
-
-
-def activation_limit(device: torch.device) -> int:
-    """Return how many bytes the layers of a step may keep on a device for the backward pass; the rest is recomputed."""
-    if device.type == "cuda":
-        return int(SHARE_FOR_ACTIVATIONS["cuda"] * torch.cuda.get_device_properties(device).total_memory)
-    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    return _free_for_activations() // ranks
-
-
-@cache
-def _free_for_activations() -> int:
-    free = available_memory()
-    return LEAST_FOR_ACTIVATIONS if free is None else int(SHARE_FOR_ACTIVATIONS["cpu"] * free)
 
 
 def rows_in_block(device: torch.device) -> int:

@@ -216,10 +216,6 @@ class Design:
         offsets = torch.arange(number + 1) * self.size
         return GenotypeBatch(genes, offsets, self.size, shared, strengths=left, conditions=conditions)
 
-    def heaviest(self, number: int) -> GenotypeBatch:
-        """Return so many strains that take the most memory: some without a common gene, as every design may have."""
-        return next(self.batches(number))
-
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
         """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
         size = min(size, self.stop - first)

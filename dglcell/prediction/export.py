@@ -117,7 +117,7 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
     """Write the files of the model and its card."""
     there, here = run.directory, RunDirectory(folder)
     kept = [there.environment, there.split, there.metrics, there.usage, there.results]
-    kept += [there.autotuned, there.relation_weights, there.calibration]
+    kept += [there.relation_weights, there.calibration]
     if strains:
         kept += [there.predictions(part) for part in run.predictions]
     for path in kept:

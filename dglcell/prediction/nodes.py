@@ -64,7 +64,7 @@ def predict_nodes(
     found: dict[str, NDArray[np.float32]] = {}
     for member in members:
         device = next(member.model.parameters()).device
-        size = batch_size or fitting_batch_of([member], rows)
+        size = batch_size or fitting_batch_of([member])
         predictions = list(predict_batches(member.model, (batch.to(device) for batch in rows.batches(size))))
         for name, head in member.model.node_heads.items():
             nodes, _ = measured_names(member.cell, member.config.data.nodes[name].type)

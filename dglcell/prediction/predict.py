@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from dglcell.files.atomic import sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.machine.ranks import ALONE, Ranks
 from dglcell.models.encoder import PerturbedModel
-from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.parts import PartFiles, write_tables
@@ -33,10 +30,8 @@ from dglcell.prediction.table import (
     write_rows,
     write_table,
 )
-from dglcell.training.autotune import autotuned_for
-from dglcell.training.batch_trials import measure
 from dglcell.training.checkpoint import Trained
-from dglcell.training.predicted import batch_that_fits, predict_batches
+from dglcell.training.predicted import predict_batches
 
 Rows = GenotypeTable | Design
 """These are strains to predict, which have numbers and can be cut into parts and batches."""
@@ -44,66 +39,35 @@ Rows = GenotypeTable | Design
 WORTH_SHARING = 200
 """So many strains must have deletions in common for these deletions to be computed first, and once."""
 
-UNTUNED_DEVICES = ("cpu",)
-"""On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
+MOST_STRAINS = 256
+"""A forward pass has so many strains if memory is enough and nothing else is asked for."""
 
 
-def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
-    """Return the number of strains per forward pass that is expected to fit into memory for every model
-    (`batch_that_fits`).
-    """
-    device, heaviest = _device(members[0]), functools.cache(rows.heaviest)
-    return min(batch_that_fits(one.model, lambda n: heaviest(n).to(device), rows.known) for one in members)
+def fitting_batch_of(members: Sequence[Trained]) -> int:
+    """Return the number of strains per forward pass that is expected to fit into memory for every model."""
+    return min(member.model.fitting_batch(MOST_STRAINS) for member in members)
 
 
-def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: int, precision: str) -> None:
-    """Choose the strategies and kernels that ``auto`` takes for a design; on a GPU they are measured or looked up.
+def choose_for_design(members: Sequence[Trained], design: Design, precision: str) -> None:
+    """Choose how the strains of a design are computed, by the table of defaults (``Choices``).
 
     Args:
         members: one or several models, on the device where they are to predict.
-        batch_size: strains per forward pass.
         precision: one of ``dglcell.prediction.PRECISIONS``.
 
     Raises:
         ConfigError: half precision is asked for, and a model has no differences of strains.
     """
-    half = precision == "bf16"
-    for model in (member.model for member in members):
+    for member in members:
+        model = member.model
         if isinstance(model, PerturbedModel):
-            device = next(model.parameters()).device
-            found = Autotuned.default(device.type)
-            if device.type not in UNTUNED_DEVICES:
-                batch = design.heaviest(batch_size).to(device)
-                found = autotuned_for(model, batch, torch.bfloat16 if half else None).autotuned
-            found = found.for_layers(compiled=model.config.compile != "false", half=half)
-            model.choose(replace(found, shares=True))
-            if device.type not in UNTUNED_DEVICES and not sharing_pays(model, design, batch_size):
-                model.choose(found)
-        elif half:
+            model.choose_for_run(_device(member).type, len(design), precision)
+        elif precision == "bf16":
             raise ConfigError(
                 "bfloat16 is for differences between the states of strains, and this model has none",
                 got=f"--precision {precision} and a model `{model.config.name}`",
                 do="leave --precision out",
             )
-
-
-@torch.inference_mode()
-def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool:
-    """Measure whether the first strains take less time where the deletions that they have in common are computed once.
-
-    Sharing means fewer rows and more launches, so its effect depends on the cell graph and the device.
-    """
-    first = next(design.batches(batch_size, WORTH_SHARING))
-    if not first.shared or not model.shares_deletions:
-        return False
-    device = next(model.parameters()).device
-
-    def seconds(shared: tuple[int, ...]) -> float:
-        batch = replace(first, shared=shared).to(device)
-        trial = measure(lambda _: model(batch), device, batch.num_strains)
-        return math.inf if trial is None else trial.seconds
-
-    return seconds(first.shared) < seconds(())
 
 
 def predict_rows(
@@ -132,7 +96,7 @@ def predict_rows(
     predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
         if len(member.null_models) < len(phenotypes) and known.any():
-            size = batch_size or fitting_batch_of([member], rows)
+            size = batch_size or fitting_batch_of([member])
             predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
         for phenotype, null_model in member.null_models.items():
             predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(every.take(np.flatnonzero(known)))
@@ -192,7 +156,7 @@ def predict_table(
         return True
     if ranks.rank >= len(table):
         return False
-    size = batch_size or fitting_batch_of(members, table)
+    size = batch_size or fitting_batch_of(members)
     predict = functools.partial(predict_rows, members, batch_size=size, intervals=intervals)
     about = {**_describe_models(members), **table.describe(), **({} if intervals is None else intervals.describe())}
     parts = PartFiles(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
@@ -283,9 +247,9 @@ def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking
     """Describe what predictions of a design depend on, as plain containers."""
     first = members[0]
     about = {} if ranking is None else dict(ranking.describe())
-    autotuned = getattr(first.model, "autotuned", None)
-    if autotuned is not None and autotuned.differences is not None:
-        about["differences"] = autotuned.differences
+    choices = getattr(first.model, "choices", None)
+    if choices is not None and choices.half:
+        about["differences"] = "bfloat16"
     return _describe_models(members) | design.describe() | about
 
 

@@ -97,11 +97,6 @@ class GenotypeTable:
             batch = known.slice(first, min(first + size, len(known)))
             yield replace(batch.perturbations, max_deletions=known.max_deletions)
 
-    def heaviest(self, number: int) -> GenotypeBatch:
-        """Return so many strains that take the most memory, which are those with the most changed genes."""
-        rows = np.argsort(-self.strains.num_deletions, kind="stable")[:number]
-        return self.strains.take(rows).to("cpu").perturbations
-
 
 def read_genotypes(
     path: Path,

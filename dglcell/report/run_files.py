@@ -171,7 +171,6 @@ class RunFiles:
         predictions: part → phenotype → predictions.
         embedding: embeddings of some test strains, if the model has one.
         relation_weights: weights of relations, if the model has them.
-        autotuned: the choices for `auto`, and why; empty where everything was given.
         explanations: explanations of the most extreme test strains; there are none of models that cannot be explained.
         node_changes: name of values of nodes → those that change in test strains, if the model predicts any.
     """
@@ -184,7 +183,6 @@ class RunFiles:
     predictions: dict[str, dict[str, Predictions]]
     embedding: Embedding | None
     relation_weights: RelationWeights
-    autotuned: dict[str, Any]
     explanations: list[dict[str, Any]]
     node_changes: dict[str, NodeChanges]
 
@@ -287,7 +285,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         predictions,
         embedding,
         _read_relation_weights(directory.relation_weights),
-        _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
         _read_explanations(directory.explanations),
         read_node_changes(directory.node_changes),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +78,6 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
-        "choices": json.dumps(run.autotuned, indent=2) if run.autotuned else "",
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",

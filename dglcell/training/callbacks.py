@@ -24,7 +24,6 @@ from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.machine.devices import ThreadTurns
 from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
@@ -76,25 +75,6 @@ class EpochLines(Callback):
             f"{self._strains / seconds:,.0f}",
             timedelta(seconds=round(seconds * (batches - done) / self._batches)),
         )
-
-
-class TimedThreads(Callback):
-    """Run training steps with as many threads as are fastest here (``ThreadTurns``)."""
-
-    def __init__(self) -> None:
-        self._turns = ThreadTurns(1)
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the measurement again, because a continued run may be on another machine."""
-        self._turns = ThreadTurns.of_process()
-
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Start the clock."""
-        self._turns.begin()
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *others: object) -> None:
-        """Stop the clock."""
-        self._turns.end()
 
 
 class CheckpointFiles(CheckpointIO):

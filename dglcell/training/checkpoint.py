@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.baselines.fit import NullModel
 from dglcell.baselines.packed import PackedNulls
-from dglcell.config.experiment import AUTO, Config
+from dglcell.config.experiment import Config
 from dglcell.config.read import as_plain_text, parse_config, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
@@ -35,7 +35,6 @@ from dglcell.nn.null_share import NullShare
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
-from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
@@ -253,7 +252,7 @@ def at_most(weights: int, path: Path) -> Iterator[None]:
 
 def precision_of(config: Config) -> torch.dtype:
     """Return the type in which a run keeps its weights."""
-    return torch.float64 if lightning_precision(config.trainer.precision) == "64-true" else torch.float32
+    return torch.float64 if config.trainer.lightning_precision == "64-true" else torch.float32
 
 
 def misfits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], floats: torch.dtype) -> list[str]:
@@ -390,13 +389,6 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
     return epoch, False
 
 
-def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Config:
-    """Replace `data.batch_size: auto` by the size that was found when the continued run began."""
-    if checkpoint is None or config.data.batch_size != AUTO:
-        return config
-    return config.with_batch_size(checkpoint.about.config.data.training_batch)
-
-
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
 
@@ -428,8 +420,6 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
         ConfigError: keys differ; the error names them with their old and new values.
     """
     before, after = (_flat(as_plain_text(dataclasses.asdict(each))) for each in (old, config))
-    if config.data.batch_size == AUTO:
-        after["data.batch_size"] = before.get("data.batch_size")
     settled = [key for key in SETTLED_KEYS if after.get(key, "") is None]
     changed = [
         f"{key}: {before.get(key)} → {after.get(key)}"

@@ -23,7 +23,6 @@ from dglcell.explanations.split import check_model
 from dglcell.explanations.tables import explain
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.machine.devices import device_here, threads
-from dglcell.machine.processor import idle_cores
 from dglcell.metrics import ResultRow, json_safe
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots.style import sample
@@ -36,7 +35,7 @@ from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
 from dglcell.training.node_values import PartScores, bare_node_heads, null_node_rows
-from dglcell.training.predicted import predict_and_embed, table_batch, write_predictions
+from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.training.result_rows import NullResults, model_rows, null_results
 from dglcell.uncertainty.calibration import Calibration
@@ -125,9 +124,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
     if config.data.eval_batch_size is None:
         # The batch of the training may be too large here, because this machine may be another one.
-        model, dataset = trained.model.to(device_here(config.trainer.accelerator)), prepared.dataset
-        parts, wanted = [prepared.parts[part] for part in prepared.evaluated], config.data.training_batch
-        size = min((table_batch(model, dataset, strains, wanted) for strains in parts), default=wanted)
+        size = trained.model.to(device_here(config.trainer.accelerator)).fitting_batch(config.data.batch_size)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
     found = evaluate_parts(config, prepared, trained)
     controls = [row for kind in (ROWS, NODES) for row in control_rows(path, prepared.split.sha256, kind)]
@@ -219,7 +216,7 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
             "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"
         )
     prepared = prepare(config, command=command)
-    with threads(config.trainer.given_threads or idle_cores()):
+    with threads(config.trainer.given_threads):
         found = null_results(prepared)
         found.node_rows.extend(null_node_rows(bare_node_heads(config, prepared), prepared))
     found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))

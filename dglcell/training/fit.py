@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
-import os
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytorch_lightning as pl
@@ -24,8 +20,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config, TrainerConfig
-from dglcell.data.datamodule import StrainDataModule, with_node_values
-from dglcell.data.strains import Strains
+from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import ConfigError, count
 from dglcell.graph.resident import ResidentCell
@@ -38,19 +33,8 @@ from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps, parameter_groups
-from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
-from dglcell.training.autotune import (
-    Autotuning,
-    autotuned_for,
-    describe,
-    lightning_precision,
-    plain_precision,
-    read_autotuned,
-    resolve_execution,
-    write_autotuned,
-)
 from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import (
     CheckpointFiles,
@@ -58,7 +42,6 @@ from dglcell.training.callbacks import (
     EpochLines,
     EpochPictures,
     Preemption,
-    TimedThreads,
     leave_signals_alone,
 )
 from dglcell.training.checkpoint import describe_run
@@ -66,7 +49,6 @@ from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
-from dglcell.training.layer_forms import Steps, choose_form, forms_of
 from dglcell.training.node_values import fit_node_heads, limit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
@@ -85,7 +67,7 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
         ConfigError: the machine lacks the device, or Lightning lacks the setting.
     """
     settings = config.trainer
-    precision: Any = lightning_precision(settings.precision)  # Lightning lists all there are
+    precision: Any = settings.lightning_precision  # Lightning lists all there are
     with warnings.catch_warnings():
         quieten()
         try:
@@ -173,8 +155,6 @@ def make_callbacks(
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
     callbacks.append(EpochBar() if shows_bar(config) else EpochLines())
-    if device_of(config.trainer.accelerator) == "cpu" and config.trainer.devices * config.trainer.num_nodes == 1:
-        callbacks.append(TimedThreads())
     accumulation = (
         GradientAccumulationScheduler(dict(config.trainer.accumulate_grad_batches))
         if config.trainer.accumulate_grad_batches
@@ -211,9 +191,6 @@ def quieten() -> None:
 
 Data = TypeVar("Data", bound=StrainDataModule)
 
-TIMED_BATCHES = 4
-"""So many batches are repeated while forms of layers are timed."""
-
 
 def make_task(
     config: Config,
@@ -225,7 +202,7 @@ def make_task(
     """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
     Args:
-        directory: directory of the run; its first file is written here if something has to be measured.
+        directory: directory of the run.
         begin_with: the checkpoint of another run whose weights a new run begins with.
 
     Raises:
@@ -245,14 +222,14 @@ def make_task(
         fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
     else:
         limit_node_heads(model.node_heads, prepared)
-    strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
+    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
         model,
         normaliser,
         tuple(dataset.phenotypes),
         kinds=dataset.kinds,
-        loss=make_loss(config.loss, settings.epochs, config.data.training_batch),
+        loss=make_loss(config.loss, settings.epochs, config.data.batch_size),
         optimizer=config.optimizer,
         scheduler=config.scheduler,
         epochs=settings.epochs,
@@ -293,76 +270,11 @@ def make_task(
     # This writes the first files of the run, so it comes after everything that may refuse the data or a checkpoint.
     if started is not None and is_rank_zero():
         started.write(directory)
-    if config.model.is_autotuned() and is_rank_zero():
-        assert isinstance(model, PerturbedModel)
-        model.choose(find_autotuned(config, prepared, directory, task))
+    if isinstance(model, PerturbedModel):
+        device = device_of(settings.accelerator)
+        strains = prepared.training_strains * settings.epochs
+        model.choose_for_run(device, strains, settings.plain_precision)
     return task
-
-
-def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:
-    """Return the choices of `auto`: those of a continued run, else those of `model.autotuned`, else new ones."""
-    model = task.model
-    assert isinstance(model, PerturbedModel)
-    if not (directory.is_started() and os.path.lexists(directory.autotuned)):
-        device = torch.device(device_of(config.trainer.accelerator))
-        file = None if model.config.autotuned is None else Path(model.config.autotuned)
-        settings = config.trainer.precision, model.config.compile
-        rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
-        if file is not None:
-            found = read_autotuned(file)
-            settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=True)
-            found = replace(found, autotuned=settled)
-        elif device.type == "cpu":
-            found = _autotuned_on_cpu(config, prepared, task, model)
-        else:
-            # This comes before kernels are timed, because they are timed in the precision of the steps.
-            planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
-            half = planned.differences is not None
-            batch = first_batches(config, prepared, 1)[0].perturbations
-            found = autotuned_for(
-                model.to(device),
-                batch.to(device),
-                torch.bfloat16 if half else None,
-                deterministic=config.trainer.deterministic,
-            )
-            model.to("cpu")
-            settled = found.autotuned.for_layers(compiled=planned.compile, half=half)
-            found = replace(found, autotuned=settled)
-        directory.path.mkdir(parents=True, exist_ok=True)
-        write_autotuned(directory.autotuned, found)
-    return read_autotuned(directory.autotuned).autotuned
-
-
-def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
-    """Choose strategy and kernels by their own measurement, then the form of layers by timed steps."""
-    batches = first_batches(config, prepared, TIMED_BATCHES)
-    found = autotuned_for(model, batches[0].perturbations)
-    forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
-
-    def step(batch: Strains) -> None:
-        task.on_train_epoch_start()  # forgets the step before
-        task.training_step(batch, 0).backward()
-        task.zero_grad(set_to_none=True)
-
-    about = {**describe(model, batches[0].perturbations), "loss": config.loss.name, "split": config.split.kind}
-    steps = Steps(model.choose, step, batches, task.steps, about)
-    # Steps must leave no trace. A loss may remember strains, so another loss takes its place.
-    loss, task.loss = task.loss, copy.deepcopy(task.loss)
-    task.train()
-    with torch.random.fork_rng(devices=[]):
-        form, seconds = choose_form(forms, found.autotuned, steps)
-    task.on_train_epoch_start()
-    task.loss = loss
-    return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
-
-
-def first_batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
-    """Return batches like those of the training; there are fewer if the training has fewer."""
-    size, train = config.data.training_batch, prepared.parts["train"]
-    order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]
-    parts = order[: number * size].split(size)
-    whole = [part for part in parts if len(part) == size] or list(parts[:1])
-    return [with_node_values(prepared.dataset.take(part), prepared.nodes, part) for part in whole]
 
 
 def fit(
@@ -413,7 +325,7 @@ def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDat
     return module(
         prepared.dataset,
         prepared.parts,
-        batch_size=config.data.training_batch,
+        batch_size=config.data.batch_size,
         eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
         nodes=prepared.nodes,

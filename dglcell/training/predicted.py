@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import itertools
+import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,12 +21,13 @@ from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.files.atomic import atomic_file, no_formula, shortest
 from dglcell.kernels.spmm import check_kernel
-from dglcell.machine.devices import ThreadTurns
-from dglcell.models.model import Prediction, StrainModel
+from dglcell.machine.memory import is_out_of_memory
+from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.nn.conditions import LearnedStrengths
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.prepare import Prepared
+
+log = logging.getLogger("dglcell")
 
 WRITTEN_STRAINS = 2**16
 """So many strains are written together."""
@@ -66,7 +69,8 @@ def predict_and_embed(
 def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
     """Yield the model's output for each batch, on its device, in normalised units.
 
-    The states of the wild type that a model keeps during evaluation are computed once for all batches.
+    The states of the wild type that a model keeps during evaluation are computed once for all batches. Where memory
+    runs out, this batch and the later ones are cut in two, until they fit.
 
     Args:
         model: the model, whose device decides where this runs.
@@ -78,41 +82,22 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
     device = next(model.parameters()).device.type
     check_kernel(model.config.kernel, device)
     model.eval()
-    turns = ThreadTurns.of_process() if device == "cpu" else ThreadTurns(1)
+    most = sys.maxsize
     for batch in batches:
-        with turns.work():
-            found = model(batch)
-        yield found
-
-
-@torch.inference_mode()
-def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], strains: int, most: int = MOST) -> int:
-    """Return how many strains per forward pass are expected to fit into memory (`fitting_batch`).
-
-    Args:
-        model: the model on its device.
-        first: returns a given number of strains, on the device of the model.
-
-    Raises:
-        MissingDependencyError: the model's kernel does not run on its device.
-    """
-    device = next(model.parameters()).device
-    check_kernel(model.config.kernel, device.type)
-    model.eval()
-    return fitting_batch(lambda number: model(first(number)), device, strains, most)
-
-
-def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int = MOST) -> int:
-    """Return the same as `batch_that_fits` for strains of a data set, by trying those with the most deletions.
-
-    Args:
-        model: the model on its device.
-        strains: [n] strain numbers, on the host.
-    """
-    counts = dataset.offsets.cpu().diff()[strains]
-    tried = strains[counts.topk(min(TRIED, len(strains))).indices].to(next(model.parameters()).device)
-    resident = dataset.to(tried.device)
-    return batch_that_fits(model, lambda number: resident.take(tried[:number]).perturbations, len(strains), most)
+        found: list[Prediction] = []
+        first, number = 0, batch.num_strains
+        while first < number or not found:
+            part = batch if number <= most else batch.part(first, min(first + most, number))
+            try:
+                found.append(model(part))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or part.num_strains < 2:
+                    raise
+                most = part.num_strains // 2
+                log.warning("memory is not enough for %d strains at once; %d are tried", part.num_strains, most)
+            else:
+                first += max(part.num_strains, 1)
+        yield found[0] if len(found) == 1 else joined(found)
 
 
 def write_predictions(

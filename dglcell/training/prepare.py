@@ -37,7 +37,6 @@ from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
-from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
 from dglcell.uncertainty.ceiling import ceilings
 
@@ -223,13 +222,11 @@ def check_files(config: Config) -> None:
     """Check that the files that a new run needs exist, before anything is built.
 
     Raises:
-        CheckpointError, DataError: a file does not exist, or holds something else.
+        DataError: a file does not exist.
     """
-    split, autotuned = config.split.path, getattr(config.model, "autotuned", None)
+    split = config.split.path
     if split is not None and not Path(split).is_file():
         raise DataError(f"split '{split}' not found", expected="split.npz of a run, or JSON", do="check `split.path`")
-    if autotuned is not None:
-        read_autotuned(Path(autotuned))
     for path in config.model.features.values():
         if path != WILD_TYPE:
             find_raw(path, config.paths.raw)

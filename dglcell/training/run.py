@@ -14,7 +14,7 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
-from dglcell.config.experiment import AUTO, Config
+from dglcell.config.experiment import Config
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held, lives
@@ -26,12 +26,10 @@ from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.report.run_files import read_started
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import complete_usage, environment, read_usage, write_usage
-from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import (
     check_continues,
     read_config,
     refuse_changes,
-    resolve_settings,
     resume_from,
     starting_point,
 )
@@ -122,7 +120,6 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     checkpoint = resume_from(config)
     begin_with = read_start(config) if checkpoint is None else None
     start, finished = starting_point(checkpoint, config)
-    config = resolve_settings(config, checkpoint)
     set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
@@ -135,8 +132,6 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     trainer = make_trainer(config, directory, [*callbacks, *ahead, *beside.callbacks])
     if checkpoint is not None:
         check_progress(checkpoint, trainer, callbacks)
-    if config.data.batch_size == AUTO:
-        config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory, checkpoint, begin_with)
     if is_rank_zero():
         if not continued and begin_with is None:
@@ -271,7 +266,7 @@ def begin_process(config: Config) -> None:
 
 
 def set_up_process(config: Config) -> None:
-    """Seed the generators, and fix the number of threads or let it be measured."""
+    """Seed the generators, and fix the number of threads."""
     pl.seed_everything(config.seed, verbose=False)
     # No result depends on uninitialised memory, and filling it would take a sixth of a step on a GPU.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -22,7 +22,6 @@ from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.losses.nodes import with_nodes
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
-from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
 from dglcell.runs.directory import EpochLog
@@ -128,16 +127,6 @@ class StrainTask(pl.LightningModule):
         self._learning_rate = math.nan
         # All ranks hold the same graph, so DistributedDataParallel need not send it before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-
-    def setup(self, stage: str) -> None:
-        """Take the choices that the first rank made for `auto`.
-
-        Ranks that chose by themselves, or by a file that an earlier run left, could compute differently.
-        """
-        if isinstance(self.model, PerturbedModel) and self.model.config.is_autotuned():
-            autotuned = self.trainer.strategy.broadcast(self.model.autotuned)
-            if autotuned is not None:
-                self.model.choose(autotuned)
 
     def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
         """Return the loss of one batch, in normalised units."""

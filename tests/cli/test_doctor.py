@@ -19,7 +19,7 @@ def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_pat
     findings = {finding.what: finding for finding in examine()}
     assert findings["torch"].state == torch.__version__
     assert findings["python"].ok
-    assert re.fullmatch(r".+, \d+ cores?, \d+ of them idle", findings["CPU"].state)
+    assert re.fullmatch(r".+, \d+ cores?, \d+ of them allotted", findings["CPU"].state)
     assert re.fullmatch(r"about [\d,]+ strains/s in training with \d+ threads?, now", findings["quickstart"].state)
     for kernel in kernels_on("cpu"):
         finding = findings[f"kernel {kernel} on cpu"]

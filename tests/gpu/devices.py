@@ -48,11 +48,10 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     for sizes in (edge_blocks.BLOCK_BYTES, states.ROWS_IN_BLOCK):
         patch.setitem(sizes, "cpu", sizes["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
-    patch.setattr(perturb, "UNBOUNDED_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(curves, "LERP_DEVICES", ())
     patch.setitem(rules.LEAST_ROWS, "cpu", 2)
-    patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
+    patch.setattr(spmm, "default_kernel", lambda device_type: "csr")
 
 
 def strategies_on(device: str) -> list[str]:

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm
-from dglcell.perturbation.choose import proof
-from dglcell.perturbation.choose.proof import largest_error
+from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm, triton_works
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 # Absolute errors allowed, of sums of about 20 products of order one.
@@ -53,12 +51,8 @@ def test_a_kernel_equals_the_dense_product(device: str, kernel: str, dtype: torc
 
 
 @needs_gpu
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_triton_proves_itself(dtype: torch.dtype, weighted: bool) -> None:
-    relation = make_relation(weighted, dtype)[0].to("cuda")
-    device = torch.device("cuda")
-    assert largest_error("triton", relation, (5, 24), dtype, device) <= proof.TOLERANCES[dtype]
+def test_triton_equals_torch_on_this_gpu() -> None:
+    assert triton_works.__wrapped__("cuda")
 
 
 @needs_gpu

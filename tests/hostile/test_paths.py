@@ -84,7 +84,6 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", EXPERIMENT, "resume=" + LONG), "xxx"),
     (("train", EXPERIMENT, "data.store=" + LOOP), LOOP),
     (("train", EXPERIMENT, "data.store=" + LONG), "xxx"),
-    (("train", EXPERIMENT, "model.autotuned=nowhere.json"), "nowhere.json"),
     (("train", EXPERIMENT, "split={kind: file, path: nowhere.json}"), "nowhere.json"),
 ]
 

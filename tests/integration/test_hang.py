@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +19,6 @@ import torch.multiprocessing as mp
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import HostGroup, is_gone, is_silent, leave_group
 from tests.integration.processes import PATIENCE, wait_until
-from tests.integration.test_autotuned import free_port
 from tests.integration.test_processes import DDP
 from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 
@@ -32,6 +34,15 @@ while len(list(Path().glob("ready-*"))) < 2:
     time.sleep(0.01)
 sys.exit(main(sys.argv[1:]))
 """
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """Provide a port that nobody listens on, nor is given while it lasts, but who asks for it by its number."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+        yield int(one.getsockname()[1])
 
 
 def start(tiny: Tiny, folder: Path, rank: int, port: int) -> subprocess.Popen[str]:

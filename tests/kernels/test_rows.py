@@ -139,27 +139,6 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, 
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
-@examples(30)
-@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), fillers=st.integers(0, 3), more=st.integers(0, 20))
-def test_pairs_that_fill_a_list_are_not_pushed(seed: int, weighted: bool, fillers: int, more: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "COMPILED_DEVICES", ())
-        case = Case(seed, weighted=weighted)
-        relation = case.relation
-        sources = Chosen(torch.rand(case.N, case.B, generator=case.generator) < 0.5)
-        targets = Chosen(torch.rand(case.M, case.B, generator=case.generator) < 0.5)
-        if not len(sources) or not relation.num_edges:
-            return
-        x_DH = torch.randn(len(sources) + fillers, 3, generator=case.generator, dtype=torch.float64)
-        expected, got = (torch.zeros(len(targets), 3, dtype=torch.float64) for _ in range(2))
-        push(relation, sources.pairs, targets.table, x_DH, expected)
-        filled = [torch.cat([x, x.new_zeros(fillers)]) for x in (sources.nodes, sources.strains)]
-        present = torch.arange(len(filled[0])) < len(sources)
-        most_edges = int(relation.out_degrees[sources.nodes].sum()) + more
-        push(relation, Pairs(*filled, present, most_edges), targets.table, x_DH, got)
-    torch.testing.assert_close(got, expected, **EXACT)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_runs_of_eight_edges_with_and_without_missing_rows(weighted: bool) -> None:
     """One node with 45 in-edges: five runs of eight and a rest, missing rows in one of the runs and in the rest."""

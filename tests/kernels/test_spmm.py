@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
-from dglcell.kernels.spmm import check_kernel, choose_kernel, kernels_on, spmm, triton_works
+from dglcell.kernels.spmm import check_kernel, default_kernel, kernels_on, spmm, triton_works
 from tests.examples import examples
 from tests.gpu.devices import ExplicitDevices
 
@@ -87,25 +87,8 @@ def test_auto_takes_tiled_on_a_cpu_and_triton_on_a_gpu_where_it_works(
     works: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: works)
-    for weighted in (False, True):
-        relation, _ = random_relation(1, weighted)
-        assert choose_kernel(relation, "cpu", weighted) == "tiled"
-        assert choose_kernel(relation, "cuda", weighted) == ("triton" if works else "csr")
-
-
-def test_a_deterministic_run_takes_no_kernel_whose_sums_differ_from_call_to_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(spmm_module, "triton_works", lambda device_type: True)
-    relation, _ = random_relation(1, False)
-    relation.preferred = {64: "csr", 4096: "dense"}
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
-    assert choose_kernel(relation, "cuda", 64) == "csr"
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    assert choose_kernel(relation, "cuda", 64) == "dense"
-    assert choose_kernel(relation, "cpu", 64) == "csr"
-    relation.preferred = {64: "csr"}
-    assert choose_kernel(relation, "cuda", 64) == "triton"
+    assert default_kernel("cpu") == "tiled"
+    assert default_kernel("cuda") == ("triton" if works else "csr")
 
 
 def test_triton_is_tried_with_tensors_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,20 +98,22 @@ def test_triton_is_tried_with_tensors_on_the_device(monkeypatch: pytest.MonkeyPa
         assert triton_works.__wrapped__("cpu")
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("Failed to find C compiler"), torch.ones(1, 1)])
+@pytest.mark.parametrize("fault", [RuntimeError("Failed to find C compiler"), 1.001])
 def test_triton_that_fails_its_first_product_is_not_taken(
     fault: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    right = spmm_module.KERNELS["csr"]
+
     def product(*arguments: Any) -> Any:
         if isinstance(fault, Exception):
             raise fault
-        return fault
+        return fault * right(*arguments)
 
     monkeypatch.setattr(spmm_module, "triton_runs_on", lambda device_type: True)
     monkeypatch.setitem(spmm_module.KERNELS, "triton", product)
     assert not triton_works.__wrapped__("cpu")
     assert "Triton does not work on this machine" in caplog.text
-    assert ("C compiler" if isinstance(fault, Exception) else "a sum is wrong") in caplog.text
+    assert ("C compiler" if isinstance(fault, Exception) else "a sum in float32 differs") in caplog.text
 
 
 def test_an_unknown_kernel_is_refused() -> None:

@@ -10,16 +10,11 @@ import torch
 import dglcell.machine.devices as memory
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.machine.devices import (
-    RECENT,
-    REVIEW,
-    TIMED,
-    ThreadTurns,
     available_memory,
     check_device,
     device_here,
     device_of,
     measured_memory,
-    numbers_of_threads,
     release,
     threads,
 )
@@ -95,75 +90,10 @@ def test_the_resident_set_is_read_in_bytes() -> None:
     assert status("VmNothing") is None
 
 
-class Clock:
-    """A machine on which a work takes so many seconds with each number of threads."""
-
-    def __init__(self, seconds: dict[int, float]) -> None:
-        self.seconds, self.now, self.used = seconds, 0.0, list[int]()
-
-    def __call__(self) -> float:
-        return self.now
-
-    def do(self, turns: ThreadTurns, works: int) -> list[int]:
-        """Return numbers of threads that some works were done with."""
-        used = []
-        for _ in range(works):
-            with turns.work():
-                used.append(torch.get_num_threads())
-                self.now += self.seconds[used[-1]]
-        return used
-
-
-def test_numbers_of_threads_that_are_timed() -> None:
-    assert [numbers_of_threads(most) for most in (1, 2, 4, 16, 64)] == [
-        [1], [1, 2], [1, 4], [1, 4, 16], [1, 4, 16, 64]
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("seconds", "best"),
-    [({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 1.4}, 1), ({1: 1.0, 2: 0.97}, 1), ({1: 1.0, 4: 0.3, 16: 0.5}, 4)],
-    ids=["two are faster", "two are slower", "two are hardly faster", "four of sixteen"],
-)
-def test_works_take_turns_and_then_use_what_was_fastest(seconds: dict[int, float], best: int) -> None:
-    with threads(1):
-        clock = Clock(seconds)
-        turns = ThreadTurns(max(seconds), clock, lambda: 99)
-        assert clock.do(turns, TIMED * len(seconds)) == sorted(seconds) * TIMED
-        assert set(clock.do(turns, 50)) == {best}
-
-
-def test_a_number_of_threads_that_is_hopeless_gets_one_turn() -> None:
-    with threads(1):
-        clock = Clock({1: 1.0, 2: 20.0})
-        assert clock.do(ThreadTurns(2, clock, lambda: 2), 100).count(2) == 1
-
-
-def test_no_more_threads_are_tried_than_cores_are_idle() -> None:
-    with threads(1):
-        clock, idle = Clock({1: 1.0, 2: 0.6}), [1]
-        turns = ThreadTurns(2, clock, lambda: idle[0])
-        assert set(clock.do(turns, TIMED + 20)) == {1}
-        idle[0] = 2
-        assert set(clock.do(turns, REVIEW + 20)[-5:]) == {2}
-
-
-def test_works_that_get_slower_are_timed_again() -> None:
-    with threads(1):
-        clock = Clock({1: 1.0, 2: 0.6})
-        turns = ThreadTurns(2, clock, lambda: 2)
-        clock.do(turns, 30)
-        clock.seconds = {1: 1.3, 2: 4.0}  # another process has come
-        clock.do(turns, RECENT + TIMED + 1)
-        assert set(clock.do(turns, 20)) == {1}
-        clock.seconds = {1: 1.0, 2: 0.6}  # and has gone
-        assert set(clock.do(turns, REVIEW + 2 * TIMED)[-5:]) == {2}
-
-
-def test_a_number_of_threads_that_is_given_is_kept() -> None:
+def test_threads_are_those_given_or_the_cores_that_are_allotted(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
-    with threads(1):
-        assert Clock({1: 1.0}).do(ThreadTurns.of_process(), 10) == [1] * 10
-        with threads(None):
-            assert Clock({1: 1.0}).do(ThreadTurns.of_process(), 10) == [1] * 10  # as many as there were
+    monkeypatch.setattr(memory, "allotted_cores", lambda: 3)
+    for number, expected in ((1, 1), (None, 3)):
+        with threads(number):
+            assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == before

@@ -1,17 +1,13 @@
-"""The processor: its name, and which of its cores are idle."""
+"""The processor: its name, and how many of its cores are allotted to a process."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from dglcell.machine import processor
-from dglcell.machine.processor import BFLOAT16_FLAGS, cores, idle_cores, multiplies_bfloat16, processor_name
+from dglcell.machine import memory, processor
+from dglcell.machine.processor import BFLOAT16_FLAGS, multiplies_bfloat16, processor_name
 
 
 def test_name_and_flags_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -29,21 +25,45 @@ def test_name_and_flags_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch,
     assert set(BFLOAT16_FLAGS) == {"avx512_bf16", "amx_bf16"}
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell what cores do")
-def test_busy_cores_are_not_idle() -> None:
-    one = next(iter(os.sched_getaffinity(0)))
-    code = f"import os; os.sched_setaffinity(0, [{one}])\nprint('on', flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as busy:
-        assert busy.stdout is not None
-        busy.stdout.readline()
-        time.sleep(0.05)
-        found = min(idle_cores(0.2) for _ in range(3))
-        busy.kill()
-    assert 1 <= found <= max(1, cores() - 1)
+@pytest.mark.parametrize(
+    ("given", "quota", "expected"),
+    [
+        ({}, None, 8),
+        ({}, "max 100000", 8),
+        ({}, "250000 100000", 2),
+        ({"OMP_NUM_THREADS": "3"}, None, 3),
+        ({"SLURM_CPUS_PER_TASK": "5"}, None, 5),
+        ({"SLURM_CPUS_PER_TASK": "5"}, "50000 100000", 1),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}, None, 2),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "OMP_NUM_THREADS": "2"}, None, 2),
+    ],
+    ids=str,
+)
+def test_allotted_cores_are_those_that_nobody_else_may_use(
+    given: dict[str, str], quota: str | None, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK", "SLURM_PROCID", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processor, "cores", lambda: 8)
+    (tmp_path / "job").mkdir()
+    if quota is not None:
+        (tmp_path / "job" / "cpu.max").write_text(quota + "\n")
+    (tmp_path / "cgroup").write_text("0::/job/step\n")
+    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    monkeypatch.setattr(memory, "CONTROL_GROUPS", tmp_path)
+    assert processor.allotted_cores() == expected
 
 
-def test_the_load_stands_in_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processor, "PROC", tmp_path)
-    for load, expected in ((0.0, cores()), (1000.0, 1)):
-        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
-        assert idle_cores() == expected
+def test_older_control_groups_limit_cores_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("3:cpu,cpuacct:/job\n2:memory:/job\n")
+    group = tmp_path / "cpu" / "job"
+    group.mkdir(parents=True)
+    (group / "cpu.cfs_quota_us").write_text("150000\n")
+    (group / "cpu.cfs_period_us").write_text("100000\n")
+    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    monkeypatch.setattr(memory, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(processor, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert processor.allotted_cores() == 1

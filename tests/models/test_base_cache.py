@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -19,10 +19,9 @@ from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
-from tests.gpu.devices import as_on_a_gpu
 from tests.models.test_dango import small_dango
 from tests.models.test_hetero_cell import nine_network_cell
 from tests.models.test_set_operator import make as set_operator
@@ -57,7 +56,7 @@ def test_predictions_are_those_of_a_wild_type_computed_anew(
     model = make_model(cell, conv=conv, cross_relation=cross_relation, residual=residual, conv_heads=2)
     batches = batches_of(data, cell.sizes["gene"])
     # States stay shared as long as they may.
-    model.choose(Autotuned("difference", dense_share=2.0))
+    model.choose(Choices("difference", dense_share=2.0))
     kept = predict(model, batches)
     assert all(map(torch.equal, kept, predict(model, batches)))
     # With gradients nothing is kept.
@@ -197,7 +196,7 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float
 ) -> None:
     model, genes = make_model(cell, conv=conv, conv_heads=2), st.integers(0, cell.sizes["gene"] - 1)
-    model.choose(Autotuned("difference", dense_share))
+    model.choose(Choices("difference", dense_share=dense_share))
     expected, got = [], []
     for _ in range(3):
         shared = tuple(data.draw(st.lists(genes, min_size=1, max_size=2, unique=True)))
@@ -210,27 +209,6 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
         torch.testing.assert_close(model(batch).phenotypes.detach(), expected[-1], rtol=1e-10, atol=1e-10)
     for x, y in zip(got, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("conv", CONVS)
-@settings(max_examples=6, phases=[Phase.generate])
-@given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 8.0]), layers=st.integers(1, 3))
-def test_lists_that_the_host_bounds_give_the_same_predictions(
-    conv: str, cell: RandomCell, data: st.DataObject, dense_share: float, layers: int
-) -> None:
-    model = make_model(cell, conv=conv, conv_heads=2, layers=layers, strategy="auto")
-    model.choose(Autotuned("node_mask", dense_share, shares=True))
-    genes = st.integers(0, cell.sizes["gene"] - 1)
-    with pytest.MonkeyPatch.context() as patch:
-        as_on_a_gpu(patch)
-        for _ in range(2):
-            shared = tuple(data.draw(st.lists(genes, min_size=1, max_size=2, unique=True)))
-            others = data.draw(st.lists(st.lists(genes, max_size=2), min_size=1, max_size=4))
-            batch = GenotypeBatch.from_lists([[*shared, *more] for more in others])
-            expected = predict(model, [batch])[0]
-            for _ in range(2):
-                got = predict(model, [dataclasses.replace(batch, shared=shared).to("cpu")])[0]
-                torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_what_strains_share_is_kept_until_others_share_something_else() -> None:

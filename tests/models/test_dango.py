@@ -147,7 +147,7 @@ def test_without_reconstruction_there_are_no_heads() -> None:
 
 def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_error, "COMPILED_DEVICES", ())
-    monkeypatch.setattr(spmm, "choose_kernel", lambda *arguments, **options: "csr")
+    monkeypatch.setattr(spmm, "default_kernel", lambda device_type: "csr")
     model, loss, target = small_dango(), DangoLoss(DangoLossConfig(), 20), torch.randn(len(STRAINS), 1)
     genotypes = GenotypeBatch.from_lists(STRAINS)
     loss(model(genotypes), target, 3).total.backward()

@@ -16,12 +16,13 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
+from dglcell.models import encoder
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION, LEARNED
-from dglcell.perturbation import STRATEGIES, states
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
@@ -96,7 +97,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **
     config = small_config(**changes)
     config.validate()
     model = randomise(HeteroCell(cell.resident, config, outputs=2).double())
-    model.choose(Autotuned("difference", dense_share))
+    model.choose(Choices("difference", dense_share=dense_share))
     return results(model, batch)
 
 
@@ -149,7 +150,7 @@ def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_list
 def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
     given: str, limit: int, recomputed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "_free_for_activations", lambda: limit)
+    monkeypatch.setattr(encoder, "free_memory", lambda device: limit)
     config = small_config(recompute=given, strategy="node_mask", metabolism=False, pool=["gene"])
     model = HeteroCell(nine_network_cell(10), config)
     calls = 0

@@ -16,7 +16,7 @@ from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.heads import Combination, FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.links import Link
 from dglcell.perturbation import execution
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -77,7 +77,7 @@ def test_layers_of_a_model(backend: str, conv: str, how: str, monkeypatch: pytes
     model = HeteroCell(cell, config).double()
     strains, found = GenotypeBatch.from_lists([[3], [10, 40], [3, 5]]), []
     for compiled in (False, True):
-        model.choose(Autotuned("node_mask").for_layers(compiled=compiled, half=False))
+        model.choose(Choices("node_mask").for_layers(compiled=compiled, half=False))
         phenotypes = model(strains).phenotypes
         found.append([phenotypes, *gradients([phenotypes], list(model.parameters()))])
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

@@ -7,7 +7,6 @@ until all work is done. These tests need no GPU: they refuse every operation tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +33,6 @@ from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
-from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
@@ -176,26 +174,6 @@ def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
         task.validation_step(batch, 0)
         with no_sync():
             task.validation_step(batch, 1)
-
-
-@pytest.mark.parametrize("config", [{"conv": "gin"}, {"conv": "sage", "residual": True}, {"conv": "gatv2"}], ids=str)
-def test_predictions_of_strains_with_deletions_in_common_wait_for_nothing(
-    resident: ResidentCell, config: dict[str, Any]
-) -> None:
-    model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config, "strategy": "auto"}), outputs=2).eval()
-    model.choose(Autotuned("node_mask", shares=True))
-
-    def batch_of(*genes: int) -> GenotypeBatch:
-        return replace(GenotypeBatch.from_lists([[3, 5, gene] for gene in genes]), shared=(3, 5)).to("cpu")
-
-    with torch.inference_mode():
-        model(batch_of(7, 9))
-        batch = batch_of(11, 60, 7)
-        assert batch.on_host is not None
-        with no_sync({id(batch.on_host)}):
-            got = model(batch).phenotypes
-        expected = model(replace(batch, shared=())).phenotypes
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 SINNERS: dict[str, Callable[[GenotypeBatch], object]] = {

@@ -17,7 +17,7 @@ from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import rules as differences
-from dglcell.perturbation.choose.autotuned import DENSE_SHARE, Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
 
@@ -49,7 +49,7 @@ def make_model(scale: float) -> HeteroCell:
 @torch.no_grad()
 def pooled(model: HeteroCell, strategy: str, dtype: str | None = None) -> Pooled:
     """First and second differences of the strains of some pairs of genes."""
-    model.choose(Autotuned(strategy, DENSE_SHARE, differences=dtype))
+    model.choose(Choices(strategy, half=dtype is not None))
     model.train()  # so that nothing is kept from call to call; there is no dropout
     genes = random.Random(0).sample(range(model.cell.num_nodes["gene"]), 2 * PAIRS)
     pairs = [sorted(genes[k : k + 2]) for k in range(0, 2 * PAIRS, 2)]
@@ -108,7 +108,7 @@ def test_differences_keep_their_digits(known: tuple[HeteroCell, Pooled], strateg
 
 def gradient(model: HeteroCell, strategy: str) -> Tensor:
     """Of all weights, from the embeddings of some strains that lose a gene or two."""
-    model.choose(Autotuned(strategy, DENSE_SHARE))
+    model.choose(Choices(strategy))
     genes = random.Random(1).sample(range(model.cell.num_nodes["gene"]), 6)
     embedding = model(GenotypeBatch.from_lists([genes[:1], genes[1:3], genes[3:5], genes[5:]])).embedding
     upstream = torch.randn(embedding.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

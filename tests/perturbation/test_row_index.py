@@ -58,26 +58,3 @@ def test_the_union_with_subsets_is_the_index_itself() -> None:
     index = index_of({(0, 1), (2, 0)})
     assert union([index, index]) is index
     assert union([index_of({(2, 0)}), index, index_of(set())]) is index
-
-
-@examples(15)
-@given(pairs=PAIRS, more=st.integers(0, 3))
-def test_a_list_that_the_host_bounds_has_its_pairs_first_and_fillers_behind(
-    pairs: set[tuple[int, int]], more: int
-) -> None:
-    exact, bounded = index_of(pairs), RowIndex(index_of(pairs).mask_NB, len(pairs) + more)
-    assert len(bounded) == len(pairs) + more
-    assert pairs_of(bounded) == sorted(pairs) + [(0, 0)] * more
-    assert bounded.present is not None
-    assert bounded.present.tolist() == [True] * len(pairs) + [False] * more
-    assert exact.present is None
-    assert bounded.table.tolist() == exact.table.tolist()
-
-
-@examples(15)
-@given(sets=st.lists(PAIRS, min_size=2, max_size=3))
-def test_a_union_of_bounded_lists_is_bounded(sets: list[set[tuple[int, int]]]) -> None:
-    members = [RowIndex(index_of(pairs).mask_NB, len(pairs) + 1) for pairs in sets]
-    found = union(members)
-    assert found.most == min(sum(len(pairs) + 1 for pairs in sets), NODES * STRAINS)
-    assert found.mask_NB.equal(index_of(set().union(*sets)).mask_NB)

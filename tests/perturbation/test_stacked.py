@@ -18,7 +18,7 @@ from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GATv2Conv, GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
 from dglcell.perturbation import execution, perturb, states
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
@@ -119,9 +119,8 @@ def test_relations_with_kernels_and_weights_of_their_own(route: Route, conv: str
     resident = ResidentCell.of(cell)
     resident[PAIRS].weight = torch.rand(resident[PAIRS].num_edges, dtype=torch.float64)
     model = model_of(resident, conv=conv)
-    check(model, route)
-    for kernels in ({1: "csr"}, {1: "dense"}):
-        resident[PAIRS].preferred = kernels
+    for kernel in ("auto", "csr", "dense"):
+        model.config.kernel = kernel
         check(model, route)
 
 
@@ -148,7 +147,7 @@ def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
 
 def test_differences_in_half_precision(resident: ResidentCell, route: Route) -> None:
     model = model_of(resident).float()
-    model.choose(Autotuned("node_mask").for_layers(compiled=False, half=True))
+    model.choose(Choices("node_mask").for_layers(compiled=False, half=True))
     check(model, route, tolerance=2e-2)
 
 
@@ -252,7 +251,7 @@ def test_attention_gives_differences_in_half_precision_from_the_first_round_on(
     whole = model(STRAINS).embedding
     assert set(found) == {torch.float32}
     found.clear()
-    model.choose(Autotuned(strategy).for_layers(compiled=False, half=True))
+    model.choose(Choices(strategy).for_layers(compiled=False, half=True))
     half = model(STRAINS).embedding
     assert set(found) == {torch.bfloat16}
     assert whole is not None

@@ -15,19 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from dglcell import api
 from dglcell.cli import main
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.autotune import Autotuning
-from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny, seeing_conditions
 
@@ -125,42 +121,26 @@ class TestPrecision:
         ) in capsys.readouterr().err
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("compiled", ["auto", "false"])
-    def test_a_gpu_takes_what_a_measurement_finds(
-        self, compiled: str, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        trained = load_trained(tiny_run)
-        monkeypatch.setattr(module, "UNTUNED_DEVICES", ())
-        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, compile=compiled))
-        asked: list[int] = []
 
-        def measured(model: Any, batch: Any, differences: torch.dtype | None) -> Autotuning:
-            asked.append(batch.num_strains)
-            assert differences == torch.bfloat16
-            return Autotuning(Autotuned("node_mask", dense_share=0.5), {})
+def test_a_batch_that_memory_does_not_hold_is_halved(
+    tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = load_trained(tiny_run)
+    rows, sizes, forward = Design.of(range(12), 2), list[int](), member.model.forward
+    expected = module.predict_rows([member], rows, batch_size=66)
 
-        monkeypatch.setattr(module, "autotuned_for", measured)
-        module.resolve_autotuned([trained], Design.of(range(12), 2), 20, "bf16")
-        found = trained.model.autotuned
-        assert asked == [20]
-        assert (found.strategy, found.differences, found.compile) == ("node_mask", "bfloat16", compiled == "auto")
+    def small_memory(batch: GenotypeBatch) -> Any:
+        sizes.append(batch.num_strains)
+        if batch.num_strains > 20:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+        return forward(batch)
 
-    @pytest.mark.parametrize(("together", "apart", "pays"), [(1.0, 2.0, True), (2.0, 1.0, False)])
-    def test_a_gpu_shares_deletions_where_that_is_faster(
-        self, together: float, apart: float, pays: bool, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        trained = load_trained(tiny_run)
-        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, strategy="auto"))
-        trials = iter([Trial(8, together, None), Trial(8, apart, None)])
-        for name, value in {
-            "UNTUNED_DEVICES": (),
-            "WORTH_SHARING": 5,
-            "autotuned_for": lambda *_: Autotuning(Autotuned("node_mask"), {}),
-            "measure": lambda *_: next(trials),
-        }.items():
-            monkeypatch.setattr(module, name, value)
-        module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
-        assert (trained.model.autotuned.shares, trained.model.shares_deletions) == (pays, pays)
+    monkeypatch.setattr(member.model, "forward", small_memory)
+    found = module.predict_rows([member], rows, batch_size=60)
+    assert sizes == [60, 30, 15, 15, 15, 15, 6]
+    assert "memory is not enough for 60 strains at once; 30 are tried" in caplog.text
+    for name, column in expected.items():
+        np.testing.assert_allclose(found[name], column, rtol=1e-5, atol=1e-6)
 
 
 def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:

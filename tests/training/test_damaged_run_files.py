@@ -140,9 +140,6 @@ FILES = {
             "a strain without fields": lambda path: path.write_text('{"strains": [{"title": "a"}]}'),
         },
     ),
-    "autotuned.json": File(
-        (*REPORTS, "train"), {name: do for name, do in (ANY | JSON).items() if name not in ("no keys",)}
-    ),
     "cell": File(("predict", "evaluate", "train"), {}),
     "cell/cell.json": File(
         ("predict", "evaluate", "train"),

@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,8 +25,6 @@ from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
-from dglcell.training import batch_size
-from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
@@ -222,23 +219,6 @@ def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> Non
     assert len(run.metrics.read_text().splitlines()) == 2
     with pytest.raises(ConfigError, match=r"has another configuration\n.*data.nodes.flux.zero_if_lost: False → True"):
         train(config_of(folder, *few, "data.nodes={flux: {type: reaction, zero_if_lost: true}}"))
-
-
-def test_steps_that_choose_a_batch_size_learn_the_values(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terms: list[list[str]] = []
-
-    def trial(work: Any, device: torch.device, size: int) -> Trial:
-        work(size)
-        terms.append(work.args[0]._terms["train"])
-        return Trial(size, 1.0, None)
-
-    monkeypatch.setattr(batch_size, "measure", trial)
-    few = ("split.subset.size=60", f"paths.runs={tmp_path}", "null_models=false", "trainer.epochs=1")
-    train(config_of(folder, *few, "data.batch_size=auto"))
-    assert terms
-    assert all(FLUX in one for one in terms)
 
 
 def test_predicted_fluxes_are_balanced_where_asked_for(folder: Path, tmp_path: Path) -> None:

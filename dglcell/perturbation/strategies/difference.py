@@ -32,49 +32,7 @@ ATTEND_SHARE = 0.25
 """In-edges of pairs that attend anew, as a share of E · B, from which attending everywhere is cheaper."""
 
 
-class _Lists(NodeMask):
-    """Implement what both ways to list pairs have in common."""
-
-    def _aggregate_listed(
-        self,
-        relation: Relation,
-        states: DifferenceStates,
-        base_MH: Tensor,
-        reduce: str,
-        sources: RowIndex,
-        targets: RowIndex,
-        most_edges: int | None = None,
-    ) -> DifferenceStates:
-        """Return sums or means for listed targets.
-
-        Args:
-            relation: the relation whose edges are followed.
-            states: the listed states of the sources.
-            base_MH: the sums of the base.
-            reduce: ``sum`` or ``mean``.
-            sources: the pairs that send something other than the base does.
-            targets: the pairs that receive something other than the base does.
-            most_edges: an upper bound of the edges out of all sources, where sizes are not read from the device.
-        """
-        sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
-        sums_KH = listed_sums(sent_DH, self.cell[relation], sources, targets, most_edges)
-        base_KH = take_rows(base_MH, targets.nodes)
-        if reduce == "mean":
-            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
-            base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
-            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
-            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
-            base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
-        kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
-        delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
-        return states.with_difference(base_MH, delta_KH, targets)
-
-    def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
-        """Return which pairs an edge out of the sources leads to, [M, B] bool."""
-        return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
-
-
-class Difference(_Lists):
+class Difference(NodeMask):
     """Do what ``NodeMask`` does with lists of the pairs that differ, as long as they are few.
 
     Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
@@ -124,6 +82,42 @@ class Difference(_Lists):
         )
         return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
 
+    def _aggregate_listed(
+        self,
+        relation: Relation,
+        states: DifferenceStates,
+        base_MH: Tensor,
+        reduce: str,
+        sources: RowIndex,
+        targets: RowIndex,
+    ) -> DifferenceStates:
+        """Return sums or means for listed targets.
+
+        Args:
+            relation: the relation whose edges are followed.
+            states: the listed states of the sources.
+            base_MH: the sums of the base.
+            reduce: ``sum`` or ``mean``.
+            sources: the pairs that send something other than the base does.
+            targets: the pairs that receive something other than the base does.
+        """
+        sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
+        sums_KH = listed_sums(sent_DH, self.cell[relation], sources, targets)
+        base_KH = take_rows(base_MH, targets.nodes)
+        if reduce == "mean":
+            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
+            base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
+            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
+            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
+            base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
+        kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
+        delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
+        return states.with_difference(base_MH, delta_KH, targets)
+
+    def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
+        """Return which pairs an edge out of the sources leads to, [M, B] bool."""
+        return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
+
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
         """Return the pairs that send something other than the base: different, lost and weakened ones."""
         changed = self.kept[node_type].changed
@@ -150,34 +144,7 @@ class Difference(_Lists):
         return replace_lost(kept, base_MH, sums_MBH)
 
 
-class BoundedDifference(_Lists):
-    """Do what ``Difference`` does without waiting for a GPU: only the first round is listed, and only without
-    gradients.
-
-    How many pairs that round changes is bounded on the host by the degrees of the deleted genes. Lists have the length
-    of the bound, and what is behind the real pairs is never read.
-    """
-
-    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
-        assert isinstance(states, DifferenceStates)
-        if states.delta is not None:
-            return super().aggregate(relation, states, reduce)
-        source, destination = self.kept[relation[0]], self.kept[relation[2]]
-        assert source.on_host is not None
-        assert destination.on_host is not None
-        most_edges = self.cell[relation].out_degree_on_host(source.on_host)
-        most = max(1, most_edges + len(destination.on_host))
-        if most > self.execution.dense_share * destination.strains_NB.numel():
-            return super().aggregate(relation, states, reduce)
-        sources = source.changed
-        reached_MB = (self._reached(relation, sources) | destination.lost.mask_NB) & destination.base_N1
-        base_MH, targets = self.base_sums(relation, states), RowIndex(reached_MB, most)
-        return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets, most_edges)
-
-
-def listed_sums(
-    sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex, most_edges: int | None = None
-) -> Tensor:
+def listed_sums(sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex) -> Tensor:
     """Sum what listed sources send, for listed targets, in single precision at least.
 
     Args:
@@ -185,12 +152,11 @@ def listed_sums(
         edges: edges from N to M nodes.
         sources: D pairs of sources and strains.
         targets: K pairs of targets and strains.
-        most_edges: an upper bound of the edges out of all sources, where sizes are not read from the device.
 
     Returns:
         [K, H].
     """
-    out: Tensor = _ListedSums.apply(sent_DH, edges, sources, targets, most_edges)
+    out: Tensor = _ListedSums.apply(sent_DH, edges, sources, targets)
     return out
 
 
@@ -202,15 +168,10 @@ class _ListedSums(torch.autograd.Function):
         edges: ResidentRelation,
         sources: RowIndex,
         targets: RowIndex,
-        most_edges: int | None,
     ) -> Tensor:
         ctx.edges, ctx.sources, ctx.targets, ctx.dtype = edges, sources, targets, sent_DH.dtype
         sent_DH = sent_DH.to(torch.promote_types(sent_DH.dtype, torch.float32)).contiguous()
         out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])
-        if most_edges is not None:
-            pairs = Pairs(sources.nodes, sources.strains, sources.present, most_edges)
-            push(edges, pairs, targets.table, sent_DH, out_KH)
-            return out_KH
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[targets.nodes].sum():
             push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH)
@@ -220,9 +181,9 @@ class _ListedSums(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None]:
         sources, targets = ctx.sources, ctx.targets
         out_DH = grad_KH.new_zeros(len(sources), grad_KH.shape[1])
         pairs = Pairs(sources.nodes, sources.strains)
         pull(ctx.edges, pairs, targets.table, grad_KH.contiguous(), out_DH, reverse=True)
-        return out_DH.to(ctx.dtype), None, None, None, None
+        return out_DH.to(ctx.dtype), None, None, None

@@ -68,25 +68,11 @@ class NodeMask:
         return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
 
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> DifferenceStates:
-        """See ``PerturbedCell.aggregate_along``; one product computes all relations with the same kernel."""
+        """See ``PerturbedCell.aggregate_along``; one product computes all relations."""
         assert isinstance(states, DifferenceStates)
-        by_kernel: dict[object, list[Relation]] = {}
-        for relation in relations:
-            preferred = self.cell[relation].preferred
-            # The dense matrices of all relations together may not fit.
-            alone = relation if "dense" in (self.kernel, *preferred.values()) else None
-            by_kernel.setdefault((alone, *sorted(preferred.items())), []).append(relation)
-        parts: dict[Relation, DifferenceStates] = {}
-        for group in by_kernel.values():
-            united = self._aggregate_united(group, states, reduce)
-            if len(group) == len(relations):
-                return united
-            parts.update(zip(group, united.unbound(), strict=True))
-        return stacked([parts[relation] for relation in relations])
-
-    def _aggregate_united(self, relations: list[Relation], states: DifferenceStates, reduce: str) -> DifferenceStates:
-        """Return [R, M, …] what nodes receive along relations that are computed by one product."""
-        united, number = self.cell.unite(relations), len(relations)
+        if self.kernel == "dense":  # the dense matrices of all relations together may not fit
+            return stacked([self.aggregate(relation, states, reduce) for relation in relations])
+        united, number = self.cell.unite(list(relations)), len(relations)
         if united[2] not in self.kept:
             self.kept[united[2]] = self.kept[relations[0][2]].times(number)
         received = self.aggregate(united, states, reduce)
@@ -101,8 +87,7 @@ class NodeMask:
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
         edges, kept = self.cell[relation], self.kept[relation[2]]
-        columns = self.num_strains * states.base_NH.shape[1]
-        fuses = reduce == "sum" and knows_who_is_lost(edges, self.kernel, base_MH.device.type, columns)
+        fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
         fuses &= self.kept[relation[0]].strengths_NB is None and relation not in self.changed
         if fuses and self._few_lost(relation, states) is None:
             return base_MH, self._masked_sums(relation, states, base_MH)

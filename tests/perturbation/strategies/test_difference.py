@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import DifferenceStates, States
@@ -67,7 +67,7 @@ def test_no_pair_is_listed_where_no_strain_lost_anything() -> None:
 @pytest.mark.parametrize(("share", "dense"), [(0.2, True), (0.5, False)])
 def test_all_pairs_are_computed_where_many_differ(share: float, dense: bool) -> None:
     batch = GenotypeBatch.from_lists([[0], [4]])  # 4 of 16 pairs differ
-    perturbed = perturb(ring(8).resident, batch, "difference", autotuned=Autotuned("difference", share))
+    perturbed = perturb(ring(8).resident, batch, "difference", choices=Choices("difference", dense_share=share))
     states = perturbed.aggregate(PHYSICAL, perturbed.start(torch.ones(8, 1, dtype=torch.float64)))
     assert isinstance(states, DifferenceStates)
     assert (states.index is None) == dense

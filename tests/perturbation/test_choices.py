@@ -1,0 +1,100 @@
+"""What ``auto`` stands for follows from device, model and length of the run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dglcell.models import encoder
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation import choices
+from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.models.test_base_cache import fixed_cell
+
+LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING
+
+
+@pytest.mark.parametrize(
+    ("device", "needs_edges", "strategy"),
+    [
+        ("cpu", False, "difference"),
+        ("cuda", False, "node_mask"),
+        ("cpu", True, "edge_mask"),
+        ("cuda", True, "edge_mask"),
+    ],
+)
+def test_the_strategy_follows_from_the_device(device: str, needs_edges: bool, strategy: str) -> None:
+    assert Choices.default(device, needs_edges=needs_edges).strategy == strategy
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "given", "compiled", "half"),
+    [
+        ("cuda", LONG, {}, True, True),
+        ("cuda", SHORT, {}, False, False),
+        ("cuda", LONG, {"compiled": "false"}, False, False),
+        ("cuda", LONG, {"precision": "32-true"}, True, False),
+        ("cuda", LONG, {"precision": "64-true"}, True, False),
+        ("cuda", SHORT, {"precision": "bf16"}, False, True),
+        ("cpu", LONG, {}, False, False),
+        ("cpu", LONG, {"compiled": "true"}, True, False),
+        ("cpu", SHORT, {"compiled": "true", "precision": "bf16"}, True, True),
+    ],
+)
+def test_layers_are_compiled_in_long_runs_on_a_gpu(
+    device: str, rows: float, given: dict[str, str], compiled: bool, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "compiler_works", lambda device_type: True)
+    monkeypatch.setattr(choices, "multiplies_bfloat16_fast", lambda device_type: device_type == "cuda")
+    found = Choices.default(device).for_run(device, rows, **given)
+    assert (found.compiled, found.half) == (compiled, half)
+    execution = found.execution(recompute=True)
+    assert (execution.compile, execution.dtype) == (compiled, torch.bfloat16 if half else None)
+    assert (execution.dense_share == COMPILED_DENSE_SHARE) == compiled
+    monkeypatch.setattr(choices, "compiler_works", lambda device_type: False)
+    assert not Choices.default(device).for_run(device, rows, **given).compiled
+
+
+def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
+    model.choose_for_run("cpu", 100)
+    assert caplog.messages[-1] == (
+        "strategy difference (the default on cpu), kernel tiled, differences in the base's precision, "
+        "layers not compiled"
+    )
+    model.config.strategy, model.config.kernel = "node_mask", "csr"
+    model.choose_for_run("cpu", 100, "bf16")
+    assert caplog.messages[-1].startswith("strategy node_mask (as configured), kernel csr, differences in bfloat16")
+    attending = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, conv="gatv2"))
+    attending.choose_for_run("cpu", 100)
+    assert caplog.messages[-1].startswith("strategy edge_mask (for attention and changed edges), kernel of DGL")
+
+
+@pytest.mark.parametrize("how", ["sum", "pairwise_interaction"])
+def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
+    needed = model.encoder.kept_of_strain(compiled=False) * 4 * torch.float32.itemsize
+    for room, recomputes in ((2 * needed, False), (needed, True), (None, False)):
+        monkeypatch.setattr(encoder, "free_memory", lambda device, room=room: room)
+        model.choose(Choices("node_mask"))
+        model._recomputing.clear()
+        assert model.recomputes(4, Choices("node_mask")) == recomputes
+        assert model(GenotypeBatch.from_lists([[0], [1], [2], []])).phenotypes.requires_grad
+
+
+def test_a_large_step_of_yeast_is_kept_on_a_large_gpu() -> None:
+    """Nine relations of 6,607 genes, 256 strains: 40 GB were measured, of 80."""
+    rows, strains, width = 3 * 9 * 6607, 256, 64
+    assert 35e9 < rows * strains * width * encoder.KEPT_COMPILED * 2 < encoder.SHARE_OF_MEMORY * 80e9
+
+
+@pytest.mark.parametrize(("room", "size"), [(None, 256), (1 << 50, 256), (0, 1)])
+def test_as_many_strains_are_predicted_at_once_as_fit(
+    room: int | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
+    monkeypatch.setattr(encoder, "free_memory", lambda device: room)
+    assert model.fitting_batch(256) == size
