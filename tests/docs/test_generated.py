@@ -133,6 +133,18 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
     assert not [row for row in bold if "(\N{MINUS SIGN}" in row]
 
 
+def test_the_readme_has_numbers_of_that_table() -> None:
+    measured = experiments.pages(ROOT)["parts/measured.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    rows = re.findall(
+        r"^\| .* \| (0\.\d+ ± 0\.\d+) \| (0\.\d+ ± 0\.\d+), .* \| \**(.*?)\** \|$",
+        (ROOT / "README.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    assert len(rows) > 4
+    for own, theirs, difference in rows:
+        assert [row for row in measured if own in row and f"| {theirs} | {difference} |" in row], own
+
+
 def _file(row: str) -> Path:
     return ROOT / "conf" / f"{row.split('`')[1]}.yaml"
 
