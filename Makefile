@@ -56,8 +56,7 @@ docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
 	rm -rf docs/_build docs/_generated
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
 
-test-docs: docs  ## the site's links, all that it shows, slow pages too, and a browser's view where Chromium is installed
-	$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python -m pip install --quiet --group browser
+test-docs: docs  ## the site's links, and all that it shows, slow pages too
 	$(BIN)/python -m pytest tests/docs -m "slow or not slow" $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED)  ## ruff, mypy, and who may import whom

@@ -8,7 +8,6 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from site_extension import commands, configuration, experiments, modules, originals, sources
-from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
 from site_extension.unsearched import Unsearched, UnsearchedNode, visit_unsearched
 
@@ -41,10 +40,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("builder-inited", generate)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
-    app.connect("html-page-context", add_scripts)
-    app.add_node(DiagramNode, html=(visit_diagram, None))
     app.add_node(UnsearchedNode, html=(visit_unsearched, None))
     app.add_directive("unsearched", Unsearched)
     app.add_directive("drawing", Drawing)
-    app.add_directive("mermaid", Diagram)
     return {"parallel_read_safe": True}

@@ -86,18 +86,8 @@ def _index(listing: str) -> str:
 # API reference
 
 [Public names](public.md) are what `import dglcell` gives. The other pages are for those who extend the package or read
-its code: every name with its docstring, folder by folder. Imports go one way:
-
-```{{mermaid}}
-:alt: graph and kernels, perturbation, nn, models and losses, training, cli; data between perturbation and training.
-:caption: Who imports whom, from left to right.
-
-flowchart LR
-  graph_["graph"] --> perturbation
-  kernels --> perturbation --> nn --> models --> training --> cli
-  models --> losses --> training
-  perturbation --> data --> training
-```
+its code: every name with its docstring, folder by folder. Imports go one way, from `graph` and `kernels`
+through `perturbation`, `nn` and `models` to `training` and `cli`.
 
 Letters in names and shapes: N nodes of a type, E edges, B strains in the batch, H hidden width, K deleted genes of a
 strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of a data set.

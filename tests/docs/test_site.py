@@ -51,7 +51,7 @@ def test_every_page_has_one_title_and_its_tables_scroll(site: Site) -> None:
     ]
     assert not wrong
     style = (BUILT / "_static" / "site.css").read_text()
-    assert ".table-wrapper, figure.drawing, figure.diagram, div.cell_output > .output {\n  overflow-x: auto;" in style
+    assert ".table-wrapper, figure.drawing, div.cell_output > .output {\n  overflow-x: auto;" in style
 
 
 def test_notebooks_have_outputs_and_can_be_downloaded(site: Site) -> None:
@@ -82,8 +82,7 @@ def test_the_search_finds_pages_for_people(site: Site) -> None:
         sets = [{n for one in both for n in (one if isinstance(one, list) else [one])} for both in found]
         return {index["docnames"][number] for number in set.intersection(*sets)}
 
-    for stems in (("learn", "rate"), ("cite",)):
-        assert "faq" in pages(*stems)
+    assert "messages" in pages("cite")
     # A key that resolved configurations alone have.
     assert "guides/cluster" in pages("timeout")
     assert not [page for page in pages("timeout") if page.startswith("_generated/experiments/")]
