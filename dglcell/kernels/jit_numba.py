@@ -15,16 +15,7 @@ import numba
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function; multiplying and adding in one instruction is allowed, summing in another order is not."""
-    return _compiled(function, {"contract"})
-
-
-def reduction(function: Callable[..., Any]) -> Any:
-    """Compile a function whose sums may take any order, which lets one instruction add many numbers."""
-    return _compiled(function, {"contract", "reassoc", "nsz"})
-
-
-def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    dispatcher = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
+    dispatcher = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")(function)
     with suppress(RuntimeError):  # neither folder can be written: every process compiles for itself
         dispatcher.enable_caching()
     return dispatcher

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation, sparse_matrix
-from dglcell.kernels.threads import run_tasks
-
-COMPILED_DEVICES = ("cpu",)
-"""On these devices compiled loops are used in place of blocks."""
 
 BLOCK_EDGES = 1 << 18
 """The rows of so many edges are gathered at once."""
-
-PARTS_PER_THREAD = 4
 
 Factors = tuple[Tensor, Tensor, Tensor]
 """These are L, R and b, or their gradients."""
@@ -70,8 +61,7 @@ class _PairError(torch.autograd.Function):
         # Autocast would turn factors into bfloat16.
         with torch.autocast(left.device.type, enabled=False):
             squares, gradients = _all_pairs(left, right, bias, weights[1])
-            add_edges = _edges_compiled if left.device.type in COMPILED_DEVICES else _edges_in_blocks
-            total = squares + add_edges(edges, (left, right, bias), weights, gradients)
+            total = squares + _add_edges(edges, (left, right, bias), weights, gradients)
         ctx.save_for_backward(*gradients)
         return total.to(left.dtype)
 
@@ -95,39 +85,8 @@ def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: float) -> tuple[Ten
     return (of_left * of_right).sum(), (d_left, d_right, d_bias)
 
 
-def _edges_compiled(
-    edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors
-) -> Tensor:
+def _add_edges(edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors) -> Tensor:
     """Return Σ over edges of p (Â − 1)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
-    # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
-    from dglcell.kernels.pair_error_numba import edge_errors_of_width
-
-    (left, right, bias), (d_left, d_right, d_bias) = factors, gradients
-    edge_errors, none = edge_errors_of_width(left.shape[1]), torch.zeros_like(left[:, 0])
-    for transposed, ends, written in (
-        (False, (right, bias, left, none), (d_right, d_bias)),
-        (True, (left, none, right, bias), (d_left, torch.zeros_like(none))),
-    ):
-        compact = edges.compact(None, transposed=transposed)
-        bounds = _bounds(compact.starts.numpy(), torch.get_num_threads())
-        losses = left.new_zeros(len(bounds) - 1, dtype=torch.float64)
-        read = [x.detach().contiguous().numpy() for x in (*ends, compact.starts, compact.neighbours)]
-        arguments = (*map(read[0].dtype.type, weights), *read, *(x.numpy() for x in (*written, losses)))
-        run_tasks(edge_errors, [(part, *rows, *arguments) for part, rows in enumerate(pairwise(bounds))])
-    return losses.sum()
-
-
-def _bounds(starts: NDArray[np.int64], threads: int) -> list[int]:
-    """Cut rows into parts with about as many edges each."""
-    parts = threads * PARTS_PER_THREAD if threads > 1 else 1
-    work = starts + np.arange(len(starts))
-    return [int(bound) for bound in np.unique(np.searchsorted(work, np.linspace(0, work[-1], parts + 1)))]
-
-
-def _edges_in_blocks(
-    edges: ResidentRelation, factors: Factors, weights: tuple[float, float], gradients: Factors
-) -> Tensor:
-    """Do the same as ``_edges_compiled`` with plain torch, on any device."""
     (left, right, bias), (p, q), (d_left, d_right, d_bias) = factors, weights, gradients
     total, slope_E = bias.new_zeros((), dtype=torch.float64), left.new_empty(edges.num_edges)
     for first in range(0, edges.num_edges, BLOCK_EDGES):

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels import KERNEL_NAMES, triton_products
-from dglcell.kernels.threads import run_tasks, scratch
+from dglcell.kernels.threads import run_tasks
 
 log = logging.getLogger("dglcell")
 
@@ -208,11 +208,11 @@ def _sum_part(
         return
     padded = -(-width // PADDING) * PADDING
     if x.dtype != np.uint16:
-        tile = scratch("tile", (len(x), padded), x.dtype)
+        tile = np.empty((len(x), padded), x.dtype)
         compiled.pack(x, column, tile)
         compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column)
         return
-    tile, sums = scratch("tile", (len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
+    tile, sums = np.empty((len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
     compiled.pack_bfloat16(x, column, tile.view(np.uint32))
     compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0)
     compiled.unpack_bfloat16(sums.view(np.uint32), column, y)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.kernels.pooled_shares import distinct, every, pooled_shares
+from dglcell.kernels.pooled_shares import pooled_shares
 from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
@@ -57,9 +57,7 @@ class DeletionAttention(nn.Module):
         """Return the weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
         present_BK, partly = removed_BK != 0, removed_BK.is_floating_point()
-        # Genes of which strains remove different parts are keys of their own.
-        deleted_G, slot_BK = every(genes_BK) if partly else distinct(genes_BK)
-        deleted_GH = F.embedding(deleted_G, x_NH)
+        deleted_GH = F.embedding(genes_BK.flatten(), x_NH)
         query_hNd = _by_head(self.query(x_NH), heads) * (width // heads) ** -0.5
         key_hGd = _by_head(self.key(deleted_GH), heads)
         if partly:
@@ -67,10 +65,10 @@ class DeletionAttention(nn.Module):
             added_G1 = removed_BK.abs().masked_fill(~present_BK, 1).log().to(key_hGd.dtype).view(-1, 1)
             query_hNd = F.pad(query_hNd, (0, 1), value=1.0)
             key_hGd = torch.cat([key_hGd, added_G1.expand(heads, -1, 1)], dim=2)
-        share_BhK = pooled_shares(query_hNd, key_hGd, slot_BK, present_BK, weight_NB)
+        share_BhK = pooled_shares(query_hNd, key_hGd.unflatten(1, (B, K)), present_BK, weight_NB)
         if partly:  # more of a gene acts in the opposite direction
             share_BhK = share_BhK * removed_BK.sign().to(share_BhK.dtype).unsqueeze(1)
-        value_BKhd = F.embedding(slot_BK, self.value(deleted_GH)).view(B, K, heads, width // heads)
+        value_BKhd = self.value(deleted_GH).view(B, K, heads, width // heads)
         out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).reshape(B, width))
         return out
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.kernels import pair_error, pooled_shares, rows, spmm
+from dglcell.kernels import rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, edge_blocks, execution, perturb, rules, states
 
@@ -38,13 +38,11 @@ class ExplicitDevices(TorchFunctionMode):
 def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     """Let a CPU take a GPU's route.
 
-    Compiled loops are off in every module that has them: each asks its own ``COMPILED_DEVICES``, also where that name
-    was imported from another. Blocks are as large as on a GPU, relations are computed together, layers may be
+    Compiled loops are off. Blocks are as large as on a GPU, relations are computed together, layers may be
     compiled in evaluation, too, and ``auto`` takes torch's sparse product, as on a GPU without Triton.
     Nothing else in the package asks for the device's type but the choice of a strategy, which these tests name.
     """
-    for module in (pair_error, pooled_shares, rows):
-        patch.setattr(module, "COMPILED_DEVICES", ())
+    patch.setattr(rows, "COMPILED_DEVICES", ())
     for sizes in (edge_blocks.BLOCK_BYTES, states.ROWS_IN_BLOCK):
         patch.setitem(sizes, "cpu", sizes["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())

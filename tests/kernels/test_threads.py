@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
-import time
 
-import numpy as np
 import pytest
 import torch
 
-from dglcell.kernels import threads as module
-from dglcell.kernels.threads import LARGE_PAGE, run_tasks, scratch
+from dglcell.kernels.threads import run_tasks
 
 
 def squares(number: int) -> list[int]:
@@ -56,49 +52,27 @@ def test_the_number_of_threads_follows_torch() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_failure_reaches_the_caller_and_drops_the_tasks_not_begun(threads: int) -> None:
+def test_a_failure_reaches_the_caller(threads: int) -> None:
     torch.set_num_threads(threads)
-    begun = []
 
     def fail_at_once(i: int) -> None:
-        begun.append(i)
         if i == 0:
             raise ValueError("task 0 failed")
-        time.sleep(0.01)
 
     with pytest.raises(ValueError, match="task 0 failed"):
-        run_tasks(fail_at_once, [(i,) for i in range(500)])
-    assert len(begun) < 250
+        run_tasks(fail_at_once, [(i,) for i in range(50)])
     assert squares(10) == [i * i for i in range(10)]
 
 
-def test_a_failure_in_a_helping_thread_reaches_the_caller() -> None:
+def test_several_threads_may_call_at_once() -> None:
     torch.set_num_threads(2)
-    both_there = threading.Barrier(2)
-
-    def fail_beside(caller: threading.Thread) -> None:
-        both_there.wait(20)
-        if threading.current_thread() is not caller:
-            raise ValueError("the helper failed")
-
-    with pytest.raises(ValueError, match="the helper failed"):
-        run_tasks(fail_beside, [(threading.current_thread(),)] * 2)
-
-
-def test_calls_from_several_threads_and_from_within_a_task_end() -> None:
-    torch.set_num_threads(2)
-    results = []
-
-    def nested(i: int) -> None:
-        torch.set_num_threads(2)
-        results.append(squares(50))
-
-    callers = [threading.Thread(target=run_tasks, args=(nested, [(i,) for i in range(8)])) for _ in range(3)]
+    results: list[list[int]] = []
+    callers = [threading.Thread(target=lambda: results.append(squares(50))) for _ in range(3)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join(60)
-    assert results == [[i * i for i in range(50)]] * 24
+    assert results == [[i * i for i in range(50)]] * 3
 
 
 def test_a_child_forked_after_use_has_threads_of_its_own() -> None:
@@ -115,45 +89,3 @@ def test_a_child_forked_after_use_has_threads_of_its_own() -> None:
             os._exit(status)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-
-
-# Memory that threads keep.
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(3, 5), (LARGE_PAGE, 3)])
-def test_arrays_have_the_shape_and_type_asked_for(shape: tuple[int, ...], dtype: type) -> None:
-    array = scratch("shape", shape, dtype)
-    assert (array.shape, array.dtype) == (shape, dtype)
-    assert array.flags.c_contiguous
-    assert array.flags.writeable
-    array[:] = 1
-    assert array.sum() == np.prod(shape)
-
-
-def test_a_smaller_array_of_the_name_takes_the_same_memory_and_a_larger_one_more() -> None:
-    large = scratch("size", (1000,), np.float32)
-    assert scratch("size", (10,), np.float64).ctypes.data == large.ctypes.data
-    assert len(scratch("size", (LARGE_PAGE,), np.float32)) == LARGE_PAGE
-    assert scratch("another", (10,), np.float64).ctypes.data != scratch("size", (10,), np.float64).ctypes.data
-
-
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
-def test_large_arrays_begin_at_a_large_page() -> None:
-    assert scratch("page", (LARGE_PAGE + 1,), np.uint8).ctypes.data % LARGE_PAGE == 0
-
-
-def test_without_large_pages_there_is_plain_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(module.mmap, "MADV_HUGEPAGE", raising=False)
-    array = scratch("plain", (2 * LARGE_PAGE,), np.uint8)
-    array[:] = 7
-    assert (array == 7).all()
-
-
-def test_threads_do_not_share() -> None:
-    mine = scratch("thread", (4,), np.float32)
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(scratch("thread", (4,), np.float32).ctypes.data))
-    thread.start()
-    thread.join()
-    assert found[0] != mine.ctypes.data

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.kernels import pair_error, spmm
+from dglcell.kernels import spmm
 from dglcell.losses.config import DangoLossConfig
 from dglcell.losses.dango import DangoLoss
 from dglcell.models.config import DangoConfig
@@ -146,7 +146,6 @@ def test_without_reconstruction_there_are_no_heads() -> None:
 
 
 def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_error, "COMPILED_DEVICES", ())
     monkeypatch.setattr(spmm, "default_kernel", lambda device_type: "csr")
     model, loss, target = small_dango(), DangoLoss(DangoLossConfig(), 20), torch.randn(len(STRAINS), 1)
     genotypes = GenotypeBatch.from_lists(STRAINS)

@@ -6,12 +6,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.kernels import pooled_shares
 from dglcell.models.set_operator import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.examples import examples
 from tests.perturbation.states_of import LargestResult
 
 WIDTH, HEADS = 6, 2
@@ -36,32 +37,18 @@ def updates(layer: DeletionAttention, x_NH: torch.Tensor, deleted_KH: torch.Tens
     return layer.out(mixed)
 
 
-@pytest.fixture(params=["compiled", "tensors"])
-def code(request: pytest.FixtureRequest) -> str:
-    """Loops as on a CPU, or tensors as on other devices."""
-    return request.param
-
-
-def engine(patch: pytest.MonkeyPatch, code: str, block: int) -> None:
-    patch.setattr(pooled_shares, "BLOCK_LOGITS", block)
-    if code == "tensors":
-        patch.setattr(pooled_shares, "COMPILED_DEVICES", ())
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25)
 @given(
     strains=st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True), min_size=1, max_size=5),
     seed=st.integers(0, 1000),
     scale=st.sampled_from([1.0, 5.0]),
     block=st.sampled_from([1, 40, 1 << 20]),
 )
-def test_pooled_updates_equal_a_loop_over_genes(
-    code: str, strains: list[list[int]], seed: int, scale: float, block: int
-) -> None:
+def test_pooled_updates_equal_a_loop_over_genes(strains: list[list[int]], seed: int, scale: float, block: int) -> None:
     layer = attention(seed)
     x, weight = scale * torch.randn(7, WIDTH).double(), torch.rand(7, len(strains)).double()
     with pytest.MonkeyPatch.context() as patch:
-        engine(patch, code, block)
+        patch.setattr(pooled_shares, "BLOCK_LOGITS", block)
         got = layer(x, weight, *GenotypeBatch.from_lists(strains).padded())
     for b, strain in enumerate(strains):
         expected = weight[:, b] @ updates(layer, x, x[strain])
@@ -69,25 +56,24 @@ def test_pooled_updates_equal_a_loop_over_genes(
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch, code: str, block: int) -> None:
-    engine(monkeypatch, code, block)
+def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(pooled_shares, "BLOCK_LOGITS", block)
     layer, genotypes = attention(), GenotypeBatch.from_lists([[0, 3], [3], []]).padded()
     inputs = [x.double().requires_grad_() for x in (torch.randn(4, WIDTH), torch.rand(4, 3))]
     torch.autograd.gradcheck(lambda *x: layer(*x[:2], *genotypes), (*inputs, *layer.parameters()))
 
 
-def test_logits_beyond_what_exponentials_can_hold(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine(monkeypatch, code, 1 << 20)
+def test_logits_beyond_what_exponentials_can_hold() -> None:
     query, key = torch.ones(1, 2, 1), torch.tensor([[[400.0], [399.0], [-400.0]]])
     slot, present = torch.tensor([[0, 1], [2, 0], [2, 2]]), torch.tensor([[True, True], [True, True], [True, False]])
-    got = pooled_shares.pooled_shares(query, key, slot, present, torch.ones(2, 3))
+    got = pooled_shares.pooled_shares(query, key[:, slot], present, torch.ones(2, 3))
     share = 1 / (1 + math.exp(-1))
     expected = 2 * torch.tensor([[[share, 1 - share]], [[0, 1]], [[0, 0]]])
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_half_precision_is_summed_in_single(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine(monkeypatch, code, 100)
+def test_half_precision_is_summed_in_single(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled_shares, "BLOCK_LOGITS", 100)
     torch.manual_seed(0)
     layer, x, weight = DeletionAttention(8, 2), torch.randn(20, 8), torch.rand(20, 6)
     batch = GenotypeBatch.from_lists(torch.randint(0, 20, (6, 2)).tolist()).padded()
@@ -101,28 +87,7 @@ def test_half_precision_is_summed_in_single(code: str, monkeypatch: pytest.Monke
         assert (got - expected).abs().max() <= 0.05 * expected.abs().max()
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_sums_do_not_depend_on_the_number_of_threads(threads: int) -> None:
-    layer, before = DeletionAttention(64, 4), torch.get_num_threads()
-    torch.manual_seed(1)
-    x, weight = torch.randn(300, 64), torch.rand(300, 50)
-    batch = GenotypeBatch.from_lists(torch.randint(0, 300, (50, 3)).tolist()).padded()
-
-    def both() -> list[torch.Tensor]:
-        leaf = x.clone().requires_grad_()
-        out = layer(leaf, weight, *batch)
-        return [out.detach(), *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])]
-
-    expected = both()
-    try:
-        torch.set_num_threads(threads)
-        assert all(map(torch.equal, both(), expected))
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_no_tensor_has_a_state_for_every_gene_and_strain(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine(monkeypatch, code, pooled_shares.BLOCK_LOGITS)
+def test_no_tensor_has_a_state_for_every_gene_and_strain() -> None:
     genes, strains = 50, 40
     layer = DeletionAttention(64, 2)
     batch = GenotypeBatch.from_lists(torch.randint(0, genes, (strains, 2)).tolist()).padded()
