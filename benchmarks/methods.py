@@ -125,7 +125,7 @@ def build_ours(
         MissingDependencyError: DGL does not run on this device.
         UnsupportedError: the kernel is for another device.
     """
-    if kernel not in ("auto", "dgl") and not runs_on(kernel, device):
+    if kernel != "auto" and not runs_on(kernel, device):
         raise UnsupportedError(f"kernel '{kernel}' is not for this device")
     check_kernel(kernel, device)
     if recompute:

@@ -16,8 +16,8 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.cell import build_cell
-from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
-from dglcell.kernels.spmm import KERNELS, default_kernel, dgl_runs_on, runs_on, spmm
+from dglcell.graph.resident import ResidentCell, ResidentRelation, dgl_runs_on, import_dgl
+from dglcell.kernels.spmm import KERNELS, default_kernel, runs_on, spmm
 from dglcell.machine.devices import threads
 from dglcell.machine.processor import allotted_cores, cores, processor_name
 from dglcell.models.model import make_model
@@ -95,7 +95,7 @@ def _dgl() -> Finding:
     try:
         return Finding("dgl", str(import_dgl().__version__), ok=True)
     except MissingDependencyError as error:
-        without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}, and no kernel dgl"
+        without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}"
         return Finding("dgl", f"not here ({error.__cause__}): {without}")
 
 
@@ -140,8 +140,6 @@ def _devices() -> list[str]:
 
 def _kernel(name: str, device: str) -> Finding:
     what = f"kernel {name} on {device}"
-    if name == "dgl" and not dgl_runs_on(device):
-        return Finding(what, f"DGL is not here, or was built without {device} support")
     if not runs_on(name, device):
         missing = name == "triton" and device == "cuda"
         return Finding(what, "Triton is not installed" if missing else f"is for {OTHERS[device]} only")

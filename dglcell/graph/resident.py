@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -488,3 +489,19 @@ def import_dgl() -> ModuleType:
         ) from error
     module: ModuleType = dgl
     return module
+
+
+@cache
+def dgl_runs_on(device_type: str) -> bool:
+    """Return whether DGL can be imported and has kernels for ``device_type``."""
+    if device_type != "cpu" and not torch.cuda.is_available():
+        return False
+    try:
+        dgl = import_dgl()
+    except MissingDependencyError:
+        return False
+    try:
+        dgl.graph(([0], [0])).to(device_type)
+    except dgl.DGLError:
+        return False
+    return True

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.graph.resident import ResidentRelation, import_dgl
+from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import KERNEL_NAMES, triton_products
 from dglcell.kernels.threads import run_tasks
 
@@ -54,16 +54,6 @@ def _differentiable(product: Product) -> Kernel:
         return out
 
     return kernel
-
-
-def spmm_reference(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges in plain torch, [M, C]; it is slow, needs memory for E × C, and is easy to check."""
-    messages_EC = x_NC.index_select(0, relation.src)
-    if weighted:
-        assert relation.weight is not None
-        messages_EC = messages_EC * relation.weight.to(x_NC.dtype).unsqueeze(1)
-    out_MC = torch.zeros(relation.num_dst, x_NC.shape[1], dtype=x_NC.dtype, device=x_NC.device)
-    return out_MC.index_add(0, relation.dst, messages_EC)
 
 
 def _csr(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
@@ -111,15 +101,6 @@ def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str
             expected=f"at most {MAX_BYTES / 2**30:.0f} GiB",
             do=f"set `kernel: {'tiled' if device_type == 'cpu' else 'csr'}` or `kernel: auto`",
         )
-
-
-def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-    """Return sums over in-edges by DGL's ``copy_u``/``u_mul_e`` + ``sum``, [M, C]."""
-    if weighted:
-        assert relation.weight is not None
-        weight_E1 = relation.weight.to(x_NC.dtype).unsqueeze(1)
-        return import_dgl().ops.u_mul_e_sum(relation.dgl_graph, x_NC, weight_E1)
-    return import_dgl().ops.copy_u_sum(relation.dgl_graph, x_NC)
 
 
 # Sums over in-edges in blocks of columns that stay in a core's cache; weighted or not, on a CPU.
@@ -225,9 +206,7 @@ def _triton(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: b
     return y.squeeze(1)
 
 
-KERNELS: dict[str, Kernel] = dict(
-    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, *map(_differentiable, (_csr, _tiled, _dense, _triton))), strict=True)
-)
+KERNELS: dict[str, Kernel] = dict(zip(KERNEL_NAMES, map(_differentiable, (_csr, _tiled, _dense, _triton)), strict=True))
 """These are the ways to compute a product."""
 
 COMPARED_EDGES, COMPARED_NODES, COMPARED_COLUMNS = 4096, 300, 80
@@ -281,26 +260,8 @@ def triton_runs_on(device_type: str) -> bool:
     return find_spec("triton") is not None and (device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
 
 
-@cache
-def dgl_runs_on(device_type: str) -> bool:
-    """Return whether DGL can be imported and has kernels for ``device_type``."""
-    if device_type != "cpu" and not torch.cuda.is_available():
-        return False
-    try:
-        dgl = import_dgl()
-    except MissingDependencyError:
-        return False
-    try:
-        dgl.graph(([0], [0])).to(device_type)
-    except dgl.DGLError:
-        return False
-    return True
-
-
 def runs_on(kernel: str, device_type: str) -> bool:
     """Return whether ``kernel`` can be used on ``device_type``."""
-    if kernel == "dgl":
-        return dgl_runs_on(device_type)
     if kernel == "triton":
         return triton_runs_on(device_type)
     return kernel != "tiled" or device_type == "cpu"
@@ -316,17 +277,12 @@ def check_kernel(kernel: str, device_type: str) -> None:
 
     Raises:
         ConfigError: no kernel has this name, or this one is for another device.
-        MissingDependencyError: this DGL build lacks the device, or Triton is not installed.
+        MissingDependencyError: Triton is not installed.
     """
     if kernel != "auto" and kernel not in KERNELS:
         raise ConfigError("unknown kernel", got=kernel, expected=", ".join(["auto", *KERNELS]), do="set `kernel:`")
     if kernel == "auto" or runs_on(kernel, device_type):
         return
-    if kernel == "dgl":
-        raise MissingDependencyError(
-            f"kernel 'dgl' asked for, but DGL {import_dgl().__version__} was built without {device_type} support",
-            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `kernel: csr` or `kernel: auto`",
-        )
     if kernel == "triton" and device_type == "cuda":
         raise MissingDependencyError(
             "kernel 'triton' asked for, but Triton is not installed",

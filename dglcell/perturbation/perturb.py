@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
-from dglcell.graph.resident import ResidentCell, import_dgl
+from dglcell.graph.resident import ResidentCell, dgl_runs_on, import_dgl
 from dglcell.graph.schema import GENE, Relation
-from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.choices import Choices

@@ -89,7 +89,6 @@ def test_predictions_and_evaluations_import_little(tiny_run: RunDirectory, tmp_p
     ("changed", "message"),
     [
         ("trainer.accelerator=gpu", "device 'cuda' asked for, but torch sees no GPU"),
-        ("model.kernel=dgl", "DGL cannot be imported"),
         ("model.strategy=edge_mask", "DGL cannot be imported"),
     ],
 )
@@ -101,7 +100,6 @@ def test_what_the_machine_lacks_is_said_before_a_screen_is_computed(
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("dglcell.training.run.check_strategy_device", lambda s, d: s == "edge_mask" and missing())
-    monkeypatch.setattr("dglcell.training.run.check_kernel", lambda k, d: k == "dgl" and missing())
     monkeypatch.setattr("dglcell.data.sources.insilico.load_insilico", lambda *_: pytest.fail("computed a screen"))
     monkeypatch.chdir(tmp_path)
     assert main(["train", str(tiny.file), changed, "data.store=new", f"paths.runs={tmp_path}"]) == 2

@@ -20,7 +20,7 @@ data:
   store: {root}/store
   batch_size: 32
 split: {{kind: random, seed: 1}}
-model: {{hidden: 4, layers: 1, local_heads: 2, strategy: node_mask, kernel: reference, dropout: 0.2}}
+model: {{hidden: 4, layers: 1, local_heads: 2, strategy: node_mask, kernel: csr, dropout: 0.2}}
 optimizer: {{name: AdamW, lr: 0.01}}
 scheduler: {{name: none}}
 paths: {{runs: {root}}}

@@ -41,7 +41,7 @@ def test_a_step_equals_that_of_a_cpu(monkeypatch: pytest.MonkeyPatch, device: st
         hidden=8,
         heads=2,
         gain=0.5,
-        kernel="reference",
+        kernel="csr",
         zero_weights={"a": 0.1, "b": 1.0, "c": 0.5},
     )
     torch.manual_seed(0)

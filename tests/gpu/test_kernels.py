@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.errors import MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm, triton_works
+from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on, spmm, triton_works
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 # Absolute errors allowed, of sums of about 20 products of order one.
@@ -56,10 +55,6 @@ def test_triton_equals_torch_on_this_gpu() -> None:
 
 
 @needs_gpu
-def test_kernels_that_cannot_run_are_refused_and_all_others_are_not() -> None:
+def test_kernels_for_gpus_are_not_refused() -> None:
     for kernel in ON_GPUS:
-        if kernel == "dgl" and not dgl_runs_on("cuda"):
-            with pytest.raises(MissingDependencyError, match=r"DGL (was built without cuda|cannot be imported)"):
-                check_kernel(kernel, "cuda")
-        else:
-            check_kernel(kernel, "cuda")
+        check_kernel(kernel, "cuda")

@@ -80,7 +80,7 @@ def masked_errors() -> Iterator[Error]:
     """Yield errors of masked products through a whole strategy, with gradients, whether states differ before or not."""
     for dtype, weighted, differ in itertools.product(DTYPES, (False, True), (True, False)):
         results = []
-        for kernel, of in (("triton", dtype), ("reference", torch.float64)):
+        for kernel, of in (("triton", dtype), ("csr", torch.float64)):
             generator = torch.Generator().manual_seed(2)
             base, delta = (torch.randn(GENES, *rest, 5, generator=generator) for rest in ((), (2,)))
             leaves = [base.to(dtype).to(of).requires_grad_(), delta.to(dtype).to(of).requires_grad_()]

@@ -125,7 +125,7 @@ def checked_step(task: StrainTask, strains: int) -> int:
         {"cross_relation": "cross_attention", "cross_relation_norm": "layer"},
         {"cross_relation": "pairwise_interaction", "dropout": 0.1},
         {"kernel": "csr"},
-        {"kernel": "reference", "norm": "rms", "recompute": "false"},
+        {"kernel": "dense", "norm": "rms", "recompute": "false"},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
     ],
     ids=lambda config: ", ".join(f"{k}={v}" for k, v in config.items()),
