@@ -59,11 +59,12 @@ docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
 test-docs: docs  ## the site's links, and all that it shows, slow pages too
 	$(BIN)/python -m pytest tests/docs -m "slow or not slow" $(PYTEST_OPTIONS)
 
-lint: $(INSTALLED)  ## ruff, mypy, and who may import whom
+lint: $(INSTALLED)  ## ruff, mypy, who may import whom, and how large each folder may be
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budget.py
 
 bench: $(INSTALLED)  ## time training steps against the methods that came before, on a cell graph of yeast size
 	$(BIN)/python -m benchmarks.bench
