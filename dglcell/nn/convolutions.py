@@ -53,6 +53,13 @@ class Convolution(nn.Module):
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """Return new rows [K, H] from those of the destination nodes and what they receive."""
 
+    def chain(self) -> tuple[str, str] | None:
+        """Return the names of a Sequential and of ε, where ``update`` applies the former to received + (1 + ε) x.
+
+        A GPU then computes new rows by one kernel, as far as it knows the modules; None where ``update`` is another.
+        """
+        return None
+
     def structure(self) -> Hashable:
         """Return all settings that ``update`` depends on beside weights.
 
@@ -102,6 +109,9 @@ class GINConv(Convolution):
             received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
+
+    def chain(self) -> tuple[str, str] | None:
+        return ("mlp", "epsilon") if self.weight is None else None
 
     def structure(self) -> Hashable:
         return self.settings

@@ -16,6 +16,7 @@ from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
 from dglcell.nn.cross_relation import RelationMixer, RelationWeights, make_mixer
+from dglcell.nn.row_chains import chained_sum
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, stacked
 
@@ -40,6 +41,15 @@ class RelationConv(nn.Module):
         """Return new rows."""
         out: Tensor = self.after(self.conv.update(x, received))
         return out
+
+    def chain(self) -> tuple[dict[str, nn.Module], str] | None:
+        """Return the modules that ``forward`` applies to received + (1 + ε) x, and the name of ε; see `Convolution`."""
+        named = self.conv.chain()
+        if named is None:
+            return None
+        parts = {f"conv.{named[0]}": self.conv.get_submodule(named[0]), "after": self.after}
+        modules = {f"{part}.{name}": own for part, whole in parts.items() for name, own in whole.named_children()}
+        return modules, f"conv.{named[1]}"
 
 
 def structure_of(conv: Convolution) -> Hashable | None:
@@ -229,9 +239,37 @@ class Message:
     received: States
 
     @property
-    def function(self) -> Callable[..., Tensor]:
+    def function(self) -> RowSum:
         """Return the sum over the relations of new rows."""
-        return self.conv.total if isinstance(self.conv, StackedConvs) else self.conv
+        return RowSum(self.conv)
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """Sum the new rows of one relation, or of several that are computed together."""
+
+    conv: RelationConv | StackedConvs
+
+    def __call__(self, x: Tensor, received: Tensor) -> Tensor:
+        out: Tensor = self.conv.total(x, received) if isinstance(self.conv, StackedConvs) else self.conv(x, received)
+        return out
+
+    def in_one_kernel(
+        self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return rows of the base and differences by one kernel; None where it does not know the modules."""
+        stacked = isinstance(self.conv, StackedConvs)
+        chain = cast(RelationConv, self.conv.convs[0] if stacked else self.conv).chain()
+        if chain is None:
+            return None
+        (modules, epsilon), (x_NH, received) = chain, bases
+        if stacked:
+            parameters = self.conv.stacked
+        else:
+            parameters = {name: own.unsqueeze(0) for name, own in self.conv.named_parameters()}
+            received, deltas = received.unsqueeze(0), [deltas[0], None if deltas[1] is None else deltas[1].unsqueeze(0)]
+        scale_R = 1 + parameters[epsilon].flatten()
+        return chained_sum(modules, parameters, scale_R, num_strains, [x_NH, received], deltas)
 
 
 class _Mixture(nn.Module):

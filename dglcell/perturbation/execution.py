@@ -37,7 +37,8 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
     """Make a function of rows take bases and differences.
 
     Args:
-        function: function of tensors [rows, H] or of ``PerturbedTensor``.
+        function: function of tensors [rows, H] or of ``PerturbedTensor``. Its method ``in_one_kernel``, where it has
+            one, may compute bases and differences by a kernel of its own.
         compiled: whether ``torch.compile`` joins its operations; plain torch is used where that does not work on this
             machine.
     """
@@ -45,6 +46,10 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
     def apply(
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
+        in_one_kernel = getattr(function, "in_one_kernel", None) if isinstance(rows, int) else None
+        found = None if in_one_kernel is None else in_one_kernel(rows, bases, deltas)
+        if found is not None:
+            return found
         # Listed rows differ in number from batch to batch and are few, so that compiling them does not pay. The same
         # holds for the last block of a batch and the last batch of an epoch.
         whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS
