@@ -161,8 +161,10 @@ def make_optimizer(
         groups: list[Any] = list(parameters)
         weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)
         settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
-        if {w.device.type for w in weights} == {"cuda"} and "capturable" in inspect.signature(kind).parameters:
-            settings = {"capturable": True, **settings}  # all its state is on the device, so that a step never waits
+        if {w.device.type for w in weights} == {"cuda"}:
+            # All state is on the device, so that a step never waits; one kernel does what hundreds would do.
+            takes = inspect.signature(kind).parameters
+            settings = {name: True for name in ("capturable", "fused") if name in takes} | settings
         return kind(groups, **settings)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(

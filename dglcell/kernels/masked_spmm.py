@@ -1,4 +1,4 @@
-"""Sum what strains send in one pass: the kernel knows which nodes are lost, so no tensor of what nodes send is made.
+"""Sum what strains send; what lost nodes receive is put in place while rows are written.
 
 What it computes is defined by ``dglcell.perturbation.sent``: a lost node sends −b and receives −y.
 """
@@ -62,15 +62,13 @@ class _MaskedProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.relation, ctx.keep, ctx.has_delta = relation, (keep_NB, keep_MB), delta is not None
         ctx.dtypes = base.dtype, received.dtype
+        kept = base.new_zeros((), dtype=dtype) if delta is None else delta
         return triton_products.product(
             relation,
-            None if delta is None else delta.contiguous(),
-            (keep_NB.shape[1], base.shape[1]),
-            dtype,
+            torch.where(keep_NB.unsqueeze(2), kept, -base.unsqueeze(1).to(dtype)).contiguous(),
             weighted=relation.weight is not None,
             transposed=False,
-            inputs=triton_products.Sides(keep_NB, base),
-            outputs=triton_products.Sides(keep_MB, received),
+            outputs=triton_products.Lost(keep_MB, received),
         )
 
     @staticmethod
@@ -80,12 +78,10 @@ class _MaskedProduct(torch.autograd.Function):
         sent = triton_products.product(
             relation,
             grad,
-            (grad.shape[1], grad.shape[2]),
-            grad.dtype,
             weighted=relation.weight is not None,
             transposed=True,
-            inputs=triton_products.Sides(keep_MB),
-            outputs=triton_products.Sides(keep_NB),
+            keep_NB=keep_MB,
+            outputs=triton_products.Lost(keep_NB),
             only_lost=not ctx.has_delta,
         )
         # The rows of lost nodes belong to the base's gradient and to no difference's.

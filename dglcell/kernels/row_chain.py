@@ -139,9 +139,10 @@ def _steps_text(kinds: Sequence[str], kept: bool) -> list[str]:
         out, given = (f"d{i + 1}", f"d{i}") if kept else ("d", "d")
         if kind == LINEAR:
             weight = f"tl.trans(w{i})" if kept else f"tl.load(weight{i} + r * H * H + across)"
-            lines.append(f"{out} = product({given}, {weight}, TYPE)")
+            # Rounded here, so that a backward pass keeps half as many registers for it.
+            lines += [f"{given} = {given}.to(TYPE)", f"{out} = product({given}, {weight})"]
             continue
-        lines.append(f"a{i} = tl.load(base{i} + (r * N + node) * H + columns)")
+        lines.append(f"a{i} = tl.load(base{i} + (r * P + node) * H + columns)")
         if kind == NORM:
             lines.append(f"n{i} = norm_difference({given}, a{i}, eps{i}, H)")
             gamma = f"gamma{i}" if kept else f"tl.load(weight{i} + r * H + columns)"
@@ -160,7 +161,7 @@ def _indented(lines: Sequence[str], depth: int) -> list[str]:
 
 
 def _forward_text(kinds: tuple[str, ...]) -> str:
-    sizes = "N, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
+    sizes = "N, P, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
     head = ["x", "received", "scale", "out", *_arguments(kinds), sizes, *_eps(kinds)]
     body = [
         "node = tl.program_id(0).to(tl.int64)",
@@ -181,7 +182,7 @@ def _backward_text(kinds: tuple[str, ...]) -> str:
     parameters = [i for i, kind in enumerate(kinds) if kind in (LINEAR, NORM)]
     curved = [i for i, kind in enumerate(kinds) if kind in CURVED]
     outs = [*(f"of_weight{i}" for i in parameters), *(f"of_base{i}" for i in curved)]
-    sizes = "N, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
+    sizes = "N, P, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
     head = ["x", "received", "scale", "grad", "of_received", "of_scale", *_arguments(kinds), *outs, sizes, *_eps(kinds)]
     before, after = [], []
     for i in parameters:
@@ -196,14 +197,14 @@ def _backward_text(kinds: tuple[str, ...]) -> str:
     back = []
     for i in reversed(range(len(kinds))):
         if kinds[i] == LINEAR:
-            back += [f"t{i} = weight_gradient(d{i}, g, TYPE, t{i})", f"g = product(g, w{i}, TYPE)"]
+            back += [f"t{i} = weight_gradient(d{i}, g.to(TYPE), t{i})", f"g = product(g.to(TYPE), w{i})"]
             continue
         if kinds[i] == NORM:
             back += [f"t{i} += tl.sum(g * n{i}, 0)", f"g *= gamma{i}[None, :]"]
             back.append(f"g, s{i} = norm_gradient(d{i}, a{i}, g, eps{i}, H)")
         else:
             back.append(f"g, s{i} = {kinds[i]}_gradient(d{i}, a{i}, g)")
-        back.append(f"tl.store(of_base{i} + ((tile * R + r) * N + node) * H + columns, s{i})")
+        back.append(f"tl.store(of_base{i} + ((tile * R + r) * P + node) * H + columns, s{i})")
     loop = [
         *_input_text(),
         "d0 = d",
@@ -253,7 +254,7 @@ def chained(
         received: [R, N · B, H] differences of what they receive, to which ``scale`` times ``x`` is added.
         scale_R: factors of ``x``.
         weights: [R, H, H] of every LINEAR and [R, H] of every NORM, in order; biases only move the base.
-        bases: [R, N, H] the base's rows before every module that is not linear, in order, in single precision.
+        bases: [R, P, H] the base's rows before every module that is not linear, in order; rows from N on are padding.
         num_strains: B.
     """
     out: Tensor = _Chain.apply(tuple(steps), num_strains, len(weights), x, received, scale_R, *weights, *bases)
@@ -285,7 +286,7 @@ class _Chain(torch.autograd.Function):
         wide = {"dtype": torch.float32, "device": received.device}
         of_received, of_scale = torch.empty_like(received), torch.zeros(launch.tiles * parts, R, **wide)
         of_weights = [torch.empty(launch.tiles * parts, *t.shape, **wide) for t in tensors[: ctx.number]]
-        of_bases = [torch.empty(launch.tiles, *t.shape, **wide) for t in tensors[ctx.number :]]
+        of_bases = [torch.zeros(launch.tiles, *t.shape, **wide) for t in tensors[ctx.number :]]
         _, run = kernels(tuple(step.kind for step in ctx.steps))
         run[parts, R, launch.tiles](
             launch.x, received, launch.scale, grad.contiguous(), of_received, of_scale, *launch.arguments,
@@ -314,7 +315,8 @@ class _Launch:
             for i, t in enumerate(tensors)
         ]
         eps = [step.eps for step in ctx.steps if step.kind == NORM]
-        self.sizes = self.N, ctx.B, self.R, ctx.has_x, kind, self.tile.strains, self.H, *eps
+        padded = tensors[-1].shape[1] if len(tensors) > ctx.number else self.N
+        self.sizes = self.N, padded, ctx.B, self.R, ctx.has_x, kind, self.tile.strains, self.H, *eps
 
 
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PRECISION = tl.constexpr("tf32x3")
+PRECISION = tl.constexpr("tf32x3")  # of float32 on matrix units: three products, as exact as single precision
 NEAR = tl.constexpr(0.03)
 DENSITY = tl.constexpr(0.3989422804014327)
 HALF_LOG2_E = tl.constexpr(0.7213475204444817)
@@ -24,15 +24,15 @@ def load_rows(x, node, strains, columns, there, B, H: tl.constexpr):
 
 
 @triton.jit
-def product(d, weight, TYPE: tl.constexpr):
-    """Return ``d`` times a matrix, in single precision; factors are rounded to TYPE."""
-    return tl.dot(d.to(TYPE), weight, input_precision=PRECISION)
+def product(d, weight):
+    """Return ``d`` times a matrix of its type, in single precision."""
+    return tl.dot(d, weight, input_precision=PRECISION)
 
 
 @triton.jit
-def weight_gradient(d, g, TYPE: tl.constexpr, total):
+def weight_gradient(d, g, total):
     """Add the gradient of a weight [out, in] to ``total``."""
-    return tl.dot(tl.trans(g.to(TYPE)), d.to(TYPE), acc=total, input_precision=PRECISION)
+    return tl.dot(tl.trans(g), d, acc=total, input_precision=PRECISION)
 
 
 @triton.jit

@@ -201,9 +201,8 @@ def _sum_part(
 
 def _triton(relation: ResidentRelation, x: Tensor, weighted: bool, transposed: bool) -> Tensor:
     """Compute sums in Triton's loops, in the order of the edges: the same bits every time."""
-    shape, columns = (1, x.shape[1]), x.contiguous().unsqueeze(1)
-    y = triton_products.product(relation, columns, shape, x.dtype, weighted=weighted, transposed=transposed)
-    return y.squeeze(1)
+    columns = x.contiguous().unsqueeze(1)
+    return triton_products.product(relation, columns, weighted=weighted, transposed=transposed).squeeze(1)
 
 
 KERNELS: dict[str, Kernel] = dict(zip(KERNEL_NAMES, map(_differentiable, (_csr, _tiled, _dense, _triton)), strict=True))

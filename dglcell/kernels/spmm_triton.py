@@ -1,8 +1,8 @@
 """Compute sparse products in Triton's loops: rows in the order of their edges, so that sums are the same every time.
 
 A product is of x [N, B, H] with an adjacency: B strains side by side, or one where the columns have no strains. A
-program sums a piece of a row, for a tile of strains and columns. Lost nodes are taken into account while rows are read
-and written, so that no tensor of what nodes send is needed.
+program sums a piece of a row, for a tile of strains and columns. What lost nodes receive is taken into account while
+rows are written.
 
 They are kept apart because Triton is not on every machine. Under ``TRITON_INTERPRET=1`` the loops run on a CPU, slowly.
 """
@@ -14,35 +14,13 @@ import triton.language as tl
 
 
 @triton.jit
-def _load_sent(
-    x,
-    base,
-    keep,
-    node,
-    strains,
-    columns,
-    there,
-    B,
-    H,
-    HAS_X: tl.constexpr,
-    MASKED: tl.constexpr,
-    BASED: tl.constexpr,
-    SUM: tl.constexpr,
-):
-    """Load what a node sends, [BB, BH]: its row, or in strains that have lost it nothing or minus the base's row."""
+def _load_row(x, keep, node, strains, columns, there, B, H, MASKED: tl.constexpr, SUM: tl.constexpr):
+    """Load the row of a node, [BB, H]; zero in strains that have lost it."""
     node = node.to(tl.int64)
-    value = tl.zeros(there.shape, SUM)
-    if HAS_X:
-        value = tl.load(x + (node * B + strains)[:, None] * H + columns[None, :], mask=there, other=0).to(SUM)
     if MASKED:
-        kept = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] != 0
-        instead = tl.zeros(there.shape, SUM)
-        if BASED:
-            # Lost nodes are few, so that hardly any of these loads takes place.
-            row = base + node * H + tl.zeros_like(strains)[:, None] + columns[None, :]
-            instead = -tl.load(row, mask=there & ~kept, other=0).to(SUM)
-        value = tl.where(kept, value, instead)
-    return value
+        kept = tl.load(keep + node * B + strains, mask=strains < B, other=0)[:, None] != 0
+        there = there & kept
+    return tl.load(x + (node * B + strains)[:, None] * H + columns[None, :], mask=there, other=0).to(SUM)
 
 
 @triton.jit
@@ -62,7 +40,6 @@ def sum_pieces(
     neighbours,
     weights,
     x,
-    base,
     keep_in,
     received,
     keep_out,
@@ -70,10 +47,8 @@ def sum_pieces(
     partial,
     B,
     H,
-    HAS_X: tl.constexpr,
     WEIGHTED: tl.constexpr,
     MASKED_IN: tl.constexpr,
-    BASED: tl.constexpr,
     MASKED_OUT: tl.constexpr,
     ONLY_LOST: tl.constexpr,
     SUM: tl.constexpr,
@@ -88,14 +63,13 @@ def sum_pieces(
         neighbours: [E] nodes at the other ends.
         weights: [E] weights of the edges.
         x: [N, B, H] rows of the strains.
-        base: [N, H] base rows; lost nodes send minus these.
-        keep_in: [N, B] bytes, zero for lost nodes.
+        keep_in: [N, B] bytes, zero for lost nodes, whose rows are left out.
         received: [M, H] what the base receives; lost nodes receive minus this.
         keep_out: [M, B] bytes, zero for lost nodes.
         out: [M, B, H] results, written.
         partial: [S, B, H] partial sums, written, in the type of the sums.
         B, H: strains and columns.
-        HAS_X, WEIGHTED, MASKED_IN, BASED, MASKED_OUT: which of the above arguments are used.
+        WEIGHTED, MASKED_IN, MASKED_OUT: which of the above arguments are used.
         ONLY_LOST: whether only nodes that ``keep_out`` has lost are needed; the rows of others are not summed.
         SUM: type of the sums.
         BB, BH: strains and columns of a tile.
@@ -114,7 +88,7 @@ def sum_pieces(
     total = tl.zeros((BB, BH), SUM)
     for edge in tl.range(first, last, loop_unroll_factor=UNROLL):
         node = tl.load(neighbours + edge).to(tl.int32)
-        value = _load_sent(x, base, keep_in, node, strains, columns, there, B, H, HAS_X, MASKED_IN, BASED, SUM)
+        value = _load_row(x, keep_in, node, strains, columns, there, B, H, MASKED_IN, SUM)
         if WEIGHTED:
             value = value * tl.load(weights + edge).to(SUM)
         total += value

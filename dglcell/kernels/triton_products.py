@@ -41,12 +41,12 @@ _fastest: dict[tuple[Any, ...], Tile] = {}
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Describe which strains have lost a node, and what stands for its row.
+class Lost:
+    """Describe which strains have lost a node among the results, and what stands for its row.
 
     Attributes:
-        keep: [N, B] bool, which nodes are kept.
-        instead: [N, H] whose negative stands for a lost node's row; None for zeros among the inputs.
+        keep: [M, B] bool, which nodes are kept.
+        instead: [M, H] whose negative stands for a lost node's row; None where that row is as any other.
     """
 
     keep: Tensor
@@ -55,14 +55,12 @@ class Sides:
 
 def product(
     relation: ResidentRelation,
-    x_NBH: Tensor | None,
-    shape: tuple[int, int],
-    dtype: torch.dtype,
+    x_NBH: Tensor,
     *,
     weighted: bool,
     transposed: bool,
-    inputs: Sides | None = None,
-    outputs: Sides | None = None,
+    keep_NB: Tensor | None = None,
+    outputs: Lost | None = None,
     only_lost: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:
@@ -70,17 +68,15 @@ def product(
 
     Args:
         relation: the E edges.
-        x_NBH: [N, B, H], contiguous, a floating type; None for zeros.
-        shape: B and H.
-        dtype: type of the result.
+        x_NBH: [N, B, H], contiguous, a floating type, which is that of the result.
         weighted: whether to multiply by the relation's fixed weights.
         transposed: whether rows are sources.
-        inputs: which nodes at the other ends are lost.
-        outputs: which rows are lost; they are like any others where nothing is given to stand for them.
+        keep_NB: bool, which nodes at the other ends are kept; the rows of others are left out.
+        outputs: which rows of the result are lost.
         only_lost: whether all but the lost rows are left undefined.
         tile: the tile of a program; the fastest where None.
     """
-    B, H = shape
+    (_, B, H), dtype = x_NBH.shape, x_NBH.dtype
     from dglcell.kernels import spmm_triton as compiled
 
     sums, split = _sum_type(dtype), relation.pieces(transposed=transposed)
@@ -90,16 +86,16 @@ def product(
     out = torch.empty(len(edges.starts) - 1, B, H, dtype=dtype, device=device)
     partial = torch.empty(split.partial, B, H, dtype=sum_dtype, device=device)
     # Unused arguments have to be some tensor.
-    (base, keep_in), (received, keep_out) = _sides(inputs, out), _sides(outputs, out)
-    rows = out if x_NBH is None else x_NBH
-    weights = out if edges.weights is None else edges.weights
-    masked_out = outputs is not None and outputs.instead is not None
-    flags = (x_NBH is not None, weighted, inputs is not None, inputs is not None and inputs.instead is not None)
+    keep_in, weights = out if keep_NB is None else _bytes(keep_NB), out if edges.weights is None else edges.weights
+    received, keep_out = (out, out) if outputs is None else (outputs.instead, _bytes(outputs.keep))
+    masked_out = received is not None and outputs is not None
+    received = out if received is None else received.contiguous()
+    flags = weighted, keep_NB is not None
 
     def run(tile: Tile) -> None:
         BB, BH = tile.shape(B, H)
         tiles = -(-B // BB) * -(-H // BH)
-        tensors = (edges.neighbours, weights, rows, base, keep_in, received, keep_out, out, partial)
+        tensors = (edges.neighbours, weights, x_NBH, keep_in, received, keep_out, out, partial)
         compiled.sum_pieces[len(split.pieces), tiles](
             split.pieces, *tensors, B, H, *flags, masked_out, only_lost, sums, BB, BH, tile.unroll, num_warps=tile.warps
         )  # fmt: skip
@@ -124,7 +120,7 @@ def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
     N, B, H = x_NBH.shape
     out = x_NBH.new_empty(N, H, dtype=torch.promote_types(x_NBH.dtype, torch.float32))
     BH = min(256, _power_of_2(H))
-    keep = keep_NB.contiguous().view(torch.uint8)
+    keep = _bytes(keep_NB)
     sums = _sum_type(x_NBH.dtype)
     compiled.sum_lost[N, -(-H // BH)](x_NBH, keep, out, B, H, clear, sums, 512 // BH, BH, num_warps=2)
     return out
@@ -142,11 +138,8 @@ def _power_of_2(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def _sides(sides: Sides | None, any_tensor: Tensor) -> tuple[Tensor, Tensor]:
-    if sides is None:
-        return any_tensor, any_tensor
-    instead = any_tensor if sides.instead is None else sides.instead.contiguous()
-    return instead, sides.keep.contiguous().view(torch.uint8)
+def _bytes(keep: Tensor) -> Tensor:
+    return keep.contiguous().view(torch.uint8)
 
 
 def _fastest_tile(key: tuple[Any, ...], run: Callable[[Tile], None], device: torch.device) -> Tile:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import LEARNED, CrossRelation
+from dglcell.perturbation.rules import joined
 
 NODES_AT_ONCE = 2048
 """Weights are computed for so many nodes at a time."""
@@ -153,7 +154,7 @@ class PairwiseInteraction(nn.Module):
 
     def forward(self, *h: Tensor) -> Tensor:
         """Return the mixture, [N, H]."""
-        a_NPB, mean_NH = self._last_hidden(h), torch.stack(h, 1).mean(1)
+        a_NPB, mean_NH = self._last_hidden(h), joined(torch.stack, h, 1).mean(1)
         share_NO = self._shares(a_NPB, mean_NH)
         share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
         weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
@@ -162,7 +163,7 @@ class PairwiseInteraction(nn.Module):
 
     def weights(self, *h: Tensor) -> Tensor:
         """Return the weights that every node gives to each option, [N, options]."""
-        return self._shares(self._last_hidden(h), torch.stack(h, 1).mean(1))
+        return self._shares(self._last_hidden(h), joined(torch.stack, h, 1).mean(1))
 
     def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
         """Return the input of all pairs' last layers, [N, P, b]."""
@@ -179,13 +180,13 @@ class PairwiseInteraction(nn.Module):
         """Return one product for every relation, with the weights of ``counts`` pairs side by side, [N, P, b]."""
         weights = [w.transpose(0, 1).flatten(1) for w in weight_PHB.split(counts)]
         parts = [torch.matmul(x_NH, w) for x_NH, w in zip(h, weights, strict=True)]
-        return torch.cat(parts, 1).unflatten(1, (-1, self.hidden))
+        return joined(torch.cat, parts, 1).unflatten(1, (-1, self.hidden))
 
     def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:
         """Return the softmax of the scores, [N, options]."""
         bias_PB, weight_PBB = self.score_first(self.last.bias), self.last.weight @ self.score_first.weight.T
         of_pairs_NPB = torch.einsum("npb,pbc->npc", a_NPB, weight_PBB) + bias_PB
-        hidden_NOB = torch.cat([of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
+        hidden_NOB = joined(torch.cat, [of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
         logits_NO = self.score_last(self.activation(hidden_NOB)).squeeze(-1)
         return torch.softmax(logits_NO, 1)
 
@@ -236,7 +237,7 @@ class RelationAttention(nn.Module):
 
     def _attention(self, h: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return shares [N, heads, K, K] and values [N, heads, K, d]."""
-        x_NKH = torch.stack(h, 1) + self.embedding
+        x_NKH = joined(torch.stack, h, 1) + self.embedding
         projected = self.project(x_NKH).unflatten(-1, (3, self.heads, -1))
         query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
         logits = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5

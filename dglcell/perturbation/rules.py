@@ -100,6 +100,9 @@ class PerturbedTensor:
     def __getitem__(self, where: Any) -> PerturbedTensor:
         return _linear_map(Tensor.__getitem__, self, where)
 
+    def unflatten(self, dim: int, sizes: Any) -> PerturbedTensor:
+        return _linear_map(torch.unflatten, self, dim, sizes)
+
     def spread(self, x: Tensor) -> Tensor:
         """Return the base row of every difference, [k, ...]."""
         if isinstance(self.rows, Tensor):
@@ -155,6 +158,11 @@ def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> 
     if isinstance(out, Tensor):
         return PerturbedTensor(out, deltas, like.rows)
     return [PerturbedTensor(b, None if deltas is None else deltas[i], like.rows) for i, b in enumerate(out)]
+
+
+def joined(how: Callable[..., Any], parts: Sequence[Any], dim: int) -> Any:
+    """Apply ``torch.cat`` or ``torch.stack`` to tensors or perturbed ones, without a dispatch that stops a compiler."""
+    return _linear_map(how, list(parts), dim) if isinstance(parts[0], PerturbedTensor) else how(list(parts), dim)
 
 
 def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
@@ -229,25 +237,25 @@ def _addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> PerturbedTensor:
 
 
 def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> PerturbedTensor:
-    delta = None if x.delta is None else _by_parts(x.delta, weight.to(x.delta.dtype))
+    delta = None if x.delta is None else _by_parts(x.delta, weight.to(x.delta.dtype), x.rows)
     return PerturbedTensor(F.linear(x.base, weight, bias), delta, x.rows)
 
 
-PARTS = 64
-"""Products of many rows are computed in at most so many parts, each of which is a product of its own."""
-
 LEAST_ROWS = {"cuda": 1 << 13}
-"""From so many rows on, by device, products are computed in parts. Without them, half of a step in float32 on an H100
-went into gradients of weights over 185,000 rows: such a product has few blocks of results, each a sum over all rows."""
+"""From so many rows on, by device, products are computed in as many parts as there are strains. Without them, half of a
+step in float32 on an H100 went into gradients of weights over 185,000 rows: such a product has few blocks of results,
+each a sum over all rows."""
 
 
-def _by_parts(x: Tensor, weight: Tensor) -> Tensor:
+def _by_parts(x: Tensor, weight: Tensor, rows: Any) -> Tensor:
     """Return ``x`` times the transposed weight."""
     least = LEAST_ROWS.get(x.device.type)
-    if least is None or x.dim() != 2 or len(x) < least:
+    if least is None or isinstance(rows, Tensor) or x.dim() != 2 or len(x) < least:
         return F.linear(x, weight)
-    parts = next(number for number in range(PARTS, 0, -1) if len(x) % number == 0)
-    return torch.bmm(x.unflatten(0, (parts, -1)), weight.T.expand(parts, *weight.T.shape)).flatten(0, 1)
+    if len(weight) == 1:  # matrix units have nothing to do, and the gradient is one sum over all rows
+        return (x * weight).sum(1, keepdim=True)
+    # A number of strains divides the number of rows whatever it is, so that no new batch size is compiled anew.
+    return torch.bmm(x.unflatten(0, (rows, -1)), weight.T.expand(rows, *weight.T.shape)).flatten(0, 1)
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:

@@ -354,7 +354,7 @@ class DifferenceStates(States):
             weighted_KH = share_K1 * self.delta
             pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
         elif self.delta is not None:
-            pooled_BH = pooled_BH + torch.einsum("nb,nbh->bh", share_NB, self.dense().to(share_NB.dtype))
+            pooled_BH = pooled_BH + (share_NB.unsqueeze(2) * self.dense()).sum(0)
         has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
 
@@ -374,7 +374,8 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
         delta_NB: by how much the strains' logits differ; None where they do not.
     """
     floor = torch.finfo(logits_N1.dtype).min
-    p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor), dim=0) * kept.base_N1
+    # Along the last dimension, because a GPU has one program for each column otherwise.
+    p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor).flatten(), 0).unsqueeze(1) * kept.base_N1
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
     if kept.log_strengths is not None:
         delta = delta + kept.log_strengths.to(p_N1.dtype)

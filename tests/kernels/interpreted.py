@@ -15,14 +15,16 @@ from dataclasses import asdict, dataclass
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dglcell.graph import resident
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import triton_products
-from dglcell.kernels.triton_products import TILES, Sides, product
+from dglcell.kernels.row_chain import CURVED, LINEAR, NORM, chained, steps_of
+from dglcell.kernels.triton_products import TILES, Lost, product
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.rules import PerturbedTensor
 
 RELATION = ("gene", "physical", "gene")
 GENES, EDGES, PIECE = 5, 16, 4
@@ -71,7 +73,7 @@ def product_errors() -> Iterator[Error]:
         matrix = edges.dense(torch.float64, weighted=weighted)
         right = torch.einsum("mn,nbh->mbh", matrix.T if transposed else matrix, x.double())
         tile = triton_products.Tile(16, 1, 4)
-        y = product(edges, x, (B, H), dtype, weighted=weighted, transposed=transposed, tile=tile)
+        y = product(edges, x, weighted=weighted, transposed=transposed, tile=tile)
         case = f"{'weighted' if weighted else 'unweighted'} {'transposed' if transposed else 'forward'} {B} x {H}"
         yield Error("product", str(dtype)[6:], case, share(y, right))
 
@@ -100,10 +102,10 @@ def tile_errors() -> Iterator[Error]:
     """Yield by how much results of other tiles differ; not one bit should differ."""
     edges = cell(True)[RELATION]
     x = torch.randn(GENES, 2, 6, generator=torch.Generator().manual_seed(5))
-    sides = Sides(x[:, :, 0] > -1, x[:, 0])
+    keep, lost = x[:, :, 0] > -1, Lost(x[:, :, 0] > -1, x[:, 0])
     tiles = (*TILES, triton_products.Tile(4, 1, 3))
     results = [
-        product(edges, x, (2, 6), x.dtype, weighted=True, transposed=False, inputs=sides, outputs=sides, tile=tile)
+        product(edges, x, weighted=True, transposed=False, keep_NB=keep, outputs=lost, tile=tile)
         for tile in tiles
     ]
     for tile, result in zip(tiles[1:], results[1:], strict=True):
@@ -112,10 +114,84 @@ def tile_errors() -> Iterator[Error]:
         )
 
 
+CHAINS = {
+    "as hetero_080": (nn.Linear, nn.GELU, nn.Linear, nn.LayerNorm, nn.GELU),
+    "three layers, ReLU": (nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear, nn.Identity, nn.ReLU),
+    "one Linear": (nn.Linear,),
+}
+"""The modules of a relation, by the words of the case."""
+
+
+def chain_errors() -> Iterator[Error]:
+    """Yield errors of chains of row modules against the rules of differences in float64, with all gradients.
+
+    There are one or two strains' tiles, nodes with rows of their own or without, and differences of either size, for
+    which GELU has two formulas.
+    """
+    for name, kinds in CHAINS.items():
+        for B, own, size in ((3, True, 1.0), (20, False, 0.1), (40, True, 0.01)):
+            found, right = _chain(kinds, B, own, size)
+            yield Error("chain", "float32", f"{name}: {B} strains, {'' if own else 'no '}own rows, {size}", share(found[0], right[0]))
+            worst = max(_by_norm(mine, of) for mine, of in zip(found[1:], right[1:], strict=True))
+            # Gradients of the base are differences of two sums, right to rounding of either.
+            yield Error("chain", "float32", f"gradients, {name}: {B}, {size}", worst * size)
+
+
+def _by_norm(found: Tensor, right: Tensor) -> float:
+    return float((found.double() - right).norm() / right.norm().clamp(min=1e-9))
+
+
+def _chain(kinds: tuple[type[nn.Module], ...], B: int, own: bool, size: float) -> tuple[list[Tensor], list[Tensor]]:
+    """Return rows and gradients by the kernel in float32, and by the rules of differences in float64."""
+    R, N, H = 2, 3, 16
+    torch.manual_seed(0)
+    modules = [nn.Sequential(*(_module(kind, H) for kind in kinds)).double() for _ in range(R)]
+    names = [name for name, _ in modules[0].named_parameters()]
+    inputs = [torch.randn(N, H), torch.randn(R, N, H), size * torch.randn(N * B, H), size * torch.randn(R, N * B, H), torch.rand(R) + 0.5]
+    stacked = [torch.stack([dict(m.named_parameters())[name].detach() for m in modules]) for name in names]
+    upstream, results = torch.randn(N * B, H, dtype=torch.float64), []
+    for by_kernel in (True, False):
+        leaves = [x.to(torch.float32 if by_kernel else torch.float64).requires_grad_() for x in (*inputs, *stacked)]
+        x, received, x_delta, delta, scale, *weights = leaves
+        mine = dict(zip(names, weights, strict=True))
+        before = received + scale.view(-1, 1, 1) * x
+        if by_kernel:
+            y = _by_kernel(modules[0], mine, before, x_delta if own else None, delta, scale, B)
+        else:
+            change = delta + scale.view(-1, 1, 1) * x_delta if own else delta
+            parts = [PerturbedTensor(before[r], change[r], B) for r in range(R)]
+            outs = [torch.func.functional_call(modules[0], {n: w[r] for n, w in mine.items()}, (part,)) for r, part in enumerate(parts)]
+            y = sum(out.delta for out in outs)
+        gradients = torch.autograd.grad(y, leaves, upstream.to(y.dtype), allow_unused=True, materialize_grads=True)
+        results.append([y.detach(), *gradients])
+    return results[0], results[1]
+
+
+def _by_kernel(
+    modules: nn.Sequential, weights: dict[str, Tensor], rows: Tensor, own: Tensor | None, delta: Tensor, scale: Tensor, B: int
+) -> Tensor:
+    steps, bases, used = steps_of(modules.named_children(), rows.shape[-1]), [], []
+    for step in steps:
+        module = modules.get_submodule(step.name)
+        mine = {name: weights[f"{step.name}.{name}"] for name, _ in module.named_parameters()}
+        bases += [rows] if step.kind in CURVED else []
+        used += [mine["weight"]] if step.kind in (LINEAR, NORM) else []
+        each = [torch.func.functional_call(module, {n: w[r] for n, w in mine.items()}, (rows[r],)) for r in range(len(rows))]
+        rows = torch.stack(each)
+    return chained(steps, own, delta, scale, used, bases, B)
+
+
+def _module(kind: type[nn.Module], width: int) -> nn.Module:
+    module = kind(width, width) if kind is nn.Linear else kind(width) if kind is nn.LayerNorm else kind()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module
+
+
 def main() -> None:
     """Print all errors."""
     resident.PIECE_EDGES = PIECE
-    found = [*product_errors(), *masked_errors(), *tile_errors()]
+    found = [*product_errors(), *masked_errors(), *tile_errors(), *chain_errors()]
     print(json.dumps([asdict(error) for error in found]))
 
 

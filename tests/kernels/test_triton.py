@@ -46,6 +46,12 @@ def test_interpreted_kernels_equal_float64(
     assert max(found.values()) <= LIMITS[dtype], found
 
 
+def test_chains_of_row_modules_equal_the_rules_of_differences(errors: dict[tuple[str, str, str], float]) -> None:
+    found = {case: error for (kernel, _, case), error in errors.items() if kernel == "chain"}
+    assert len(found) == 18
+    assert max(found.values()) <= 1e-5, found
+
+
 def test_tiles_change_no_bit(errors: dict[tuple[str, str, str], float]) -> None:
     found = [error for (_, _, case), error in errors.items() if case.startswith("against another tile")]
     assert found == [0.0] * len(TILES)
