@@ -161,17 +161,31 @@ def make_optimizer(
         groups: list[Any] = list(parameters)
         weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)
         settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
-        if {w.device.type for w in weights} == {"cuda"}:
+        takes = inspect.signature(kind).parameters
+        if {w.device.type for w in weights} == {"cuda"} and "capturable" in takes:
             # All state is on the device, so that a step never waits; one kernel does what hundreds would do.
-            takes = inspect.signature(kind).parameters
-            settings = {name: True for name in ("capturable", "fused") if name in takes} | settings
-        return kind(groups, **settings)
+            settings = {"capturable": True} | ({"fused": True} if "fused" in takes else {}) | settings
+        optimizer: torch.optim.Optimizer = kind(groups, **settings)
+        for group in optimizer.param_groups:
+            group["lr"] = rate_of(group, group["params"][0].device)
+        return optimizer
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"`optimizer`: torch.optim.{config.name} refuses these settings",
             got=error,
             do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
         ) from error
+
+
+def rate_of(group: Mapping[str, Any], device: torch.device) -> float | torch.Tensor:
+    """Return the learning rate of a group as its optimiser reads it: a tensor where all its state is on a GPU.
+
+    A CUDA graph of a step then reads whatever rate there is.
+    """
+    import torch
+
+    rate = float(group["lr"])
+    return torch.tensor(rate, device=device) if device.type == "cuda" and group.get("capturable") else rate
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
@@ -234,12 +248,12 @@ def make_scheduler(
         )
         return {"scheduler": scheduler, "interval": "epoch", "monitor": "validation/loss"}
     whole = epochs if config.interval == "epoch" else steps
-    cycle = {
+    cycle: dict[str, Any] = {
         "first_cycle": config.first_cycle or max(whole, config.warmup + 1),
         "cycle_mult": config.cycle_mult,
         "gamma": config.gamma,
         "warmup": config.warmup,
-        "floor": config.min_lr / optimizer.param_groups[0]["lr"],
+        "floor": config.min_lr / float(optimizer.param_groups[0]["lr"]),
     }
     scheduler = LambdaLR(optimizer, lambda t: cosine_restarts(t, **cycle))
     return {"scheduler": scheduler, "interval": config.interval}

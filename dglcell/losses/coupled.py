@@ -238,6 +238,9 @@ class CoupledLoss(Loss):
         terms = {name: term.detach() for name, (_, term) in weighted.items()}
         return LossTerms(total, terms | self._schedules(epoch, like=total.detach()))
 
+    def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
+        return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
+
     def temperature(self, epoch: int) -> float:
         """Return τ of an epoch; in evaluation it is that of the last epoch."""
         config, epoch = self.config, epoch if self.training else self.epochs

@@ -35,6 +35,9 @@ class DangoLoss(Loss):
         super().__init__()
         self.config = config
 
+    def changes_by(self, epoch: int) -> float:
+        return self.config.alpha(epoch)
+
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """Compute the loss; NaN targets are missing."""
         alpha, interaction = self.config.alpha(epoch), masked_mean(log_cosh, prediction.phenotypes, target_BT)

@@ -59,6 +59,9 @@ class MaskedLoss(Loss):
         self.element = ELEMENTS[config.name]
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
+    def changes_by(self, epoch: int) -> None:
+        return None
+
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
@@ -107,6 +110,9 @@ class GaussianLoss(Loss):
         self.smallest, self.memory = config.smallest_sd**2, config.memory
         self.register_buffer("variance_T", None)
 
+    def changes_by(self, epoch: int) -> None:
+        return None
+
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         sums_2T = sum_over_ranks(element_sums(squared_error, prediction.phenotypes, target_BT))
@@ -140,6 +146,9 @@ class BceLoss(Loss):
     def __init__(self, config: BceConfig, epochs: int) -> None:
         super().__init__()
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
+
+    def changes_by(self, epoch: int) -> None:
+        return None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -47,6 +47,10 @@ class Loss(nn.Module):
     Config: ClassVar[type[LossConfig]] = LossConfig
     batch_size: int | None = None
     section: LossConfig = LossConfig()
+
+    def changes_by(self, epoch: int) -> Hashable:
+        """Return what of an epoch the loss depends on; a GPU records a step anew where this is another."""
+        return epoch
 
     @abstractmethod
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:

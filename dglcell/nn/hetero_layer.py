@@ -258,15 +258,16 @@ class RowSum:
         self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor] | None:
         """Return rows of the base and differences by one kernel; None where it does not know the modules."""
-        stacked = isinstance(self.conv, StackedConvs)
-        chain = cast(RelationConv, self.conv.convs[0] if stacked else self.conv).chain()
+        conv, (x_NH, received) = self.conv, bases
+        first = conv.convs[0] if isinstance(conv, StackedConvs) else conv
+        chain = cast(RelationConv, first).chain()
         if chain is None:
             return None
-        (modules, epsilon), (x_NH, received) = chain, bases
-        if stacked:
-            parameters = self.conv.stacked
+        modules, epsilon = chain
+        if isinstance(conv, StackedConvs):
+            parameters = conv.stacked
         else:
-            parameters = {name: own.unsqueeze(0) for name, own in self.conv.named_parameters()}
+            parameters = {name: own.unsqueeze(0) for name, own in conv.named_parameters()}
             received, deltas = received.unsqueeze(0), [deltas[0], None if deltas[1] is None else deltas[1].unsqueeze(0)]
         scale_R = 1 + parameters[epsilon].flatten()
         return chained_sum(modules, parameters, scale_R, num_strains, [x_NH, received], deltas)

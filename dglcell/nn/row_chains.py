@@ -50,7 +50,10 @@ PART = 512
 
 
 def _base(
-    steps: Sequence[row_chain.Step], modules: Mapping[str, nn.Module], parameters: Mapping[str, Tensor], rows_RNH: Tensor
+    steps: Sequence[row_chain.Step],
+    modules: Mapping[str, nn.Module],
+    parameters: Mapping[str, Tensor],
+    rows_RNH: Tensor,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return the base's rows [N, H], the weights of the chain, and the rows before each module that is not linear.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -23,10 +24,18 @@ from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.losses.nodes import with_nodes
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
-from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
+from dglcell.optimizers import (
+    OptimizerConfig,
+    SchedulerConfig,
+    make_optimizer,
+    make_scheduler,
+    parameter_groups,
+    rate_of,
+)
 from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
+from dglcell.training.whole_step import WholeStep
 
 
 def embedding_sums(embedding_BD: Tensor) -> Tensor:
@@ -124,20 +133,76 @@ class StrainTask(pl.LightningModule):
         self._validated_nodes: list[dict[str, Tensor]] = []
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
-        self._learning_rate = math.nan
+        self._learning_rate: float | Tensor = math.nan
+        self.whole_step: WholeStep | None = None
         # All ranks hold the same graph, so DistributedDataParallel need not send it before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
-        """Return the loss of one batch, in normalised units."""
+        """Return the loss of one batch, in normalised units; as one piece, the weights have made their step as well."""
+        if self.whole_step is None:
+            loss, phenotypes, summed = self._compute(batch)
+        else:
+            rates = tuple(g["lr"] for g in self._optimizer().param_groups if not isinstance(g["lr"], Tensor))
+            loss, phenotypes, summed = self.whole_step(batch, (self.loss.changes_by(self.current_epoch), rates))
+        self._seen["train"].append((phenotypes, batch.labels, summed[None]))
+        return loss
+
+    def _compute(self, batch: Strains) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss, predictions, and the loss, its terms and one, each times the number of labels."""
         prediction: Prediction = self.model(batch.perturbations)
         loss = self._loss(prediction, batch.labels, self._scaled_nodes(batch))
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank weights them by its number of labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
         self._terms["train"] = list(loss.terms)
-        self._seen["train"].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
-        return loss.total
+        return loss.total, prediction.phenotypes.detach().float(), summed.double()
+
+    # A step as one piece, which Lightning only counts: what it does around a step has been done within it.
+
+    def on_train_start(self) -> None:
+        """Do steps as one piece where a CUDA graph can hold them."""
+        trainer = self.trainer
+        alone = trainer.world_size == 1 and trainer.accumulate_grad_batches == 1
+        plain = type(trainer.precision_plugin) in (Precision, DoublePrecision)
+        if self.device.type == "cuda" and alone and plain and self.whole_step is None:
+            self.whole_step = WholeStep(self._whole)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        return optimizer
+
+    def _whole(self, batch: Strains) -> tuple[Tensor, Tensor, Tensor]:
+        """Do all of a step that happens on the device, in the order in which Lightning does it."""
+        optimizer, (loss, phenotypes, summed) = self._optimizer(), self._compute(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        if self.trainer.gradient_clip_val is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val)
+        optimizer.step()
+        return loss.detach(), phenotypes, summed
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        if self.whole_step is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        if self.whole_step is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        if self.whole_step is None:
+            super().configure_gradient_clipping(optimizer, *args, **kwargs)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        if self.whole_step is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            assert optimizer_closure is not None
+            self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
 
     def _loss(self, prediction: Prediction, labels_BT: Tensor, nodes: Mapping[str, Tensor]) -> LossTerms:
         """Return the loss of phenotypes, and of values of nodes where these are learned."""
@@ -187,7 +252,8 @@ class StrainTask(pl.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the learning rate of this step, because schedules move on before the epoch is recorded."""
-        self._learning_rate = float(optimizer.param_groups[0]["lr"])
+        rate = optimizer.param_groups[0]["lr"]
+        self._learning_rate = rate.clone() if isinstance(rate, Tensor) else rate
 
     def on_validation_epoch_end(self) -> None:
         """Compute validation metrics exactly over all ranks, and draw a picture if one is due."""
@@ -206,7 +272,7 @@ class StrainTask(pl.LightningModule):
         """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""
         metrics = self._measure("train")[2]
         seconds = time.perf_counter() - self._started
-        metrics |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._epoch_metrics}
+        metrics |= {"learning_rate": float(self._learning_rate), "seconds": seconds, **self._epoch_metrics}
         self.log_dict(metrics, logger=False)
         if self.trainer.is_global_zero:
             line = self.record.write(self.current_epoch, self.global_step, metrics)
@@ -287,6 +353,8 @@ class StrainTask(pl.LightningModule):
                 do="lower `optimizer.lr`, or set `trainer.gradient_clip_val`; earlier epochs' checkpoints are kept",
             )
         checkpoint["dglcell"] = self.about
+        for state in (*checkpoint["optimizer_states"], *checkpoint["lr_schedulers"]):
+            _with_plain_rates(state)
         checkpoint["unfinished"] = self._unfinished()
         checkpoint["rng"] = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
@@ -295,11 +363,12 @@ class StrainTask(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the generators' states, and let the optimiser count its steps on the device only on a GPU."""
         torch.set_rng_state(checkpoint["rng"]["cpu"])
-        device = self.trainer.strategy.root_device.type
+        device = self.trainer.strategy.root_device
         for state in checkpoint["optimizer_states"]:
             for group in state["param_groups"]:
-                if "capturable" in group and "capturable" not in self.optimizer_config.options:
-                    group["capturable"] = device == "cuda"
+                for name in {"capturable", "fused"} & (group.keys() - self.optimizer_config.options.keys()):
+                    group[name] = device.type == "cuda" and "capturable" in group
+                group["lr"] = rate_of(group, device)
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
         unfinished = checkpoint.get("unfinished")
@@ -323,6 +392,16 @@ class StrainTask(pl.LightningModule):
         """Return predictions and labels [S, T] of this rank, and its losses, a row per batch."""
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         return torch.cat(predictions), torch.cat(labels), torch.cat(losses)
+
+
+def _with_plain_rates(state: dict[str, Any]) -> None:
+    """Write learning rates as numbers, wherever they were while they were used."""
+    for group in (state, *state.get("param_groups", ())):
+        for name, value in group.items():
+            if isinstance(value, Tensor) and value.dim() == 0:
+                group[name] = float(value)
+            elif isinstance(value, list) and any(isinstance(one, Tensor) for one in value):
+                group[name] = [float(one) for one in value]
 
 
 def _mean_of_finite(values: list[float]) -> float:

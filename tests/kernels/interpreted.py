@@ -105,8 +105,7 @@ def tile_errors() -> Iterator[Error]:
     keep, lost = x[:, :, 0] > -1, Lost(x[:, :, 0] > -1, x[:, 0])
     tiles = (*TILES, triton_products.Tile(4, 1, 3))
     results = [
-        product(edges, x, weighted=True, transposed=False, keep_NB=keep, outputs=lost, tile=tile)
-        for tile in tiles
+        product(edges, x, weighted=True, transposed=False, keep_NB=keep, outputs=lost, tile=tile) for tile in tiles
     ]
     for tile, result in zip(tiles[1:], results[1:], strict=True):
         yield Error(
@@ -131,7 +130,12 @@ def chain_errors() -> Iterator[Error]:
     for name, kinds in CHAINS.items():
         for B, own, size in ((3, True, 1.0), (20, False, 0.1), (40, True, 0.01)):
             found, right = _chain(kinds, B, own, size)
-            yield Error("chain", "float32", f"{name}: {B} strains, {'' if own else 'no '}own rows, {size}", share(found[0], right[0]))
+            yield Error(
+                "chain",
+                "float32",
+                f"{name}: {B} strains, {'' if own else 'no '}own rows, {size}",
+                share(found[0], right[0]),
+            )
             worst = max(_by_norm(mine, of) for mine, of in zip(found[1:], right[1:], strict=True))
             # Gradients of the base are differences of two sums, right to rounding of either.
             yield Error("chain", "float32", f"gradients, {name}: {B}, {size}", worst * size)
@@ -147,7 +151,13 @@ def _chain(kinds: tuple[type[nn.Module], ...], B: int, own: bool, size: float) -
     torch.manual_seed(0)
     modules = [nn.Sequential(*(_module(kind, H) for kind in kinds)).double() for _ in range(R)]
     names = [name for name, _ in modules[0].named_parameters()]
-    inputs = [torch.randn(N, H), torch.randn(R, N, H), size * torch.randn(N * B, H), size * torch.randn(R, N * B, H), torch.rand(R) + 0.5]
+    inputs = [
+        torch.randn(N, H),
+        torch.randn(R, N, H),
+        size * torch.randn(N * B, H),
+        size * torch.randn(R, N * B, H),
+        torch.rand(R) + 0.5,
+    ]
     stacked = [torch.stack([dict(m.named_parameters())[name].detach() for m in modules]) for name in names]
     upstream, results = torch.randn(N * B, H, dtype=torch.float64), []
     for by_kernel in (True, False):
@@ -160,7 +170,10 @@ def _chain(kinds: tuple[type[nn.Module], ...], B: int, own: bool, size: float) -
         else:
             change = delta + scale.view(-1, 1, 1) * x_delta if own else delta
             parts = [PerturbedTensor(before[r], change[r], B) for r in range(R)]
-            outs = [torch.func.functional_call(modules[0], {n: w[r] for n, w in mine.items()}, (part,)) for r, part in enumerate(parts)]
+            outs = [
+                torch.func.functional_call(modules[0], {n: w[r] for n, w in mine.items()}, (part,))
+                for r, part in enumerate(parts)
+            ]
             y = sum(out.delta for out in outs)
         gradients = torch.autograd.grad(y, leaves, upstream.to(y.dtype), allow_unused=True, materialize_grads=True)
         results.append([y.detach(), *gradients])
@@ -168,7 +181,13 @@ def _chain(kinds: tuple[type[nn.Module], ...], B: int, own: bool, size: float) -
 
 
 def _by_kernel(
-    modules: nn.Sequential, weights: dict[str, Tensor], rows: Tensor, own: Tensor | None, delta: Tensor, scale: Tensor, B: int
+    modules: nn.Sequential,
+    weights: dict[str, Tensor],
+    rows: Tensor,
+    own: Tensor | None,
+    delta: Tensor,
+    scale: Tensor,
+    B: int,
 ) -> Tensor:
     steps, bases, used = steps_of(modules.named_children(), rows.shape[-1]), [], []
     for step in steps:
@@ -176,7 +195,9 @@ def _by_kernel(
         mine = {name: weights[f"{step.name}.{name}"] for name, _ in module.named_parameters()}
         bases += [rows] if step.kind in CURVED else []
         used += [mine["weight"]] if step.kind in (LINEAR, NORM) else []
-        each = [torch.func.functional_call(module, {n: w[r] for n, w in mine.items()}, (rows[r],)) for r in range(len(rows))]
+        each = [
+            torch.func.functional_call(module, {n: w[r] for n, w in mine.items()}, (rows[r],)) for r in range(len(rows))
+        ]
         rows = torch.stack(each)
     return chained(steps, own, delta, scale, used, bases, B)
 
