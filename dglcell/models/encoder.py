@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
+from dglcell.kernels import row_chain
 from dglcell.kernels.spmm import default_kernel
 from dglcell.machine.devices import free_memory
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
@@ -30,10 +31,11 @@ from dglcell.perturbation.states import States
 
 log = logging.getLogger("dglcell")
 
-KEPT, KEPT_COMPILED, KEPT_OF_PAIRS = 9, 7, 2
-"""For each number of a relation's rows a step keeps so many for the backward pass: in plain torch, and in compiled
-layers; and so many for each number of each layer of the MLPs of pairs of relations. On an H100 a step with 28 strains
-of yeast's size took 10.3 GB in plain float32, and 4.4 GB compiled with bfloat16 differences."""
+KEPT, KEPT_COMPILED, KEPT_CHAINED, KEPT_OF_PAIRS = 9, 7, 2, 2
+"""For each number of a relation's rows a step keeps so many for the backward pass: in plain torch, in compiled layers,
+and in layers of one kernel; and so many for each number of each layer of the MLPs of pairs of relations. On an H100 a
+step with 28 strains of yeast's size took 10.2 GB in plain float32, 4.3 GB compiled with bfloat16 differences, and 1.5
+GB in one kernel."""
 
 ROW_TENSORS = 3
 """An evaluation has about so many tensors of the rows of a layer at once."""
@@ -125,7 +127,14 @@ class CellEncoder(nn.Module):
                 for node_type, number in Counter(relation[2] for relation in layer).items():
                     pairs += self.cell.num_nodes[node_type] * number * (number + 1) // 2 if number > 1 else 0
         of_pairs = pairs * (combination.hidden or width // 2) * combination.layers
-        return self.rows_per_strain * width * (KEPT_COMPILED if compiled else KEPT) + of_pairs * KEPT_OF_PAIRS
+        one_kernel = self.chained and row_chain.runs_on(next(self.parameters()).device)
+        kept = KEPT_CHAINED if one_kernel else KEPT_COMPILED if compiled else KEPT
+        return self.rows_per_strain * width * kept + of_pairs * KEPT_OF_PAIRS
+
+    @property
+    def chained(self) -> bool:
+        """Return whether the modules of all layers are a chain that one kernel computes (``kernels.row_chain``)."""
+        return all(cast(HeteroLayer, layer).chained for layer in self.layers)
 
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""
@@ -245,7 +254,10 @@ class PerturbedModel(StrainModel):
         """
         config, rows = self.config, self.encoder.rows_per_strain * strains
         default = Choices.default(device_type, needs_edges=config.needs_edges())
-        self.choose(default.for_run(device_type, rows, precision=precision, compiled=config.compile))
+        one_kernel = row_chain.runs_on(torch.device(device_type)) and self.encoder.chained
+        self.choose(
+            default.for_run(device_type, rows, precision=precision, compiled=config.compile, one_kernel=one_kernel)
+        )
         log.info("%s", self.choices_in_words(device_type))
 
     def choices_in_words(self, device_type: str) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
+from dglcell.kernels.row_chain import steps_of
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
@@ -149,12 +150,19 @@ class HeteroLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.relations = relations
-        self.how, self.residual = cross_relation.how, residual
+        self.how, self.residual, self.width = cross_relation.how, residual, width
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
         self.structures = [structure_of(cast(RelationConv, conv).conv) for conv in self.convs]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
+
+    @property
+    def chained(self) -> bool:
+        """Return whether a kernel knows the modules of all relations, whose rows are summed."""
+        chains = [cast(RelationConv, conv).chain() for conv in self.convs]
+        known = [chain is not None and steps_of(chain[0].items(), self.width) is not None for chain in chains]
+        return not self.mixers and all(known)
 
     def freeze_all_but(self, relations: list[Relation]) -> None:
         """Take the gradient from the parameters of all other relations."""

@@ -58,20 +58,33 @@ class Choices:
         """Return the same choices for layers that are compiled or not, with differences in bfloat16 or not."""
         return replace(self, compiled=compiled, half=half)
 
-    def for_run(self, device_type: str, rows: float, *, precision: str = "auto", compiled: str = "auto") -> Choices:
+    def for_run(
+        self,
+        device_type: str,
+        rows: float,
+        *,
+        precision: str = "auto",
+        compiled: str = "auto",
+        one_kernel: bool = False,
+    ) -> Choices:
         """Return the same choices with the form of layers for a run on a device.
 
         Layers are compiled where a GPU has enough to compute; a CPU gains less from it than compiling costs. Compiled
-        layers have differences in bfloat16 where the device multiplies them fast.
+        layers, and those that one kernel computes, then have differences in bfloat16 where the device multiplies them
+        fast.
 
         Args:
             rows: number of rows that the run computes, summed over strains and relations.
             precision: value of ``trainer.precision``: auto, 32-true, bf16 or 64-true.
             compiled: value of ``model.compile``: auto, true or false.
+            one_kernel: whether one kernel computes the rows of a layer, so that nothing is left to compile.
         """
         pays = device_type != "cpu" and rows >= ROWS_WORTH_COMPILING
-        compiles = (pays if compiled == "auto" else compiled == "true") and compiler_works(device_type)
-        half = compiles and multiplies_bfloat16_fast(device_type) if precision == "auto" else precision == "bf16"
+        compiles = (pays and not one_kernel if compiled == "auto" else compiled == "true") and compiler_works(
+            device_type
+        )
+        half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
+        half = half if precision == "auto" else precision == "bf16"
         return self.for_layers(compiled=compiles, half=half)
 
 

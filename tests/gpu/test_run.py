@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+import torch
 
 from dglcell.runs.directory import RunDirectory
+from dglcell.training import whole_step
 from dglcell.training.evaluate import evaluate_run
 from tests.gpu.devices import needs_gpu
 from tests.tiny import Tiny, history
@@ -30,9 +31,21 @@ def test_a_run_learns_what_one_on_a_cpu_does(
 
 
 @needs_gpu
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
-def test_a_batch_size_is_found_on_a_gpu(tiny: Tiny, tmp_path: Path, precision: str) -> None:
-    options = ["trainer.accelerator=gpu", f"trainer.precision={precision}", "data.batch_size=auto"]
-    directory = tiny.train(tmp_path, *options).directory
-    assert yaml.safe_load(directory.config.read_text())["data"]["batch_size"] in (16, 32)
-    assert len(history(directory)) == 2
+@pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
+@pytest.mark.parametrize("schedule", ["scheduler.name=none", "scheduler={name: cosine_restarts, interval: step}"])
+def test_a_recorded_step_is_the_step(
+    tiny: Tiny, tmp_path: Path, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose steps are CUDA graphs ends with the same weights, and goes on on a CPU."""
+    ends = []
+    for worth in (2, 10**9):
+        monkeypatch.setattr(whole_step, "WORTH", worth)
+        options = ["trainer.accelerator=gpu", "model.strategy=node_mask", "model.dropout=0.1", "data.batch_size=20"]
+        directory = tiny.train(tmp_path / str(worth), *options, schedule).directory
+        ends.append(torch.load(directory.last, weights_only=True, map_location="cpu"))
+    recorded, plain = (end["state_dict"] for end in ends)
+    assert all(torch.equal(recorded[name], weight) for name, weight in plain.items())
+    (group,) = ends[0]["optimizer_states"][0]["param_groups"]
+    assert isinstance(group["lr"], float)
+    more = tiny.train(tmp_path / "2", "trainer.accelerator=cpu", "trainer.epochs=3", *options[1:], schedule)
+    assert len(history(more.directory)) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -33,6 +35,8 @@ def test_the_strategy_follows_from_the_device(device: str, needs_edges: bool, st
     ("device", "rows", "given", "compiled", "half"),
     [
         ("cuda", LONG, {}, True, True),
+        ("cuda", LONG, {"one_kernel": True}, False, True),
+        ("cuda", SHORT, {"one_kernel": True}, False, False),
         ("cuda", SHORT, {}, False, False),
         ("cuda", LONG, {"compiled": "false"}, False, False),
         ("cuda", LONG, {"precision": "32-true"}, True, False),
@@ -44,7 +48,7 @@ def test_the_strategy_follows_from_the_device(device: str, needs_edges: bool, st
     ],
 )
 def test_layers_are_compiled_in_long_runs_on_a_gpu(
-    device: str, rows: float, given: dict[str, str], compiled: bool, half: bool, monkeypatch: pytest.MonkeyPatch
+    device: str, rows: float, given: dict[str, Any], compiled: bool, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choices, "compiler_works", lambda device_type: True)
     monkeypatch.setattr(choices, "multiplies_bfloat16_fast", lambda device_type: device_type == "cuda")

@@ -1,0 +1,53 @@
+"""Layers whose rows one kernel computes on a GPU; tests/kernels runs the kernel by Triton's interpreter without one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dglcell.kernels import row_chain
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.gpu.cells import STRAINS, make_cell
+from tests.gpu.devices import needs_gpu
+from tests.models.test_hetero_cell import small_config
+from tests.random_cells import randomise, results
+
+pytestmark = needs_gpu
+
+
+def results_of(model: HeteroCell, half: bool, one_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    monkeypatch.setattr(row_chain, "DEVICES", ("cuda",) if one_kernel else ())
+    model = copy.deepcopy(model).cuda()
+    assert model.encoder.chained
+    model.choose(Choices("node_mask", half=half))
+    return [x.double().cpu() for x in results(model, GenotypeBatch.from_lists(STRAINS).to("cuda"))]
+
+
+@pytest.mark.parametrize(("half", "most"), [(False, 1e-4), (True, 0.05)], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("options", [{"gin_layers": 2}, {"gin_layers": 3, "activation": "relu"}], ids=["gelu", "relu"])
+@pytest.mark.parametrize("norm", ["layer", "none"])
+def test_rows_of_one_kernel_equal_float64(
+    half: bool, most: float, options: dict[str, Any], norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    config = small_config(hidden=16, norm=norm, strategy="node_mask", conv="gin", dropout=0.0, **options)
+    model = randomise(HeteroCell(make_cell().resident, config, outputs=2))
+    right = [x.double() for x in results(copy.deepcopy(model).double(), GenotypeBatch.from_lists(STRAINS))]
+    found, again = (results_of(model, half, True, monkeypatch) for _ in range(2))
+    plain = results_of(model, half, False, monkeypatch)
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True)), "the same bits every time"
+
+    error, of_plain = (_apart(got, right) for got in (found, plain))
+    assert error < most
+    assert error < 2 * of_plain + 1e-6, "no less exact than operations one by one"
+
+
+def _apart(found: list[Tensor], right: list[Tensor]) -> float:
+    difference = torch.cat([(x - y).flatten() for x, y in zip(found, right, strict=True)])
+    return float(difference.norm() / torch.cat([x.flatten() for x in right]).norm())
