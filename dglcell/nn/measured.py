@@ -94,12 +94,6 @@ class MeasuredStrains(nn.Module):
         self.labels = self.labels.new_zeros(strains, self.labels.shape[1])
         self._table = self._above = None
 
-    def fits(self, num_genes: int) -> bool:
-        """Return whether the buffers are strains of a cell with so many genes."""
-        known = len(self.genes) == 0 or bool((self.genes >= 0).all() and (self.genes < num_genes).all())
-        ends = int(self.offsets[0]) == 0 and int(self.offsets[-1]) == len(self.genes)
-        return known and ends and bool((self.offsets.diff() >= 0).all())
-
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the smallest label of each strain's measured parts, [B, T].
 

@@ -19,7 +19,6 @@ from dglcell.files.untrusted import (
     FLAG,
     MAPPING,
     NUMBER,
-    SHA256,
     TEXT,
     Kind,
     UnreadableError,
@@ -103,15 +102,6 @@ OF_NODES = list_of(record(ROW))
 
 ROWS, NODES = "rows", "nodes"
 """These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
-
-STARTED_FROM = {
-    "checkpoint": TEXT,
-    "sha256": SHA256,
-    "epoch": COUNT,
-    "parts": mapping_of(list_of(COUNT)),
-    "trained_on": optional(mapping_of(COUNT)),
-}
-"""These are fields of ``started_from.json``."""
 
 WEIGHTS, ROWS_OF_WEIGHTS = list_of(NUMBER), list_of(list_of(NUMBER))
 EITHER = Kind(f"{WEIGHTS.expected}, or rows of them", lambda v: WEIGHTS.fits(v) or ROWS_OF_WEIGHTS.fits(v))
@@ -367,15 +357,6 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     if not fits:
         raise damaged_file(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
-
-
-def read_started(directory: RunDirectory) -> dict[str, Any] | None:
-    """Return which weights of another run a run began with; None where it began with fresh ones.
-
-    Raises:
-        CheckpointError: the record is damaged.
-    """
-    return _read_fields(directory.started_from, STARTED_FROM) if os.path.lexists(directory.started_from) else None
 
 
 def _read_explanations(path: Path) -> list[dict[str, Any]]:

@@ -155,7 +155,7 @@ def relations_table(run: RunFiles) -> Grid:
 def setting(run: RunFiles) -> list[tuple[str, str]]:
     """Describe what was trained on what."""
     config, about = run.config, run.environment
-    units, started = run.results["units"], run.results.get("started_from")
+    units = run.results["units"]
     named = ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())
     optimizer, trainer = config["optimizer"], config["trainer"]
     devices = trainer["devices"] * trainer["num_nodes"]
@@ -165,7 +165,6 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
         ("source", config["data"]["source"]["name"]),
         ("cell graph", f"{about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"),
         ("model", f"{about['model']}, {about['parameters']:,} parameters"),
-        *([("begun with weights of", started["checkpoint"])] if started else []),
         ("loss", config["loss"]["name"]),
         ("optimiser", f"{optimizer['name']}, learning rate {optimizer['lr']}, schedule {config['scheduler']['name']}"),
         (

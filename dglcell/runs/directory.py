@@ -54,7 +54,6 @@ class RunDirectory:
 
     config = Inside("config.yaml")  #: resolved configuration
     environment = Inside("environment.json")  #: versions, git state and hashes
-    started_from = Inside("started_from.json")  #: which weights the run began with; none without `start_from`
     owner = Inside("owner.json")  #: lease of the process that trains here, while it trains
     wandb_id = Inside("wandb_id.txt")  #: id of the W&B run, also of a continued run
     split = Inside("split.npz")  #: split and its hash

@@ -6,17 +6,13 @@ import dataclasses
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from dglcell.baselines.fit import NullModel
 from dglcell.baselines.packed import PackedNulls
@@ -27,15 +23,12 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE
-from dglcell.models.config import MODELS
 from dglcell.models.model import StrainModel, make_model
-from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
-from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
+from dglcell.training.checkpoint_file import SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
 log = logging.getLogger("dglcell")
@@ -124,7 +117,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
     path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
-    read = ReadCheckpoint(path, PREDICTING)
+    read = ReadCheckpoint(path, to_continue=False)
     about, state = read.about, read.take()["state_dict"]
     cell = cell or cell_of_run(directory)
     if cell.sha256 != about.cell_sha256:
@@ -136,10 +129,14 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         )
     if cell.genes.sha256 != about.gene_vocabulary_sha256:
         raise refuse(path, "is damaged: it names other genes than those of its cell graph")
-    model = _read_model(read, cell, {k: v for k, v in state.items() if k.startswith((MODEL, "normaliser."))})
+    model = _read_model(read, cell, state)
+    try:
+        normaliser = Normaliser(about.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER))
+    except KeyError as error:
+        raise refuse(path, f"is damaged: {error} is missing") from error
     return Trained(
         model.eval(),
-        Normaliser(about.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER)),
+        normaliser,
         about.config,
         cell,
         about.phenotypes,
@@ -155,129 +152,28 @@ MODEL = "model."
 
 NORMALISER = ("shift", "scale")
 
-MOST = 100_000
-"""No size of a model is larger than this."""
-
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
-    """Make the model of a checkpoint, which must have the weights that its configuration asks for.
-
-    The model is first made without memory for weights, because a configuration may ask for more memory than there is.
+    """Make the model of a checkpoint, which must have exactly the weights that its configuration asks for.
 
     Raises:
-        CheckpointError: weights are missing, of another shape or type, or of no model.
+        CheckpointError: weights are missing, of another shape, or of no model.
     """
-    about, path = read.about, read.path
-    model, built_in = about.config.model, about.config.model.name in MODELS
-    large = next((key for key, size in vars(model).items() if type(size) is int and size > MOST), None)
-    if large is not None and built_in:
-        raise refuse(path, f"does not fit the model: `model.{large}` is too large", getattr(model, large), MOST)
-    features = _features(read, cell, state)
+    about = read.about
     weights = {name.removeprefix(MODEL): tensor for name, tensor in state.items() if name.startswith(MODEL)}
-
-    # Each model has its own resident cell, because the tensors that a model keeps there have no memory yet either.
-    resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
-    without_memory = Unfilled() if built_in else nullcontext()
-    with torch.device("meta" if built_in else "cpu"), without_memory, at_most(4 * len(state) + 100, path):
-        planned = make_model(model, resident, outputs, features)
-        planned.make_room(weights)
-    expected = {MODEL + name: weight for name, weight in planned.state_dict().items()}
-    expected |= {f"normaliser.{name}": torch.empty(outputs) for name in NORMALISER}
-    differing = misfits(state, expected, precision_of(about.config))
-    if differing:
-        raise refuse(path, "does not fit the model", listing(differing, 5), "the weights that its configuration has")
-    made = make_model(model, ResidentCell.of(cell), outputs, features)
-    made.make_room(weights)
-    made.load_state_dict(weights)
-    nulls = made.find(NullShare)
-    if nulls is not None:
-        nulls.read = partial(PackedNulls.unpack, cell=cell)
-        try:
-            nulls.predictor()
-        except ValueError as error:
-            raise refuse(path, "is damaged: `null_share.packed` is wrong", error) from error
-    link = made.find(Link)
-    measured = None if link is None else link.measured
-    if measured is not None and not measured.fits(cell.num_nodes[GENE]):
-        raise refuse(path, "is damaged: its measured strains are wrong", expected="genes of the cell graph")
-    return made
-
-
-def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return node type → [N, F] fixed input features, which are kept among the weights.
-
-    Raises:
-        CheckpointError: the features are not tables of this cell graph's nodes.
-    """
-    matches = {name: re.fullmatch(r"model\.(?:encoder\.)?features\.(\w+)", name) for name in state}
-    features = {match[1]: state[name] for name, match in matches.items() if match is not None}
-    for node_type, table in features.items():
-        if table.ndim != 2 or len(table) != cell.num_nodes.get(node_type):
-            got = shape_of(table)
-            raise refuse(read.path, f"does not fit the cell graph: features of '{node_type}' are wrong", got)
-    return features
-
-
-class Unfilled(TorchFunctionMode):
-    """Skip normal random numbers of tensors that have no memory: torch would import its compiler for them."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__name__", "") == "normal_":
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
-@contextmanager
-def at_most(weights: int, path: Path) -> Iterator[None]:
-    """Refuse a checkpoint whose model has many more weights than the checkpoint, before all of them are made.
-
-    Raises:
-        CheckpointError: modules made inside the context have more weights than this.
-    """
-    made = 0
-
-    def count(module: nn.Module, name: str, weight: object) -> None:
-        nonlocal made
-        made += 1
-        if made > weights:
-            raise refuse(path, "does not fit the model", "too few weights", "those that its configuration has")
-
-    hook = register_module_parameter_registration_hook(count)
+    matches = {name: re.fullmatch(r"(?:encoder\.)?features\.(\w+)", name) for name in weights}
+    features = {match[1]: weights[name] for name, match in matches.items() if match is not None}
     try:
-        yield
-    finally:
-        hook.remove()
-
-
-def precision_of(config: Config) -> torch.dtype:
-    """Return the type in which a run keeps its weights."""
-    return torch.float64 if config.trainer.lightning_precision == "64-true" else torch.float32
-
-
-def misfits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], floats: torch.dtype) -> list[str]:
-    """Describe in a few words each weight that differs from what a model has.
-
-    Args:
-        found: name → weight of a checkpoint.
-        expected: name → weight of a model, whose memory is not read.
-        floats: type in which the run kept its numbers.
-    """
-    return (
-        [f"no `{name}`" for name in expected if name not in found]
-        + [f"`{name}`, which is no weight" for name in found if name not in expected]
-        + [
-            f"`{name}` {shape_of(found[name])} instead of {shape_of(weight, floats)}"
-            for name, weight in expected.items()
-            if name in found and shape_of(found[name]) != shape_of(weight, floats)
-        ]
-    )
-
-
-def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
-    """Return type and shape of a tensor as text; ``floats`` replaces the type of a floating-point tensor."""
-    dtype = floats if floats is not None and tensor.is_floating_point() else tensor.dtype
-    return f"{str(dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        made = make_model(about.config.model, ResidentCell.of(cell), len(about.phenotypes), features)
+        made.make_room(weights)
+        made.load_state_dict(weights)
+        nulls = made.find(NullShare)
+        if nulls is not None:
+            nulls.read = partial(PackedNulls.unpack, cell=cell)
+            nulls.predictor()
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise refuse(read.path, "does not fit the model", error, "the weights that its configuration has") from error
+    return made
 
 
 # Keys that may differ between a run and its continuation.

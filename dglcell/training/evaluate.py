@@ -27,7 +27,7 @@ from dglcell.metrics import ResultRow, json_safe
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS, read_started
+from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
@@ -97,9 +97,6 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "left_out": found.left_out,
         NODES: rows_as_json(of_nodes),
     }
-    started = read_started(directory)
-    if started is not None:
-        results["started_from"] = started
     write_json(directory.results, results)
     if config.plot:
         write_explained(directory, trained, prepared, found.predictions.get("test"))

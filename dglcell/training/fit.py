@@ -27,7 +27,6 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
-from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import make_model
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
@@ -45,14 +44,13 @@ from dglcell.training.callbacks import (
     leave_signals_alone,
 )
 from dglcell.training.checkpoint import describe_run
-from dglcell.training.checkpoint_file import ReadCheckpoint
-from dglcell.training.checkpoint_form import check_weights
+from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.flux_balance import start_flux_rounds
 from dglcell.training.node_values import fit_node_heads, limit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
-from dglcell.training.signals import StopSignals, is_rank_zero
+from dglcell.training.signals import StopSignals
 from dglcell.training.start_from import take_weights
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
@@ -259,22 +257,32 @@ def make_task(
         rounds = model.find(FluxRounds)
         if rounds is not None:
             rounds.make_room(pools="model.flux_rounds.pools" in weights)
-        check_weights(checkpoint, task, config)
+        _check_weights(checkpoint, task)
     else:
         effects = model.find(PairEffects)
         if effects is not None:
             fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
             fit_null_share(nulls, prepared, normaliser, growth)
-    started = None if begin_with is None else take_weights(begin_with, model, prepared)
-    # This writes the first files of the run, so it comes after everything that may refuse the data or a checkpoint.
-    if started is not None and is_rank_zero():
-        started.write(directory)
-    if isinstance(model, PerturbedModel):
-        device = device_of(settings.accelerator)
-        strains = prepared.training_strains * settings.epochs
-        model.choose_for_run(device, strains, settings.plain_precision)
+    if begin_with is not None:
+        take_weights(begin_with, model, prepared)
     return task
+
+
+def _check_weights(checkpoint: ReadCheckpoint, task: StrainTask) -> None:
+    """Load the weights and the optimiser's state of a checkpoint, as Lightning does again when training begins.
+
+    Raises:
+        CheckpointError: they do not fit this run.
+    """
+    content = checkpoint.content
+    made = task.configure_optimizers()
+    optimizer = made["optimizer"] if isinstance(made, dict) else made
+    try:
+        task.load_state_dict(content["state_dict"])
+        optimizer.load_state_dict(content["optimizer_states"][0])
+    except (RuntimeError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise refuse(checkpoint.path, "does not fit this run", error) from error
 
 
 def fit(

@@ -23,7 +23,6 @@ from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.report.run_files import read_started
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import complete_usage, environment, read_usage, write_usage
 from dglcell.training.checkpoint import (
@@ -33,7 +32,6 @@ from dglcell.training.checkpoint import (
     resume_from,
     starting_point,
 )
-from dglcell.training.checkpoint_form import check_progress
 from dglcell.training.distributed import PARENT, check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
@@ -130,12 +128,8 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
     ahead = [] if checkpoint is None else [SolveAhead(prepared.dataset)]
     trainer = make_trainer(config, directory, [*callbacks, *ahead, *beside.callbacks])
-    if checkpoint is not None:
-        check_progress(checkpoint, trainer, callbacks)
     task = make_task(config, prepared, directory, checkpoint, begin_with)
     if is_rank_zero():
-        if not continued and begin_with is None:
-            directory.started_from.unlink(missing_ok=True)
         write_run_files(config, directory, prepared, task, command)
         if not continued:
             # This also replaces files of a run that never reached a checkpoint.
@@ -284,13 +278,11 @@ def write_run_files(
             partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
         partial.write_text(task.about["config"], encoding="utf-8")
-    started = read_started(directory)
     hashes = {
         "cell": prepared.cell.sha256,
         "gene_vocabulary": prepared.cell.genes.sha256,
         "store": prepared.store.sha256,
         "split": prepared.split.sha256,
-        **({} if started is None else {"started_from": started["sha256"]}),
     }
     sizes = {name: len(strains) for name, strains in prepared.parts.items()} | {"train": prepared.training_strains}
     about = {

@@ -94,14 +94,6 @@ def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.Mo
         remembered(cell, STRAINS, LABELS)
 
 
-def test_strains_of_another_cell_are_known(cell: ResidentCell) -> None:
-    made = remembered(cell, STRAINS, LABELS)
-    assert made.fits(137)
-    assert not made.fits(2)
-    made.offsets[1] = 5
-    assert not made.fits(137)
-
-
 def test_where_no_training_strain_loses_such_a_node_nothing_is_bounded(cell: ResidentCell) -> None:
     kept = ~keep_masks(cell, GenotypeBatch.from_lists([[gene] for gene in range(cell.num_nodes["gene"])]))["reaction"]
     busy = kept.any(0).nonzero()[:3].tolist()
