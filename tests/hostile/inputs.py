@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -40,25 +39,6 @@ class Input:
 def cases(inputs: Iterator[Input]) -> pytest.MarkDecorator:
     """Return a test with each of the inputs."""
     return pytest.mark.parametrize("hostile", [pytest.param(one, id=one.name) for one in inputs])
-
-
-def keys_of(section: type, prefix: str = "", *, parts: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a section and of those below it, with their types.
-
-    Args:
-        section: dataclass of the section.
-        prefix: what its keys begin with.
-        parts: whether to yield keys of sections in lists and mappings as well.
-    """
-    hints = get_type_hints(section, include_extras=True)
-    for name in (one.name for one in fields(section)):
-        hint = hints[name]
-        yield prefix + name, hint
-        plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        for kind in (plain, *get_args(plain)):
-            if isinstance(kind, type) and is_dataclass(kind) and (parts or get_origin(plain) not in (list, dict)):
-                below = ".name" if get_origin(plain) is dict else ""
-                yield from keys_of(kind, f"{prefix}{name}{below}.", parts=parts)
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

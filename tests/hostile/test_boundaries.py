@@ -1,0 +1,211 @@
+"""One table for each boundary: what it is given, and what the one message names; nothing is written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dglcell.errors import GenotypeError
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.runs.directory import RunDirectory
+from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
+
+VALIDATE = ("config", "validate", EXPERIMENT)
+RUN, LONG, LOOP, FILE = "RUN", "x" * 300, "loop", "file.txt"
+
+CONFIGURATIONS: dict[str, tuple[str | bytes, str]] = {
+    "empty": (b"", "`cell`"),
+    "a list": ("- a\n- b\n", EXPERIMENT),
+    "an escape": ("cell: {model: 'text\x1b[31mbook'}\n", EXPERIMENT),
+    "not utf-8": (b"cell: {model: \xff\xfe}\n", EXPERIMENT),
+    "open": ("cell: [\n", EXPERIMENT),
+    "same key twice": ("seed: 1\nseed: 2\n", "seed"),
+    "python object": ("cell: !!python/object/apply:os.system ['touch x']\n", EXPERIMENT),
+    "a variable that is not set": ("experiment: {name: '${oc.env:DGLCELL_NOT_SET}'}\n", "experiment.name"),
+    "extends itself": (f"extends: {EXPERIMENT}\n", "circle"),
+    "extends nothing there": ("extends: nowhere.yaml\n", "nowhere.yaml"),
+    "unknown section": (MINIMAL + "modle: {hidden: 3}\n", "did you mean `model`"),
+    "a section that is a number": (MINIMAL + "trainer: 3\n", "`trainer`"),
+}
+
+OVERRIDES: list[tuple[str, str]] = [
+    ("=3", "=3"),
+    ("seed=-1", "`seed`"),
+    ("seed={a: 1}", "`seed`"),
+    ("seed=" + "9" * 10_000, "seed"),
+    ("optimizer.lr=.nan", "`optimizer.lr`"),
+    ("optimizer.lr=1e999", "`optimizer.lr`"),
+    ("optimizer.name=__class__", "`optimizer.name`"),
+    ("trainer.epochs=99999999999999999999", "`trainer.epochs`"),
+    ("trainer.checkpoint=../../etc/passwd", "`trainer.checkpoint`"),
+    ("data.phenotypes=[fitness, fitness]", "`data.phenotypes`"),
+    ('data.phenotypes=["a\\nb"]', "`data.phenotypes[0]`"),
+    ("split.fractions=[1, 0, 0]", "`split.fractions`"),
+    ("model.pool=[gene, planet]", "`model.pool`"),
+    ("cell.networks={'../up': {path: x, columns: [b, c]}}", "../up"),
+    ("experiment.name=../../outside", "`experiment.name`"),
+    ("experiment.name=/etc", "`experiment.name`"),
+    ("experiment.name=" + LONG, "`experiment.name`"),
+    ('experiment.name="a\\u2028b"', "`experiment.name`"),
+    ("slurm.options=[touch x]", "`slurm.options`"),
+    ('slurm.setup=["--a\\n#SBATCH --wrap=x"]', "`slurm.setup[0]`"),
+    ('slurm.environment={A: "b\\nc"}', "`slurm.environment.A`"),
+]
+
+SOURCE = """\
+cell: {model: textbook}
+data: {source: {name: csv, csv: {path: strains.csv, genes: [gene_1, gene_2], phenotypes: {fitness: score}}}}
+"""
+HEADER, ROW = "gene_1,gene_2,score\n", "b0001,b0002,0.5\n"
+
+TABLES: dict[str, tuple[str | bytes, str]] = {
+    "empty": (b"", "strains.csv"),
+    "a header alone": (HEADER, "no rows"),
+    "a header twice": ("gene_1,gene_1,score\n" + ROW, "'gene_1'"),
+    "no such column": ("a,b,c\n1,2,3\n", "'score'"),
+    "a long row": (HEADER + ROW + "b0001,b0002,1,2\n", "line 3"),
+    "inf": (HEADER + ROW + "b0001,b0003,inf\n", "line 3"),
+    "text": (HEADER + ROW + "b0001,b0003,high\n", "line 3"),
+    "a formula": (HEADER + ROW + 'b0001,b0003,"=1+1"\n', "line 3"),
+    "a gene twice": (HEADER + ROW + "b0003, b0003 ,1\n", "line 3"),
+    "nul in a name": (HEADER + ROW + "b00\0 03,b0004,1\n", "line 3"),
+    "escape in a name": (HEADER + ROW + "\x1b[31mb0003,b0004,1\n", "line 3"),
+    "utf-16": ((HEADER + ROW).encode("utf-16"), "strains.csv"),
+    "torn gzip": (gzip.compress((HEADER + ROW * 1000).encode())[:-9], "strains.csv"),
+    "a spreadsheet": (b"PK\x03\x04" + bytes(200), "strains.csv"),
+}
+
+GENOTYPES: dict[str, tuple[str | bytes, str]] = {
+    "empty": (b"", "in.csv"),
+    "no gene column": ("a,b\n1,2\n", "in.csv"),
+    "no gene": ("genes\n;;\n", "line 2"),
+    "an unknown gene": ("genes\nb0008;nothing\n", "nothing"),
+    "a gene twice": ("genes\nb0008;b0008\n", "b0008"),
+    "a gene with an escape": ("genes\n\x1b[31mb0008\n", "line 2"),
+    "not utf-8": (b"genes\n\xff\xfe\n", "in.csv"),
+    "the column that will be written": ("genes,predicted_fitness\nb0008,1\n", "predicted_fitness"),
+    "a long unknown gene": ("genes\n" + "x" * 100_000 + "\n", "line 2"),
+    "a negative strength": ("genes\nb0008:0.5;b0114\nb0008:-0.5\n", "b0008:-0.5"),
+    "an infinite strength": ("gene_1,strength_1\nb0008,inf\n", "line 2"),
+    "a thousand unknown genes": ("genes\n" + "".join(f"x{n}\n" for n in range(1_000)), "1,000 of 1,000"),
+}
+
+
+def model(**changes: Any) -> str:
+    """Return a metabolic model of one reaction as cobra writes it in JSON; ``changes`` are of the reaction."""
+    reaction = {"id": "R1", "name": "", "metabolites": {"a_c": -1.0, "b_c": 1.0}, "lower_bound": 0.0}
+    reaction |= {"upper_bound": 1000.0, "gene_reaction_rule": "g1 and g2", **changes}
+    metabolites = [{"id": name, "name": name, "compartment": "c"} for name in ("a_c", "b_c")]
+    genes = [{"id": name, "name": name} for name in ("g1", "g2")]
+    whole = {"metabolites": metabolites, "reactions": [reaction], "genes": genes, "id": "small", "version": "1"}
+    return json.dumps(whole | {"compartments": {"c": "cytosol"}})
+
+
+RULE = " and ".join("(" + " or ".join(f"g{n}_{k}" for k in range(10)) + ")" for n in range(12))
+LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'ha'>" + "".join(f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12))
+LAUGHS += (
+    "]>\n<sbml xmlns='http://www.sbml.org/sbml/level3/version1/core' level='3' version='1'><model id='&a11;'/></sbml>"
+)
+
+MODELS: dict[str, tuple[str, str | bytes, str]] = {
+    # name: (file, content, what the message names)
+    "empty": ("model.json", b"", "model.json"),
+    "torn": ("model.json", model()[:-30], "model.json"),
+    "deep lists": ("model.json", "[" * 5_000 + "]" * 5_000, "model.json"),
+    "stoichiometry of nan": ("model.json", model(metabolites={"a_c": float("nan")}), "R1"),
+    "bounds the wrong way round": ("model.json", model(lower_bound=5, upper_bound=-5), "model.json"),
+    "a rule with a call": ("model.json", model(gene_reaction_rule="__import__('os').system('touch x')"), "model.json"),
+    "a rule that multiplies": ("model.json", model(gene_reaction_rule=RULE), "R1"),
+    "sbml that is html": ("model.xml", "<html><body/></html>", "model.xml"),
+    "sbml that laughs": ("model.xml", LAUGHS, "model.xml"),
+    "yaml that is an object": ("model.yml", "!!python/object/apply:os.system ['touch x']\n", "model.yml"),
+    "matlab that is bytes": ("model.mat", bytes(range(256)) * 4, "model.mat"),
+    "another extension": ("model.exe", b"MZ", ".exe"),
+}
+
+NETWORK = "cell: {networks: {near: {path: edges.tsv, columns: [a, b], weight: w, use_weights: true}}}\n"
+EDGES: dict[str, tuple[str | bytes, str]] = {
+    "empty": (b"", "edges.tsv"),
+    "no such column": ("p\tq\tw\nx\ty\t1\n", "'a'"),
+    "a header twice": ("a\tb\tb\tw\nx\ty\tz\t1\n", "'b'"),
+    "a weight of inf": ("a\tb\tw\nx\ty\tinf\n", "line 2"),
+    "a weight of text": ("a\tb\tw\nx\ty\theavy\n", "line 2"),
+    "an empty end": ("a\tb\tw\nx\t\t1\n", "line 2"),
+    "nul": ("a\tb\tw\nx\0\ty\t1\n", "edges.tsv"),
+    "not utf-8": (b"a\tb\tw\n\xff\ty\t1\n", "edges.tsv"),
+    "html": ("<!DOCTYPE html>\n<html><body>Not found</body></html>\n", "edges.tsv"),
+}
+
+VERBS = [("evaluate", "@"), ("predict", "@", FILE), ("report", "@"), ("data", "stats", "@"), ("train", "@")]
+PLACES = [("nowhere", "nowhere"), (LONG, "xxx"), (LOOP, LOOP), (f"{FILE}/a", FILE), (FILE, FILE)]
+
+COMMANDS: list[tuple[tuple[str, ...], str]] = [
+    (("fly",), "fly"),
+    (("train", EXPERIMENT, "--fly"), "--fly"),
+    (("job", "render", EXPERIMENT, "--seeds", "3-1"), "--seeds"),
+    (("job", "render", EXPERIMENT, "--seeds", "0-99999999999999"), "--seeds"),
+    (("job", "render", EXPERIMENT, "--sweep", "optimizer.lr=1,1"), "--sweep"),
+    (("job", "render", "a\nb.yaml"), "control character"),
+    (("train", EXPERIMENT, "paths.runs=/proc"), "/proc"),
+    (("train", EXPERIMENT, "resume=nowhere.ckpt"), "nowhere.ckpt"),
+    (("train", EXPERIMENT, "data.store=" + LOOP), LOOP),
+    (("predict", RUN, FILE, "-o", "nowhere/" + LONG + ".csv"), "xxx"),
+    (("predict", RUN, "--all-pairs", "--limit", "0", "-o", "out.csv"), "--limit"),
+    (("predict", RUN, "--all-pairs", "--strength", "nan", "-o", "out.csv"), "nan"),
+    (("predict", RUN, FILE, "--checkpoint", "../../etc/passwd", "-o", "out.csv"), "passwd"),
+]
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one"}
+VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
+    ({"HERE": "a\nb"}, (*VALIDATE, "experiment.name=${oc.env:HERE}"), "experiment.name"),
+    ({"HERE": "\x1b[31m"}, (*VALIDATE, "paths.runs=${oc.env:HERE}"), "paths.runs"),
+    ({**SLURM, "SLURM_NTASKS": "-1"}, ("train", EXPERIMENT), "SLURM_NTASKS"),
+    ({**SLURM, "SLURM_NNODES": "9" * 5_000}, ("train", EXPERIMENT), "SLURM_NNODES"),
+]
+
+
+def inputs() -> Iterator[Input]:
+    """Yield all of them."""
+    describe, build = ("graph", "describe", EXPERIMENT), ("data", "build", EXPERIMENT, "data.store=store")
+    for name, (content, says) in CONFIGURATIONS.items():
+        yield Input(f"configuration: {name}", VALIDATE, says, {EXPERIMENT: content})
+    for number, (override, says) in enumerate(OVERRIDES):
+        yield Input(f"override {number}: {override[:30]!a}", (*VALIDATE, override), says)
+    for name, (content, says) in TABLES.items():
+        yield Input(f"table: {name}", build, says, {EXPERIMENT: SOURCE, "strains.csv": content})
+    for name, (content, says) in GENOTYPES.items():
+        yield Input(f"genotypes: {name}", ("predict", RUN, "in.csv", "-o", "out.csv"), says, {"in.csv": content})
+    for name, (file, content, says) in MODELS.items():
+        files = {EXPERIMENT: f"cell: {{model: ./{file}}}\n", file: content}
+        yield Input(f"model: {name}", describe, says, files)
+    for name, (content, says) in EDGES.items():
+        yield Input(f"network: {name}", describe, says, {EXPERIMENT: NETWORK, "edges.tsv": content})
+    for words in VERBS:
+        for place, says in PLACES:
+            arguments = tuple(place if word == "@" else word for word in words)
+            yield Input(f"{words[0]} {place[:10]}", arguments, says)
+    for number, (arguments, says) in enumerate(COMMANDS):
+        yield Input(f"command {number}: {' '.join(arguments)[:30]!a}", arguments, says)
+    for number, (environment, arguments, says) in enumerate(VARIABLES):
+        yield Input(f"variable {number}", arguments, says, environment=environment)
+
+
+@cases(inputs())
+def test_it_is_refused(hostile: Input, tiny_run: RunDirectory, tmp_path: Path, driven: Callable[[Input], None]) -> None:
+    for name, text in ((EXPERIMENT, MINIMAL), (FILE, "text\n"), ("a\nb.yaml", MINIMAL)):
+        (tmp_path / name).write_text(text)
+    os.symlink(LOOP, tmp_path / LOOP)
+    arguments = tuple(str(tiny_run.path) if word == RUN else word for word in hostile.arguments)
+    driven(Input(hostile.name, arguments, hostile.says, hostile.files, hostile.environment))
+
+
+@pytest.mark.parametrize("strain", [[1.5], ["a"], [None], [True], [float("nan")], [[1]], "12", 5, [-1], [99], [2**70]])
+def test_genotypes_from_python(strain: Any) -> None:
+    with pytest.raises(GenotypeError, match="strain 1"):
+        GenotypeBatch.from_lists([[0], strain], num_genes=10)
