@@ -12,7 +12,6 @@ import argparse
 import itertools
 import json
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -193,58 +192,18 @@ def interacting(rows: Rows, share: float = 0.1) -> Rows:
 CORE, YEAST = "ecoli-core", "yeast"
 
 TABLES = [
-    OwnTable(
-        "growth-60",
-        CORE,
-        "growth, 20 single and 40 double deletions of 20 genes",
-        lambda: growth((20, 40, 0), genes=20),
-    ),
-    OwnTable(
-        "growth-144",
-        CORE,
-        "growth with noise, 48 single and 96 double deletions of 48 genes",
-        lambda: growth((48, 96, 0), genes=48, noise=0.02),
-    ),
+    OwnTable("growth-60", CORE, "growth, 20 single and 40 double deletions", lambda: growth((20, 40, 0), genes=20)),
+    OwnTable("growth-144", CORE, "growth with noise", lambda: growth((48, 96, 0), genes=48, noise=0.02)),
     OwnTable("singles-137", CORE, "growth, single deletions", lambda: growth((137, 0, 0))),
-    OwnTable(
-        "growth-3000",
-        CORE,
-        "growth with noise, single and double deletions",
-        lambda: growth((137, 2863, 0), noise=0.05),
-    ),
-    OwnTable("pairs-3000", CORE, "growth with noise, double deletions", lambda: growth((0, 3000, 0), noise=0.05)),
-    OwnTable("growth-30000", CORE, "growth, single, double and triple deletions", lambda: growth((137, 9316, 20_000))),
-    OwnTable(
-        "viable-1000",
-        CORE,
-        "which strains grow, single and double deletions",
-        lambda: viable(growth((137, 863, 0))),
-    ),
-    OwnTable(
-        "epsilon-5000",
-        CORE,
-        "digenic interactions of growth, double deletions",
-        lambda: growth((0, 5000, 0), phenotype="digenic_interaction"),
-    ),
-    OwnTable(
-        "yeast-growth-3000",
-        YEAST,
-        "growth with noise, single and double deletions",
-        lambda: growth((1161, 1839, 0), noise=0.03, yeast=True),
-    ),
+    OwnTable("growth-3000", CORE, "growth with noise", lambda: growth((137, 2863, 0), noise=0.05)),
+    OwnTable("pairs-3000", CORE, "growth of pairs with noise", lambda: growth((0, 3000, 0), noise=0.05)),
+    OwnTable("growth-30000", CORE, "growth, one to three deletions", lambda: growth((137, 9316, 20_000))),
+    OwnTable("viable-1000", CORE, "which strains grow", lambda: viable(growth((137, 863, 0)))),
+    OwnTable("epsilon-5000", CORE, "interactions", lambda: growth((0, 5000, 0), phenotype="digenic_interaction")),
+    OwnTable("yeast-growth-3000", YEAST, "growth", lambda: growth((1161, 1839, 0), noise=0.03, yeast=True)),
     OwnTable("yeast-scores-20000", YEAST, "scores of pairs with noise", lambda: scores(YEAST, 20_000, 500)),
-    OwnTable(
-        "yeast-triples-4000",
-        YEAST,
-        "scores of triples with noise, and of their genes alone",
-        lambda: scores(YEAST, 4000, 150, deletions=3, singles=True),
-    ),
-    OwnTable(
-        "yeast-classes-10000",
-        YEAST,
-        "which pairs interact",
-        lambda: interacting(scores(YEAST, 10_000, 400, noise=0.5)),
-    ),
+    OwnTable("yeast-triples-4000", YEAST, "scores", lambda: scores(YEAST, 4000, 150, deletions=3, singles=True)),
+    OwnTable("yeast-classes-10000", YEAST, "classes", lambda: interacting(scores(YEAST, 10_000, 400, noise=0.5))),
 ]
 
 
@@ -263,9 +222,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         os.chdir(folder)  # an experiment's paths are relative to the folder where it is trained
         try:
             rows = table.write(Path("table.csv"))
-            clocks = Clocks.start()
-            said = write_experiment(Wanted(Path("own.yaml"), WantedTable(Path("table.csv")), None, table.cell))
-            of_init = clocks.minutes()
+            write_experiment(Wanted(Path("own.yaml"), WantedTable(Path("table.csv")), None, table.cell))
             splits = seeds or (SPLITS if rows <= SMALL else 1)
             runs = [_train(seed) for seed in range(splits)]
             chosen = load_config(Path("own.yaml"))
@@ -291,11 +248,8 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
             "warmup": chosen.scheduler.warmup,
             "fractions": list(chosen.split.fractions),
         },
-        "estimate": re.findall(r"roughly .* of memory", " ".join(said.split()))[0],
         "splits": splits,
-        "minutes_of_init": of_init[0],
-        "minutes": max(minutes for _, (minutes, _) in runs),
-        "cpu_minutes": max(minutes for _, (_, minutes) in runs),
+        "cpu_minutes": max(minutes for _, minutes in runs),
         "metric": "average precision" if table.name in CLASSES else "pearson",
         "score": means[model],
         "best_null": best,
@@ -305,29 +259,13 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
     }
 
 
-def _train(seed: int) -> tuple[dict[str, float], tuple[float, float]]:
-    """Train, and return test scores of the model and of the null models, and minutes of the whole run."""
+def _train(seed: int) -> tuple[dict[str, float], float]:
+    """Train, and return test scores of the model and of the null models, and minutes of processor time."""
     config = load_config(Path("own.yaml"), [f"seed={seed}", f"split.seed={seed}", "trainer.threads=1"])
-    clocks = Clocks.start()
+    began = time.process_time()
     rows = train(config).rows
-    return {row.model: _score(row) for row in rows if row.part == "test"}, clocks.minutes()
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """Clocks hold when something started, by wall time and by processor time."""
-
-    wall: float
-    computed: float
-
-    @classmethod
-    def start(cls) -> Clocks:
-        """Start the clocks now."""
-        return cls(time.monotonic(), time.process_time())
-
-    def minutes(self) -> tuple[float, float]:
-        """Return the minutes since the start by both clocks; on a machine that others use, the second says more."""
-        return round((time.monotonic() - self.wall) / 60, 2), round((time.process_time() - self.computed) / 60, 2)
+    minutes = round((time.process_time() - began) / 60, 2)
+    return {row.model: _score(row) for row in rows if row.part == "test"}, minutes
 
 
 def _score(row: ResultRow) -> float:

@@ -22,7 +22,6 @@ from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.training.tuning import Search, read_space
 from tests.docs.commands import call, check, why_not
-from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
 
 CELL = "{code-cell}"
@@ -94,9 +93,7 @@ def is_slow(page: Path) -> bool:
 @pytest.mark.parametrize(
     "page", [pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * is_slow(p)) for p in PYTHON]
 )
-def test_python_blocks_run(
-    page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch, note: Note
-) -> None:
+def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(page)
     if page in ON_SMALL:
         make_small(Path("conf"))
@@ -110,16 +107,13 @@ def test_python_blocks_run(
         text = "\n" * (block.line - 1) + (shorten(block.text) if block.language == CELL else block.text)
         code = compile(text, str(page), "exec", dont_inherit=True)
         exec(code, module.__dict__)
-        note(block, "run")
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_commands_are_ones_that_exist(block: Block, clone: Path, note: Note) -> None:
+def test_commands_are_ones_that_exist(block: Block, clone: Path) -> None:
     write_files(block.page)
     for command in commands(block):
         check(command)
-        reason = why_not(command)
-        note(block, f"`{command}`: " + ("read by its parser" if reason is None else f"not run: {reason}"))
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +138,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WITH_COMMANDS])
-def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
+def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(worked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     write_files(page)
@@ -159,17 +153,15 @@ def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pyt
                 with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
                     status = call(command)
                 assert not status, f"{block}: {command}\n{said.getvalue()}"
-                note(block, f"`{command}`: run")
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=str)
-def test_consoles_say_what_the_page_says(block: Block, clone: Path, note: Note) -> None:
+def test_consoles_say_what_the_page_says(block: Block, clone: Path) -> None:
     for command, expected in sessions(block):
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             call(command)
         assert_shown(expected, output.getvalue().splitlines(), command)
-        note(block, f"`{command}`: run, and says what is shown")
 
 
 def sessions(block: Block) -> list[tuple[str, list[str]]]:
@@ -198,17 +190,15 @@ def assert_shown(expected: list[str], printed: list[str], command: str) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_configurations_are_valid(block: Block, clone: Path, note: Note) -> None:
+def test_configurations_are_valid(block: Block, clone: Path) -> None:
     write_files(block.page)
     if block.text.startswith("# space.yaml\n"):
         Search.of(Path("conf/quickstart.yaml"), (), read_space(Path("space.yaml")))
-        note(block, "read and checked")
         return
     keys = re.findall(r"^(\w+):", block.text, flags=re.MULTILINE)
     missing = "".join(f"{key}: {value}\n" for key, value in OVER.items() if key not in keys)
     (clone / "shown.yaml").write_text(missing + block.text)
     load_config("shown.yaml")
-    note(block, "loaded and checked")
 
 
 def test_there_is_something_to_test() -> None:
