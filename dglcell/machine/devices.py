@@ -1,22 +1,17 @@
-"""Choose the device and the threads that models run on, and measure available and used memory."""
+"""Choose the device and the threads that models run on, and say how much memory is free."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import logging
 import re
-import resource
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine.memory import PROCESS, _kilobytes, control_groups, status
+from dglcell.machine.memory import _kilobytes, control_groups
 from dglcell.machine.processor import allotted_cores
 from dglcell.machine.ranks import Ranks
 
@@ -70,59 +65,6 @@ def check_device(device: str) -> None:
         raise MissingDependencyError(
             f"device '{device}' asked for, but torch sees no GPU", do="use `cpu`; `dglcell doctor` says what there is"
         )
-
-
-@dataclass
-class Peak:
-    """A peak is the largest rise of memory in bytes; it is None where it could not be measured."""
-
-    bytes: int | None = None
-
-
-def release(device: str, *, collect: bool = True) -> None:
-    """Give unused memory back to the system.
-
-    Args:
-        collect: whether to collect garbage first, which can take half a second.
-    """
-    if collect:
-        gc.collect()
-    if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()
-    if sys.platform.startswith("linux"):
-        library = ctypes.CDLL(None)
-        if hasattr(library, "malloc_trim"):
-            library.malloc_trim(0)
-
-
-@contextmanager
-def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
-    """Measure the rise of memory inside the context: of the resident set, or of the GPU's allocations.
-
-    The rise counts from the memory in use at the beginning. The kernel's high-water mark is set back first. Where that
-    is not possible the mark of the whole life of the process is used, which is an upper bound.
-
-    Args:
-        collect: whether to collect garbage first; garbage that is freed inside would hide a part of the rise.
-    """
-    release(device, collect=collect)
-    peak = Peak()
-    if torch.device(device).type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        try:
-            yield peak
-        finally:
-            peak.bytes = torch.cuda.max_memory_allocated(device) - before
-        return
-    with suppress(OSError):
-        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
-    before = status("VmRSS") or 0
-    try:
-        yield peak
-    finally:
-        high = status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        peak.bytes = max(0, high - before)
 
 
 def free_memory(device: torch.device) -> int | None:
