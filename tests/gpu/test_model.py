@@ -17,12 +17,11 @@ from dglcell.models.config import CONVS, OPERATORS, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.nn.config import LEARNED
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask
 from tests.gpu.cells import STRAINS, make_cell
-from tests.gpu.devices import REFERENCE, ExplicitDevices, needs_gpu, strategies_on
+from tests.gpu.devices import ExplicitDevices, needs_gpu
 from tests.models.test_hetero_cell import small_config
 from tests.perturbation.states_of import agree
 from tests.perturbation.test_no_sync import make_dataset, make_task, step
@@ -40,24 +39,6 @@ def results_on(device: str, model: StrainModel) -> list[Tensor]:
     model, genotypes = copy.deepcopy(model).to(device), GenotypeBatch.from_lists(STRAINS).to(device)
     with ExplicitDevices():
         return [x.cpu() for x in results(model, genotypes)]
-
-
-@pytest.mark.parametrize("strategy", ["edge_subgraph", "edge_mask", "node_mask", "difference"])
-@pytest.mark.parametrize(
-    "config",
-    [*({"conv": conv} for conv in CONVS), *({"cross_relation": how} for how in LEARNED)],
-    ids=lambda config: next(iter(config.values())),
-)
-def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strategy: str) -> None:
-    if strategy not in strategies_on(device):
-        pytest.skip("needs DGL's kernels for GPUs")
-    torch.manual_seed(0)
-    models = [
-        randomise(HeteroCell(make_cell().resident, small_config(strategy=s, **config), outputs=2).double())
-        for s in (REFERENCE, strategy)
-    ]
-    models[1].load_state_dict(models[0].state_dict())
-    agree(results_on(device, models[1]), results_on("cpu", models[0]))
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -1,145 +1,173 @@
-"""The global head of the model on one physically reduced graph, in dense numpy with loops and no dglcell layer."""
+"""The global head of the model on one strain's own graph, in plain torch: edge by edge, with no layer of dglcell."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
-import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from tests.random_cells import RandomCell
 
-_erf = np.vectorize(math.erf, otypes=[float])
+Left = dict[str, Tensor]
+"""Node type → [N] what is left of every node of a strain: 0 of lost ones, 1 of those of the wild type."""
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+def left_of(cell: RandomCell, genes: dict[int, Tensor], reactions: dict[int, Tensor] | None = None) -> Left:
+    """Return the definition: a reaction has the smallest strength of its genes and its own.
 
-
-def _norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
+    Args:
+        genes: gene → its strength in the strain.
+        reactions: reaction → the strength that a medium gives it.
+    """
+    one = torch.ones((), dtype=torch.float64)
+    gene = [genes.get(number, one) for number in range(cell.sizes["gene"])]
+    limits = defaultdict(list, {reaction: [value] for reaction, value in (reactions or {}).items()})
+    for number, reaction in zip(*cell.edges["gene", "catalyses", "reaction"], strict=True):
+        limits[int(reaction)].append(gene[int(number)])
+    reaction = [torch.stack(limits[number] or [one]).amin() for number in range(cell.sizes["reaction"])]
+    return {
+        "gene": torch.stack(gene),
+        "reaction": torch.stack(reaction),
+        "metabolite": one.expand(cell.sizes["metabolite"]),
+    }
 
 
 class Parameters:
-    """Parameters by name, as numpy."""
+    """Parameters by name, of which gradients can be taken."""
 
-    def __init__(self, model) -> None:
-        self.values = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    def __init__(self, model: nn.Module) -> None:
+        self.values = dict(model.named_parameters())
 
-    def linear(self, prefix: str, x: np.ndarray) -> np.ndarray:
-        y = x @ self.values[f"{prefix}.weight"].T
-        return y + self.values[f"{prefix}.bias"] if f"{prefix}.bias" in self.values else y
+    def linear(self, prefix: str, x: Tensor) -> Tensor:
+        return F.linear(x, self.values[f"{prefix}.weight"], self.values.get(f"{prefix}.bias"))
 
-    def norm(self, prefix: str, x: np.ndarray) -> np.ndarray:
-        return _norm(x, self.values[f"{prefix}.weight"], self.values[f"{prefix}.bias"])
-
-
-def attend(p: Parameters, name: str, surviving: list, kept: dict, relation: tuple, x: dict) -> np.ndarray:
-    """GATv2 node by node."""
-    source, _, destination = relation
-    keys, queries = p.linear(f"{name}.keys", x[source]), p.linear(f"{name}.queries", x[destination])
-    vector, edge_vector = p.values[f"{name}.vector"], p.values.get(f"{name}.edge_vector", np.zeros(keys.shape[1]))
-    out = np.zeros(queries.shape)
-    for row, node in enumerate(kept[destination]):
-        incoming = [(u, w) for u, v, w in surviving if v == node]
-        if incoming:
-            mine = keys[np.searchsorted(kept[source], [u for u, _ in incoming])]
-            sums = mine + queries[row] + np.array([w for _, w in incoming])[:, None] * edge_vector
-            hidden = np.where(sums > 0, sums, 0.2 * sums).reshape(len(incoming), *vector.shape)
-            share = np.exp((hidden * vector).sum(-1))
-            out[row] = ((share / share.sum(0))[:, :, None] * mine.reshape(hidden.shape)).sum(0).ravel()
-    return out + p.values[f"{name}.bias"]
+    def norm(self, prefix: str, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.values[f"{prefix}.weight"], self.values[f"{prefix}.bias"])
 
 
-def combine(p: Parameters, how: str, name: str, h: list[np.ndarray]) -> np.ndarray:
-    """Return what relations say about the same nodes, node by node."""
+def added(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
+    """Sums of the edges' rows, node by node."""
+    return rows.new_zeros(nodes, *rows.shape[1:]).index_add(0, v, rows)
+
+
+def over(total: Tensor, divisor: Tensor) -> Tensor:
+    """Return a quotient; 0 where nothing is added up."""
+    divisor = torch.where(divisor > 0, divisor, 1)
+    return total / divisor.view(*divisor.shape, *(1,) * (total.dim() - divisor.dim()))
+
+
+def receive(p: Parameters, name: str, conv: str, edges: tuple[Tensor, ...], x: Tensor, there: Tensor) -> Tensor:
+    """Return what nodes receive over the edges that are left: sums, means, or GATv2's attention.
+
+    Args:
+        edges: source, destination, weight and strength of each.
+        x: states of the sources.
+        there: states of the destinations.
+    """
+    u, v, weight, strength = edges
+    if conv != "gatv2":
+        total = added((strength * weight).unsqueeze(1) * x[u], v, len(there))
+        return over(total, added(strength, v, len(there))) if conv == "sage" else total
+    keys, queries, vector = p.linear(f"{name}.keys", x), p.linear(f"{name}.queries", there), p.values[f"{name}.vector"]
+    hidden = keys[u] + queries[v]
+    if f"{name}.edge_vector" in p.values:
+        hidden = hidden + weight.unsqueeze(1) * p.values[f"{name}.edge_vector"]
+    scores = (F.leaky_relu(hidden, 0.2).unflatten(1, vector.shape) * vector).sum(2)
+    share = strength.unsqueeze(1) * scores.exp()
+    rows = share.unsqueeze(2) * keys[u].unflatten(1, vector.shape)
+    return over(added(rows, v, len(there)), added(share, v, len(there))).flatten(1)
+
+
+def convolve(p: Parameters, name: str, model: nn.Module, x: Tensor, received: Tensor) -> Tensor:
+    """Return what one relation says about its destination nodes."""
+    if model.config.conv == "gatv2":
+        return received + p.values[f"{name}.bias"]
+    if model.config.conv == "sage":
+        return p.linear(f"{name}.itself", x) + p.linear(f"{name}.neighbours", received)
+    out = (1 + p.values[f"{name}.epsilon"]) * x + received
+    for position in range(0, 2 * model.config.gin_layers, 2):
+        out = p.linear(f"{name}.mlp.{position}", F.gelu(out) if position else out)
+    return out
+
+
+def combine(p: Parameters, how: str, name: str, h: list[Tensor]) -> Tensor:
+    """Return what relations say about the same nodes."""
     if how == "sum" or len(h) == 1:
-        return sum(h)
+        return torch.stack(h).sum(0)
     if how == "mean":
-        return sum(h) / len(h)
+        return torch.stack(h).mean(0)
     mix = mix_pairs if how == "pairwise_interaction" else mix_by_attention
-    rows = [mix(p, f"{name}.mix", np.stack(row)) for row in zip(*h, strict=True)]
-    return p.norm(f"{name}.norm", np.stack(rows) if rows else h[0])
+    return p.norm(f"{name}.norm", mix(p, f"{name}.mix", torch.stack(h)))
 
 
-def mix_pairs(p: Parameters, name: str, h: np.ndarray) -> np.ndarray:
-    """[H] from the [K, H] of one node, option by option."""
+def mix_pairs(p: Parameters, name: str, h_KNH: Tensor) -> Tensor:
+    """[N, H], option by option."""
     options = []
-    for pair, (a, b) in enumerate((a, b) for i, a in enumerate(h) for b in h[i:]):
-        x = np.concatenate([a, b])
+    for pair, (a, b) in enumerate((a, b) for i, a in enumerate(h_KNH) for b in h_KNH[i:]):
+        x = torch.cat([a, b], 1)
         layers = ["first", *(f"middle.{d}" for d in range(10) if f"{name}.middle.{d}.weight" in p.values), "last"]
         for layer in layers:
             x = x @ p.values[f"{name}.{layer}.weight"][pair] + p.values[f"{name}.{layer}.bias"][pair]
-            x = x if layer == "last" else _gelu(x)
+            x = x if layer == "last" else F.gelu(x)
         options.append(x)
-    options.append(h.mean(0))
-    scores = [p.linear(f"{name}.score_last", _gelu(p.linear(f"{name}.score_first", o)))[0] for o in options]
-    share = np.exp(np.array(scores) - max(scores))
-    return share / share.sum() @ np.stack(options)
+    options.append(h_KNH.mean(0))
+    scores = [p.linear(f"{name}.score_last", F.gelu(p.linear(f"{name}.score_first", o))) for o in options]
+    return (torch.softmax(torch.stack(scores), 0) * torch.stack(options)).sum(0)
 
 
-def mix_by_attention(p: Parameters, name: str, h: np.ndarray) -> np.ndarray:
-    """[H] from the [K, H] of one node, head by head; four heads."""
-    query, key, value = np.split(p.linear(f"{name}.project", h + p.values[f"{name}.embedding"]), 3, axis=1)
+def mix_by_attention(p: Parameters, name: str, h_KNH: Tensor) -> Tensor:
+    """[N, H], head by head; four heads."""
+    rows_NKH = (h_KNH + p.values[f"{name}.embedding"].unsqueeze(1)).transpose(0, 1)
+    query, key, value = p.linear(f"{name}.project", rows_NKH).chunk(3, 2)
     heads = []
-    for q, k, v in zip(*(np.split(x, 4, axis=1) for x in (query, key, value)), strict=True):
-        share = np.exp(q @ k.T / math.sqrt(k.shape[1]))
-        heads.append(share / share.sum(1, keepdims=True) @ v)
-    return p.linear(f"{name}.out", np.concatenate(heads, axis=1)).mean(0)
+    for q, k, v in zip(*(x.chunk(4, 2) for x in (query, key, value)), strict=True):
+        heads.append(torch.softmax(q @ k.transpose(1, 2) / math.sqrt(k.shape[2]), 2) @ v)
+    return p.linear(f"{name}.out", torch.cat(heads, 2)).mean(1)
 
 
-def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
-    """States of the kept nodes after message passing on the graph without the lost ones."""
-    p = Parameters(model)
-    kept = {t: np.flatnonzero(mask) for t, mask in cell.keep(strain).items()}
-    x = {}
+def encode(model: nn.Module, cell: RandomCell, left: Left) -> dict[str, Tensor]:
+    """States of all nodes after message passing; those of lost nodes are never read."""
+    p, x = Parameters(model), {}
     for node_type in model.encoder.node_types:
-        h = p.values[f"encoder.embeddings.{node_type}.weight"][kept[node_type]]
-        h = _gelu(p.linear(f"encoder.preprocessors.{node_type}.0", h))
-        x[node_type] = _gelu(
-            p.norm(f"encoder.preprocessors.{node_type}.4", p.linear(f"encoder.preprocessors.{node_type}.3", h))
-        )
+        name = f"encoder.preprocessors.{node_type}"
+        h = F.gelu(p.linear(f"{name}.0", p.values[f"encoder.embeddings.{node_type}.weight"]))
+        x[node_type] = F.gelu(p.norm(f"{name}.4", p.linear(f"{name}.3", h)))
     for number, layer in enumerate(model.encoder.layers):
-        said: dict[str, list[np.ndarray]] = {}
+        said: dict[str, list[Tensor]] = defaultdict(list)
         for i, relation in enumerate(layer.relations):
-            name = f"encoder.layers.{number}.convs.{i}"
-            source, _, destination = relation
-            matrix, degree = cell.adjacency(relation, strain)
-            matrix = matrix[np.ix_(kept[destination], kept[source])]
-            received = matrix @ x[source]
-            if model.config.conv == "gatv2":
-                out = attend(p, f"{name}.conv", cell.surviving(relation, strain), kept, relation, x)
-            elif model.config.conv == "sage":
-                received = received / np.maximum(degree[kept[destination]], 1)[:, None]
-                out = p.linear(f"{name}.conv.itself", x[destination]) + p.linear(f"{name}.conv.neighbours", received)
-            else:
-                out = (1 + p.values[f"{name}.conv.epsilon"]) * x[destination] + received
-                for position in range(0, 2 * model.config.gin_layers, 2):
-                    out = p.linear(f"{name}.conv.mlp.{position}", _gelu(out) if position else out)
-            said.setdefault(destination, []).append(_gelu(p.norm(f"{name}.after.0", out)))
+            name, (source, _, destination) = f"encoder.layers.{number}.convs.{i}", relation
+            u, v = (torch.as_tensor(end) for end in cell.edges[relation])
+            weight = (
+                torch.as_tensor(cell.weights[relation]) if relation in cell.weights else torch.ones(len(u)).double()
+            )
+            there = (left[source][u] > 0) & (left[destination][v] > 0)
+            edges = u[there], v[there], weight[there], left[source][u[there]]
+            received = receive(p, f"{name}.conv", model.config.conv, edges, x[source], x[destination])
+            out = convolve(p, f"{name}.conv", model, x[destination], received)
+            said[destination].append(F.gelu(p.norm(f"{name}.after.0", out)))
         for node_type, h in said.items():
             new = combine(p, model.config.cross_relation, f"encoder.layers.{number}.mixers.{node_type}", h)
             x[node_type] = x[node_type] + new if model.config.residual else new
     return x
 
 
-def pool(model, x: dict[str, np.ndarray]) -> np.ndarray:
-    """Attention pooling of every pooled type, side by side."""
+def pool(model: nn.Module, x: dict[str, Tensor], left: Left) -> Tensor:
+    """Attention pooling of every pooled type over what is left of its nodes, side by side."""
     p, parts = Parameters(model), []
     for node_type in model.config.pool:
         h = x[node_type]
-        if len(h) == 0:
-            parts.append(np.zeros(h.shape[1]))
-            continue
-        gate = p.linear(f"pools.{node_type}.gate.2", _gelu(p.linear(f"pools.{node_type}.gate.0", h)))[:, 0]
-        share = np.exp(gate - gate.max())
-        pooled = (share / share.sum()) @ p.linear(f"pools.{node_type}.value", h)
+        gate = p.linear(f"pools.{node_type}.gate.2", F.gelu(p.linear(f"pools.{node_type}.gate.0", h)))[:, 0]
+        share = left[node_type] * gate.exp()
+        pooled = over(share @ p.linear(f"pools.{node_type}.value", h), share.sum())
         parts.append(pooled * model.cell.num_nodes[node_type])
-    return np.concatenate(parts)
+    return torch.cat(parts)
 
 
-def plain_forward(model, cell: RandomCell, strain: list[int]) -> np.ndarray:
-    """[T] global prediction."""
-    p = Parameters(model)
-    z = pool(model, encode(model, cell, [])) - pool(model, encode(model, cell, strain))
-    return p.linear("global_head.2", _gelu(p.linear("global_head.0", z)))
+def plain_forward(model: nn.Module, cell: RandomCell, left: Left) -> Tensor:
+    """[T] global prediction for a strain."""
+    p, whole = Parameters(model), left_of(cell, {})
+    z = pool(model, encode(model, cell, whole), whole) - pool(model, encode(model, cell, left), left)
+    return p.linear("global_head.2", F.gelu(p.linear("global_head.0", z)))

@@ -1,4 +1,4 @@
-"""Models of weakened strains: strength 0 is a deletion, strength 1 the wild type, and what lies between is smooth."""
+"""Models without own graphs of weakened strains: strength 0 is a deletion, and strength 1 the wild type."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from dglcell.checks import LEAST_STRENGTH
 from dglcell.errors import GenotypeError
-from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.config import OPERATORS, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.set_operator import SetOperator
-from dglcell.nn.config import CROSS_RELATION
 from dglcell.nn.heads import HyperSAGNN
-from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.perturbation.states_of import agree
@@ -28,11 +26,6 @@ from tests.random_cells import RandomCell, random_cells, randomise, results
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 SMALL = {"hidden": 8, "layers": 2, "local_heads": 2, "strength_curves": True}
 KINDS = st.sampled_from(["hyper_sagnn", "factorisation", "both"])
-
-
-def hetero_cell(cell: RandomCell, **changes: Any) -> nn.Module:
-    config = HeteroCellConfig(**SMALL, pool=["gene", "reaction"], **changes)
-    return randomise(HeteroCell(cell.resident, config, 2).double())
 
 
 def set_operator(cell: RandomCell, **changes: Any) -> nn.Module:
@@ -66,20 +59,6 @@ def strains_of(draw: Any, cell: RandomCell) -> list[list[int]]:
     return draw(st.lists(st.lists(gene, min_size=1, max_size=5, unique=True), min_size=1, max_size=3))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@examples(4)
-@given(
-    data=st.data(),
-    cell=random_cells(),
-    conv=st.sampled_from(sorted(CONVS)),
-    cross_relation=st.sampled_from(CROSS_RELATION),
-    combination=st.sampled_from(["sum", "mean", "gated"]),
-    local_kind=KINDS,
-)
-def test_the_ends_of_strength_on_own_graphs(strategy: str, data: Any, cell: RandomCell, **changes: Any) -> None:
-    check_ends(hetero_cell(cell, strategy=strategy, **changes), data.draw(strains_of(cell)), data.draw)
-
-
 @pytest.mark.parametrize("operator", OPERATORS)
 @examples(3)
 @given(data=st.data(), cell=random_cells(), local_kind=KINDS)
@@ -93,33 +72,6 @@ def test_the_ends_of_strength_in_dango() -> None:
     removed = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(head(x, removed), head(x, removed > 0), **TOLERANCE)
     assert not head(x, removed)[2].any()
-
-
-@examples(5)
-@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(sorted(CONVS)), strategy=st.sampled_from(STRATEGIES))
-def test_gradients_of_strengths_are_those_of_finite_differences(
-    data: Any, cell: RandomCell, conv: str, strategy: str
-) -> None:
-    """A learned strength follows them."""
-    model = hetero_cell(cell, conv=conv, strategy=strategy, combination="sum", local_kind="both")
-    genes = data.draw(strains_of(cell))[0]
-    drawn = data.draw(
-        st.lists(st.floats(0.1, 0.9) | st.floats(1.1, 1.9), min_size=len(genes), max_size=len(genes), unique=True)
-    )
-    left = torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
-
-    def score(strengths: Tensor) -> Tensor:
-        offsets = torch.tensor([0, len(genes)])
-        batch = GenotypeBatch(torch.tensor(genes), offsets, len(genes), strengths=strengths)
-        return model(batch).phenotypes.sum()
-
-    (found,) = torch.autograd.grad(score(left), left)
-    step = 1e-5
-    for i in range(len(genes)):
-        moved = torch.zeros_like(left).index_fill(0, torch.tensor([i]), step)
-        with torch.no_grad():
-            expected = (score(left + moved) - score(left - moved)) / (2 * step)
-        assert float(found[i]) == pytest.approx(float(expected), rel=1e-4, abs=1e-6)
 
 
 def test_a_link_that_compares_losses_refuses_strengths() -> None:

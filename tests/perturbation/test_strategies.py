@@ -9,14 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import kernels_on
-from dglcell.nn.config import CROSS_RELATION, CrossRelation, GINOptions
-from dglcell.nn.convolutions import GINConv, SAGEConv
-from dglcell.nn.hetero_layer import HeteroLayer
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, check_strategy_device, perturb
@@ -27,7 +24,6 @@ from tests.perturbation.states_of import (
     ENGINES,
     TOLERANCE,
     Engine,
-    Values,
     agree,
     batches_of,
     gradients,
@@ -83,73 +79,6 @@ def test_aggregation_equals_the_reduced_graph(
                 found = gradients(y, values.leaves)
             oracle = oracle or found  # `edge_subgraph` comes first
             agree(found, oracle, strategy)
-
-
-def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool) -> nn.ModuleList:
-    """Return three layers over all relations, GIN (sums) or SAGE (means)."""
-
-    def make_conv(relation: Relation) -> nn.Module:
-        if conv == "sage":
-            return SAGEConv(relation, WIDTH)
-        return GINConv(relation, WIDTH, GINOptions(hidden=5, layers=2, activation="tanh", dropout=0.0))
-
-    return nn.ModuleList(
-        HeteroLayer(
-            list(cell.edges),
-            make_conv,
-            width=WIDTH,
-            cross_relation=CrossRelation(how, heads=2, activation="gelu"),
-            norm=norm,
-            activation="gelu",
-            dropout=0.0,
-            residual=residual,
-        )
-        for _ in range(3)
-    ).double()
-
-
-@pytest.mark.parametrize("how", CROSS_RELATION)
-@examples(5)
-@given(
-    data=st.data(),
-    cell=random_cells(),
-    conv=st.sampled_from(["gin", "sage"]),
-    norm=st.sampled_from(["layer", "none"]),
-    residual=st.booleans(),
-    recompute=st.booleans(),
-    engine=ENGINES,
-    dense_share=DENSE_SHARES,
-)
-def test_several_layers_agree_forward_and_in_every_gradient(
-    how: str,
-    data: Any,
-    cell: RandomCell,
-    conv: str,
-    norm: str,
-    residual: bool,
-    recompute: bool,
-    engine: Engine,
-    dense_share: float,
-) -> None:
-    _, batch = data.draw(batches_of(cell))
-    torch.manual_seed(0)
-    resident, layers = cell.resident, make_layers(cell, conv, how, norm, residual)
-    inputs = {t: Values(torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)) for t, n in cell.sizes.items()}
-    execution = Execution(recompute=recompute, dense_share=dense_share)
-
-    def results(strategy: str) -> list[Tensor]:
-        perturbed = perturb(resident, batch, strategy, execution=execution)
-        states = {t: states_of(perturbed, values) for t, values in inputs.items()}
-        for layer in layers:
-            states = layer(perturbed, states)
-        whole = torch.cat([states[t].whole() for t in cell.sizes])
-        leaves = [leaf for values in inputs.values() for leaf in values.leaves]
-        return [whole.detach(), *gradients(whole, [*leaves, *layers.parameters()])]
-
-    expected = results("edge_subgraph")
-    with engine():
-        for strategy in ("node_mask", "difference"):
-            agree(results(strategy), expected, strategy)
 
 
 @examples(12)

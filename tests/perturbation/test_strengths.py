@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,18 +15,17 @@ from torch import Tensor
 from dglcell.errors import GenotypeError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import kernels_on
-from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.sent import strengths
 from dglcell.perturbation.states import Execution
 from tests.examples import examples
+from tests.models.plain_network import left_of
 from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree, gradients, states_of, values_of
 from tests.random_cells import RandomCell, random_cells
 
 WIDTH = 4
-CATALYSES = ("gene", "catalyses", "reaction")
 
 Strain = dict[int, Tensor]
 """Gene or reaction → its strength, a scalar of which gradients can be taken."""
@@ -63,21 +61,6 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
     nodes, offsets, left = concatenated(genes)
     own = ReactionStrengths(*concatenated(reactions))
     return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
-
-
-def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, Tensor]:
-    """Return the definition: node type → what is left of every node of one strain."""
-    one = torch.ones((), dtype=torch.float64)
-    gene = [genes.get(number, one) for number in range(cell.sizes["gene"])]
-    limits = defaultdict(list, {reaction: [value] for reaction, value in reactions.items()})
-    for number, reaction in zip(*cell.edges[CATALYSES], strict=True):
-        limits[int(reaction)].append(gene[int(number)])
-    reaction = [torch.stack(limits[number] or [one]).amin() for number in range(cell.sizes["reaction"])]
-    return {
-        "gene": torch.stack(gene),
-        "reaction": torch.stack(reaction),
-        "metabolite": one.expand(cell.sizes["metabolite"]),
-    }
 
 
 Combine = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
@@ -139,60 +122,6 @@ def test_messages_are_multiplied_by_strengths(
                 y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
                 agree([y], [expected.detach()], strategy)
                 agree(gradients(y, leaves), oracle, strategy)
-
-
-@examples(5)
-@given(data=st.data(), cell=random_cells(), engine=ENGINES, special=st.booleans())
-def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine: Engine, special: bool) -> None:
-    genes, reactions = data.draw(strains_of(cell, special))
-    resident, number = cell.resident, len(genes)
-    torch.manual_seed(0)
-    score = GATv2Score(torch.randn(2, WIDTH // 2, dtype=torch.float64, requires_grad=True))
-    for relation in cell.edges:
-        keys, queries = (data.draw(values_of(cell.sizes[t], number, WIDTH)) for t in (relation[0], relation[2]))
-        lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
-        keys_NBH, query_MBH, nodes = keys.whole(number), queries.whole(number), cell.sizes[relation[2]]
-
-        def attend(
-            strength: Tensor, weight: Tensor, u: Tensor, v: Tensor, b: int,
-            keys_NBH=keys_NBH, query_MBH=query_MBH, nodes=nodes,
-        ) -> Tensor:  # fmt: skip
-            keys_EH = keys_NBH[u, b]
-            weight_EA = strength.unsqueeze(1) * score(keys_EH, query_MBH[v, b], None).exp()
-            total_MA = received(weight_EA, v, nodes)
-            rows_MAD = received(weight_EA.unsqueeze(2) * keys_EH.unflatten(1, (2, -1)), v, nodes)
-            return (rows_MAD / torch.where(total_MA > 0, total_MA, 1).unsqueeze(2)).flatten(1)
-
-        expected = expected_of(cell, relation, lefts, attend)
-        leaves = [*keys.leaves, *queries.leaves, score.vector, *([] if special else leaves_of(genes, reactions))]
-        oracle = gradients(expected, leaves)
-        for strategy in STRATEGIES:
-            with engine():
-                perturbed = perturb(resident, batch_of(genes, reactions), strategy)
-                y = perturbed.attend(relation, states_of(perturbed, keys), states_of(perturbed, queries), score).whole()
-                agree([y], [expected.detach()], strategy)
-                agree(gradients(y, leaves), oracle, strategy)
-
-
-@examples(8)
-@given(data=st.data(), cell=random_cells(), special=st.booleans())
-def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special: bool) -> None:
-    genes, reactions = data.draw(strains_of(cell, special))
-    number, nodes = len(genes), cell.sizes["reaction"]
-    value, gate = (data.draw(values_of(nodes, number, width)) for width in (WIDTH, 1))
-    left_NB = torch.stack([left_of(cell, *s)["reaction"] for s in zip(genes, reactions, strict=True)], dim=1)
-    weight_NB = left_NB * gate.whole(number).squeeze(2).exp()
-    total_B = weight_NB.sum(0)
-    share_NB = weight_NB / torch.where(total_B == 0, 1, total_B)
-    expected = torch.einsum("nb,nbh->bh", share_NB, value.whole(number))
-    leaves = [*value.leaves, *gate.leaves, *([] if special else leaves_of(genes, reactions))]
-    oracle = gradients(expected, leaves)
-    for strategy in STRATEGIES:
-        perturbed = perturb(cell.resident, batch_of(genes, reactions), strategy)
-        pooled = states_of(perturbed, value).pool(states_of(perturbed, gate), perturbed.kept["reaction"])
-        y = pooled.base_1H + pooled.difference_BH
-        agree([y], [expected.detach()], strategy)
-        agree(gradients(y, leaves), oracle, strategy)
 
 
 @examples(10)
