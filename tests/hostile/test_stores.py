@@ -36,63 +36,40 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
-def change_meta(change: Callable[[dict], object]) -> Callable[[Path], None]:
-    """Return a description that says something else; its own hash is that of the old one."""
+def record(key: bytes, value: bytes | None) -> Callable[[Path], None]:
+    """Return what puts another record, or takes one away."""
 
     def damage(path: Path) -> None:
         with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
-            content = json.loads(transaction.get(b"meta"))
-            change(content)
-            transaction.put(b"meta", json.dumps(content).encode())
+            transaction.delete(key) if value is None else transaction.put(key, value)
 
     return damage
 
 
-def put(key: bytes, value: bytes) -> Callable[[Path], None]:
-    """Another record."""
-
-    def damage(path: Path) -> None:
-        with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
-            transaction.put(key, value)
-
-    return damage
+def another_hash(path: Path) -> None:
+    """Give a column another hash; the description's own hash is the old one."""
+    with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
+        content = json.loads(transaction.get(b"meta"))
+        content["columns"][0][1] = "0" * 64
+        transaction.put(b"meta", json.dumps(content).encode())
 
 
-def drop(key: bytes) -> Callable[[Path], None]:
-    """Return one record less."""
-
-    def damage(path: Path) -> None:
-        with lmdb.open(str(path), lock=False) as environment, environment.begin(write=True) as transaction:
-            transaction.delete(key)
-
-    return damage
-
-
-def cut(share: float) -> Callable[[Path], None]:
-    """Return a file that is cut off."""
-
-    def damage(path: Path) -> None:
-        content = (path / "data.mdb").read_bytes()
-        (path / "data.mdb").write_bytes(content[: int(share * len(content))])
-
-    return damage
-
-
-def replaced(content: bytes) -> Callable[[Path], None]:
-    """Another file."""
-    return lambda path: (path / "data.mdb").write_bytes(content) and None
+def half(path: Path) -> None:
+    """Cut the file off."""
+    content = (path / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(content[: len(content) // 2])
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no file": (lambda path: (path / "data.mdb").unlink(), "no data.mdb"),
-    "text": (replaced(b"not a database" * 1000), "data.mdb"),
-    "half a file": (cut(0.5), "data.mdb"),
-    "no description": (drop(b"meta"), "meta"),
-    "a description that is nested deep": (put(b"meta", b"[" * 100_000), "meta"),
-    "a schema from the future": (put(b"meta", b'{"schema": 99}'), "schema 99"),
-    "another hash": (change_meta(lambda meta: meta["columns"][0].__setitem__(1, "0" * 64)), "meta"),
-    "a value less": (drop(value_key(0, 1)), "column 'genes'"),
-    "a value of zeros": (put(value_key(0, 2), bytes(4 * STRAINS)), "column 'phenotype of fitness'"),
+    "text": (lambda path: (path / "data.mdb").write_bytes(b"not a database" * 1000), "data.mdb"),
+    "half a file": (half, "data.mdb"),
+    "no description": (record(b"meta", None), "meta"),
+    "a description that is nested deep": (record(b"meta", b"[" * 100_000), "meta"),
+    "a schema from the future": (record(b"meta", b'{"schema": 99}'), "schema 99"),
+    "another hash": (another_hash, "meta"),
+    "a value less": (record(value_key(0, 1), None), "column 'genes'"),
+    "a value of zeros": (record(value_key(0, 2), bytes(4 * STRAINS)), "column 'phenotype of fitness'"),
 }
 
 

@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -23,28 +21,7 @@ from dglcell.runs.directory import RunDirectory
 from tests.integration.processes import PATIENCE, heed_interrupts, start
 from tests.tiny import Tiny, process_environment
 
-SHELL = shutil.which("sh")
-"""Its path is looked up here, because hostile inputs have variables that hide it."""
-
-
-def shell(
-    command: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({})
-) -> subprocess.CompletedProcess[str]:
-    """Run ``dglcell …`` as a shell does."""
-    program = f"{sys.executable} -m dglcell {command}"
-    environment = {**process_environment(), **variables}
-    return subprocess.run(
-        [str(SHELL), "-c", program],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        errors="replace",
-    )
-
-
-VERBS = ["--version", "config show", "runs {runs}", "report {run}", "evaluate {run}", "data stats {store}", "doctor"]
+VERBS = ["--version", "config show", "evaluate {run}", "data stats {store}"]
 CLOSED = [">&-", "<&-", "2>&-", ">&- <&- 2>&-"]
 
 
@@ -53,8 +30,11 @@ CLOSED = [">&-", "<&-", "2>&-", ">&- <&- 2>&-"]
 def test_closed_streams(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, verb: str, closed: str) -> None:
     run = tmp_path / "runs" / "tiny" / "seed-0"
     shutil.copytree(tiny_run.path, run)
-    words = verb.format(run=run, runs=tmp_path / "runs", store=tiny.store)
-    done = shell(f"{words} {closed}", tmp_path)
+    words = verb.format(run=run, store=tiny.store)
+    command = f"{sys.executable} -m dglcell {words} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=process_environment(), capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
 
@@ -124,11 +104,7 @@ def test_the_name_of_a_column_is_no_variable(
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-a", "@x", "\tx", "\rx"])
 def test_no_text_is_a_formula(cell: str) -> None:
     assert no_formula(cell) == f"'{cell}"
-
-
-@pytest.mark.parametrize("cell", ["-1.5", "+2", "-inf", "b0001", "a=b", ""])
-def test_numbers_and_other_texts_stay(cell: str) -> None:
-    assert no_formula(cell) == cell
+    assert [no_formula(number) for number in ("-1.5", "+2", "-inf", "a=b")] == ["-1.5", "+2", "-inf", "a=b"]
 
 
 def test_predictions_begin_no_cell_with_a_formula(tiny_run: RunDirectory, tmp_path: Path) -> None:
