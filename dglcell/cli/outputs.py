@@ -29,13 +29,7 @@ def _is_predictions(ends: Ends) -> bool:
 
 KINDS: dict[str, Callable[[Ends], bool]] = {
     "predictions": _is_predictions,
-    "explanations": lambda ends: (
-        b"strain,genes,phenotype,table" in ends[0].partition(b"\n")[0]
-        or b'"dglcell explanations"' in ends[0]
-        or (ends[0].startswith(b"PAR1") and b"wild_type" in ends[0] + ends[1])
-        or (_begins(b"<!doctype html")(ends) and b"<title>Explanations" in ends[0])
-    ),
-    "shares of reactions": _begins(b"{"),
+    "explanations": lambda ends: b"strain,genes,phenotype,subset" in ends[0].partition(b"\n")[0],
     "a page of a report": _begins(b"<!doctype html"),
     "a table of a comparison": lambda ends: b"metric,mean" in ends[0].partition(b"\n")[0],
     "a script of a job": _begins(b"#!"),

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation, rectangles
-from dglcell.perturbation import secants
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.edge_blocks import Table, block_rows, cut, in_blocks, in_edges
 from dglcell.perturbation.rules import PerturbedTensor
@@ -133,8 +132,6 @@ def attend_pairs(
     keep: Keep,
     score: Score,
     log_strengths: Tensor | None = None,
-    removed: Tensor | None = None,
-    carried: Tensor | None = None,
 ) -> Tensor:
     """Compute ``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
 
@@ -148,9 +145,6 @@ def attend_pairs(
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
         log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
-        removed: within ``secants()``, [N, B] how much of each source is removed, whose gradient is wanted.
-        carried: beside ``removed``, [P] ones for the in-edges of the pairs, pair by pair, whose gradient is wanted: it
-            is the share of each edge.
 
     Returns:
         The differences of the pairs, [K, H], as in ``attend_differences``.
@@ -163,9 +157,6 @@ def attend_pairs(
         # Sources without a difference take a row of zeros.
         keys = keys[0], torch.nn.functional.pad(keys[1], (0, 0, 0, 1))
     tables = _Tables(keys, queries)
-    gone = None if removed is None else Table(removed.flatten().unsqueeze(1), tables.dtype)
-    of_edges = None if carried is None else Table(carried.unsqueeze(1), tables.dtype)
-    first = edges.in_degrees[nodes].cumsum(0) - edges.in_degrees[nodes] - edges.in_starts[nodes]
     degrees, order = torch.sort(edges.in_degrees[nodes], descending=True, stable=True)
 
     def block(place: Tensor, width: int, columns: slice) -> Tensor:
@@ -184,9 +175,7 @@ def attend_pairs(
         weight = _weights(edges, edge, tables.dtype)
         key, query = tables.key.take(source), tables.query.take(node)
         added = None if log_strengths is None else log_strengths[source, strain].unsqueeze(-1)
-        lost = None if gone is None else gone.take(source * table_NB.shape[1] + strain)
-        mine = None if of_edges is None else of_edges.take(first[place].unsqueeze(1) + edge)
-        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added, lost, mine)
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added)
 
     blocks = cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0]))
     return in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
@@ -200,8 +189,6 @@ def _difference(
     alive: Tensor,
     score: Score,
     added: Tensor | None,
-    removed: Tensor | None = None,
-    carried: Tensor | None = None,
 ) -> Tensor:
     """Compute the differences of q nodes with K slots for in-edges each, in b strains.
 
@@ -212,8 +199,6 @@ def _difference(
         alive_base, alive: [q, K, 1] and [q, K, b] bool, false for empty slots.
         score: see the module's docstring.
         added: [q, K, b] what strains add to all logits of a slot, or None.
-        removed: [q, K, b] how much is removed of the sources, within ``secants()``, or None.
-        carried: beside it, [q, K, b] ones whose gradient is wanted, or None.
 
     Returns:
         [q, b, H].
@@ -234,64 +219,10 @@ def _difference(
     delta = None if delta is None else delta.unflatten(0, shape)
     if added is not None:
         added = added.to(base.dtype).unsqueeze(-1)
-    if removed is not None:
-        delta = base.new_zeros(1, 1, 1, 1).expand(*shape, base.shape[-1]) if delta is None else delta
-        return _secant_averages(base, delta, key, key_delta, alive_base, alive, added, removed.unsqueeze(-1), carried)
     if added is not None:
         delta = added.expand(*shape, base.shape[-1]) if delta is None else delta + added
     out: Tensor = _Averages.apply(base, delta, key, key_delta, alive_base, alive)
     return out
-
-
-def _secant_averages(
-    logits: Tensor,
-    delta: Tensor,
-    key: Tensor,
-    key_delta: Tensor | None,
-    alive_base: Tensor,
-    alive: Tensor,
-    added: Tensor | None,
-    removed: Tensor,
-    carried: Tensor | None,
-) -> Tensor:
-    """Compute what ``_Averages`` does as fixed factors times differences of logits, of keys and of what is removed.
-
-    Changes of shares and of keys are split by their midpoint, but for lost sources, whose states do not matter.
-    """
-    alive_base, alive = alive_base.unsqueeze(-1), alive.unsqueeze(-1)
-    change, share, new_share = secants.share_changes(logits, delta, -3, alive_base, alive, added, removed)
-    if key_delta is None:
-        out = torch.einsum("qkba,qkad->qbad", change, _split(key, change)).flatten(2)
-        return out if carried is None else out + _of_edges(carried, change, share, key, key.unsqueeze(2))
-    half = 0.5 * alive
-    halfway, mean_share = key.unsqueeze(2) + half * key_delta.detach(), new_share - half * (new_share - share)
-    out = _weighted(change, halfway) + _weighted(mean_share, key_delta)
-    if carried is None:
-        return out
-    moved = (mean_share.unsqueeze(-1) * _split(key_delta, share)).flatten(3)
-    return out + _of_edges(carried, change, share, key, halfway, moved)
-
-
-def _of_edges(
-    carried: Tensor, change: Tensor, share: Tensor, key: Tensor, halfway: Tensor, moved: Tensor | float = 0.0
-) -> Tensor:
-    """Return zeros, [q, b, H], whose gradient for ``carried`` is what each edge brings.
-
-    A changed share brings its key as far as that differs from the base's average. If no edge is left, all of them take
-    away that average by their shares.
-
-    Args:
-        carried: [q, K, b] ones.
-        change: [q, K, b, A] changes of shares.
-        share: [q, K, 1, A] shares of the base.
-        key: [q, K, H] keys of the base.
-        halfway: [q, K, b, H] keys halfway between base and strain.
-        moved: [q, K, b, H] what changes of keys bring.
-    """
-    average = _weighted(share, key.unsqueeze(2)).unsqueeze(1)
-    brought = (change.unsqueeze(-1) * _split(halfway - average, share)).flatten(3) + moved
-    whole = ((change.sum(1, keepdim=True) * share).unsqueeze(-1) * _split(average, share)).flatten(3)
-    return ((carried - 1).unsqueeze(-1) * (brought + whole).detach()).sum(1)
 
 
 class _Averages(torch.autograd.Function):

@@ -7,7 +7,7 @@ does not subtract two nearly equal numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.perturbation import secants
 from dglcell.perturbation.base_rows import beside, flat, paired, summed
 
 _aten = torch.ops.aten
@@ -32,13 +31,11 @@ class Curve:
         of_base: function a → what differences need of the base, computed once per node.
         difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
         gradient: function (gradient of g(x), x) → gradient of x.
-        secant: function as ``difference`` that gives fixed factors times δ; None for a function of single numbers.
     """
 
     of_base: Callable[..., tuple[Tensor, ...]]
     difference: Callable[..., Tensor]
     gradient: Callable[..., Tensor]
-    secant: Callable[..., Tensor] | None = None
 
 
 class _CurveDifference(torch.autograd.Function):
@@ -98,24 +95,7 @@ def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *
         curve: name of the function in ``CURVES``.
         parameters: those of the function.
     """
-    if secants.on():
-        return _secant_difference(a, delta, rows, CURVES[curve], parameters)
     return _apply(a, delta, rows, curve, *parameters)
-
-
-def _secant_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Sequence[Any]) -> Tensor:
-    """Compute the difference of a ``Curve`` as fixed factors times ``delta``."""
-    base = a.to(_wide(a, delta))
-    of_base = [beside(of, rows) for of in curve.of_base(base, *parameters)]
-    d = paired(delta.to(base.dtype), rows)
-    if curve.secant is not None:
-        out = curve.secant(d, *of_base, *parameters)
-    else:
-        with torch.no_grad():
-            difference = curve.difference(d.detach(), *of_base, *parameters)
-            slope = beside(curve.gradient(torch.ones_like(base), base, *parameters), rows)
-        out = secants.by_slope(d, difference, slope)
-    return flat(out.to(delta.dtype), rows)
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
@@ -225,7 +205,7 @@ CURVES = {
     "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
     "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
     "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
-    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient, secants.norm),
+    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient),
 }
 """This maps the name of a function to its curve."""
 

@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
-from dglcell.perturbation import secants
 from dglcell.perturbation.base_rows import beside, flat, paired, take_rows
 from dglcell.perturbation.curves import curve_difference, share_changes
 
@@ -227,8 +226,6 @@ def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: P
     (a, d), (b, e) = x.pair(x.base, _difference(x, like)), y.pair(y.base, _difference(y, like))
     wide = torch.promote_types(a.dtype, d.dtype)
     d, e = d.to(wide), e.to(wide)
-    if secants.on():
-        return like.with_difference(base, times(d, b + e.detach() / 2) + times(a + d.detach() / 2, e))
     return like.with_difference(base, times(d, b + e) + times(a, e))
 
 
@@ -325,9 +322,6 @@ def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> Perturb
         return PerturbedTensor(share, None, x.rows)
     p, delta = x.pair(share, x.delta)
     axis = dim if dim < 0 else dim - x.base.dim()
-    if secants.on():
-        change, _, _ = secants.share_changes(x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis)
-        return x.with_difference(share, change)
     return x.with_difference(share, share_changes(p, x.pair(x.base, x.delta)[0], delta.to(p.dtype), axis))
 
 
@@ -349,13 +343,7 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
     before = [_widened(x) for x in values]
     deltas = [x.delta if isinstance(x, PerturbedTensor) else None for x in values]
     after = [row if delta is None else row + delta for row, delta in zip(before, deltas, strict=True)]
-    if secants.on():
-        with torch.no_grad():
-            difference = call(after) - call(before)
-        wide = [None if delta is None else delta.double() for delta in deltas]
-        delta = secants.along_path(call, before, wide, difference)
-    else:
-        delta = call(after) - call(before)
+    delta = call(after) - call(before)
     return PerturbedTensor(base, delta.to(like.delta.dtype), like.rows)
 
 

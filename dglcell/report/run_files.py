@@ -31,7 +31,6 @@ from dglcell.files.untrusted import (
     read_npz,
     record,
 )
-from dglcell.graph.schema import NODE_TYPES
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Embedding, History, NodeChanges, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import principal_map
@@ -108,31 +107,6 @@ EITHER = Kind(f"{WEIGHTS.expected}, or rows of them", lambda v: WEIGHTS.fits(v) 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": EITHER}))
 """This is the content of ``relation_weights.json``."""
 
-NODE = {
-    "id": TEXT,
-    "label": TEXT,
-    "node_type": Kind(" or ".join(NODE_TYPES), lambda v: isinstance(v, str) and v in NODE_TYPES),
-    "share": NUMBER,
-    "missing": FLAG,
-}
-
-EXPLAINED = {
-    "title": TEXT,
-    "phenotype": TEXT,
-    "why": TEXT,
-    "predicted": NUMBER,
-    "measured": optional(NUMBER),
-    "wild_type": NUMBER,
-    "change": NUMBER,
-    "carried": NUMBER,
-    "parts": mapping_of(NUMBER),
-    "elements.nodes": list_of(record({"data": record(NODE)})),
-    "elements.edges": list_of(record({"data": record({"source": TEXT, "target": TEXT, "relation": TEXT})})),
-}
-
-EXPLANATIONS = {"strains": list_of(record(EXPLAINED))}
-"""This is the content of ``explanations_test.json``."""
-
 PARTS = ("test", "validation")
 
 
@@ -161,7 +135,6 @@ class RunFiles:
         predictions: part → phenotype → predictions.
         embedding: embeddings of some test strains, if the model has one.
         relation_weights: weights of relations, if the model has them.
-        explanations: explanations of the most extreme test strains; there are none of models that cannot be explained.
         node_changes: name of values of nodes → those that change in test strains, if the model predicts any.
     """
 
@@ -173,7 +146,6 @@ class RunFiles:
     predictions: dict[str, dict[str, Predictions]]
     embedding: Embedding | None
     relation_weights: RelationWeights
-    explanations: list[dict[str, Any]]
     node_changes: dict[str, NodeChanges]
 
     @property
@@ -275,7 +247,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         predictions,
         embedding,
         _read_relation_weights(directory.relation_weights),
-        _read_explanations(directory.explanations),
         read_node_changes(directory.node_changes),
     )
 
@@ -357,18 +328,6 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     if not fits:
         raise damaged_file(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
-
-
-def _read_explanations(path: Path) -> list[dict[str, Any]]:
-    if not os.path.lexists(path):
-        return []
-    found: list[dict[str, Any]] = _read_fields(path, EXPLANATIONS)["strains"]
-    for strain in found:
-        known = {node["data"]["id"] for node in strain["elements"]["nodes"]}
-        ends = {edge["data"][end] for edge in strain["elements"]["edges"] for end in ("source", "target")}
-        if not ends <= known:
-            raise damaged_file(path, "edges of nodes that are not there")
-    return found
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
 from dglcell.metrics import ResultRow, best_row
-from dglcell.models.config import HeteroCellConfig
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import Panel, render
 from dglcell.report.genes import genes_tables
-from dglcell.report.network import draw, network_of_elements
 from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, page_tables, write_page
 from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.run_files import RunFiles, read_run
@@ -72,7 +70,6 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
             ]
         ),
         "genes": genes_tables(run),
-        "explained": [explained_strain(strain) for strain in run.explanations],
         "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(about["split"]),
@@ -81,38 +78,12 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
-        "command_explain": f"dglcell explain {path} --top 20 -o explanations.html" if explained(config) else "",
         "command_report": f"dglcell report {path}",
         "environment": environment_facts(about),
         "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
         "epochs": epochs_table(run),
         "files_note": files_note(run.directory),
     }
-
-
-def explained_strain(strain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of an explained strain: a heading, a sentence, a drawing and its parts."""
-    network = network_of_elements(strain["elements"], strain["carried"])
-    measured = "" if strain["measured"] is None else f", and {number(strain['measured'])} was measured"
-    predicted = f"The model predicts {strain['phenotype']} {number(strain['predicted'])}"
-    change = f"a change of {number(strain['change'])} from the wild type"
-    said = f"{strain['why'].capitalize()}. {predicted}, {change}{measured}."
-    shares = [[part, number(share, 3)] for part, share in strain["parts"].items()]
-    carried = f"The drawing carries {100 * network.carried:.0f} % of the absolute shares of each layer."
-    return {
-        "title": strain["title"],
-        "said": said,
-        "drawing": draw(network, f"The nodes through which the change of {strain['title']} passes")
-        if network.nodes
-        else "",
-        "caption": carried,
-        "parts": Grid(["part", "share"], shares),
-    }
-
-
-def explained(config: Mapping[str, Any]) -> bool:
-    """Return whether test strains of a run can be explained: those of models on the strains' own graphs."""
-    return bool(config["model"]["name"] == HeteroCellConfig.name and config["split"]["kind"] != "none")
 
 
 def table_notes(rows: Sequence[ResultRow]) -> list[str]:

@@ -69,7 +69,6 @@ class RunDirectory:
     names = Inside("names.csv")  #: standard names of genes, for a trained model whose users build its cell graph
     embedding = Inside("embedding_test.npz")  #: embeddings of some test strains
     node_changes = Inside("nodes_test.csv")  #: values of nodes that change in some test strains, measured and predicted
-    explanations = Inside("explanations_test.json")  #: explanations of the most extreme test strains
     relation_weights = Inside("relation_weights.json")  #: mean weights of relations in each layer
     checkpoints = Inside("checkpoints")  #: folder of checkpoints
     last = Inside("checkpoints/last.ckpt")  #: of the last finished epoch

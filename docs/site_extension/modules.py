@@ -17,7 +17,6 @@ FOLDERS = {
     "data": "Data",
     "training": "Training",
     "prediction": "Prediction",
-    "explanations": "Explanations",
     "new_experiment": "First experiments",
     "cluster": "Jobs",
     "config": "Configuration",

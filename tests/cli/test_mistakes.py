@@ -121,8 +121,6 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no gene column": (["predict", "run", "edges.tsv", "-o", "out.csv"], "'edges.tsv': no gene columns"),
     "unknown genes": (["predict", "run", "yeast.csv", "-o", "out.csv"], "line 2: unknown gene 'YAL001C'"),
     "output is a folder": (["predict", "run", "genotypes.csv", "-o", "run"], "'run'"),
-    "nothing to explain": (["explain", "run"], "which strains shall be explained?"),
-    "strains and --top": (["explain", "run", "b0008", "--top", "3"], "which strains shall be explained?"),
     "two tables to explain": (["explain", "run", "a.csv", "b.csv"], "a table stands alone"),
     "no table to explain": (["explain", "run", "no.csv"], "genotype file 'no.csv' not found"),
     "explained gene of another cell": (
@@ -137,12 +135,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["explain", "run", "b0008", "b0114:0.3,b0356:0,5 b0720"],
         "a strength has a decimal comma\n  got:      `0,5` in 'b0114:0.3,b0356:0,5 b0720'\n  expected: a decimal point",
     ),
-    "explained phenotype": (["explain", "run", "b0008", "--phenotype", "size"], "the model predicts no such phenotype"),
     "explanations in no format": (["explain", "run", "b0008", "-o", "out.svg"], "the suffix does not say"),
-    "map of several strains": (
-        ["explain", "run", "b0008", "b0114", "--escher", "out.json"],
-        "a map of Escher shows one strain",
-    ),
     "unknown device": (["predict", "run", "genotypes.csv", "-o", "out.csv", "--device", "tpu"], "unknown device"),
 }
 

@@ -10,7 +10,6 @@ import pytest
 
 import dglcell
 from dglcell.errors import ConfigError, DataError, GenotypeError
-from dglcell.explanations.split import check_model
 
 EXPERIMENT = """\
 experiment: {{name: edges}}
@@ -86,8 +85,3 @@ def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None
 def test_a_model_without_graphs_of_strains_refuses_edges(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"condition `edges` needs a model with a graph for each strain\n.*set_op"):
         dglcell.train(write(tmp_path, ["", CHANGED]), *overrides(tmp_path, "model.name=set_operator"))
-
-
-def test_strains_that_change_edges_are_not_explained(trained: dglcell.Predictor) -> None:
-    with pytest.raises(ConfigError, match=r"strains that change edges cannot be explained\n.*`edges`"):
-        check_model(trained.model)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
 
 from dglcell import api
@@ -63,26 +61,6 @@ def test_a_medium_makes_a_difference(doses: RunDirectory, tmp_path: Path) -> Non
     # Where a medium only says what is left of genes, it says nothing of the wild type.
     is_learnt = bool(load_trained(doses).config.model.strength_from)
     assert len({round(value, 6) for value in found}) == (4 if is_learnt else 5)
-
-
-def test_strains_are_explained_that_are_farthest_from_the_wild_type_in_their_own_medium(
-    doses: RunDirectory, tmp_path: Path
-) -> None:
-    run = RunDirectory(Path(shutil.copytree(doses.path, tmp_path / "run")))
-    path = load_trained(run).path
-    content = torch.load(path, weights_only=True)
-    content["state_dict"]["model.readout.to_strain.weight"][:] += 3  # Conditions make more of a difference than genes.
-    torch.save(content, path)
-    every, first = tmp_path / "every.csv", tmp_path / "first.csv"
-    explain, table = ["explain", str(run.path)], str(run.predictions("test"))
-    assert main([*explain, table, "-o", str(every), "--columns", "genes"]) == 0
-    assert main([*explain, "--top", "2", "-o", str(first)]) == 0
-    changes = []
-    for path in (every, first):
-        with path.open(newline="") as file:
-            changes.append([abs(float(row["share"])) for row in csv.DictReader(file) if row["part"] == "change"])
-    assert len(changes[0]) == 5
-    np.testing.assert_allclose(changes[1], sorted(changes[0], reverse=True)[:2], atol=1e-6)
 
 
 def test_a_design_is_predicted_as_a_table_would_be(doses: RunDirectory, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -13,10 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-import dglcell
 from dglcell.cli import main
 from dglcell.cli.outputs import check_output
-from dglcell.errors import CheckpointError
 from dglcell.metrics import format_metric
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import RelationWeights, make_mixer
@@ -24,7 +21,7 @@ from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.evaluate import MISSED, SHOWN, STRONGEST, write_relation_weights
+from dglcell.training.evaluate import write_relation_weights
 from tests.plots.invented import png_size
 from tests.report.pages import Page
 
@@ -218,36 +215,6 @@ def test_thirty_thousand_test_strains_are_drawn(run: RunDirectory) -> None:
     run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
     write_report(run.path)
     Page(run.page).check()
-
-
-def test_it_shows_why_strains_are_extreme(drawn_run: RunDirectory) -> None:
-    strains = json.loads(drawn_run.explanations.read_text())["strains"]
-    assert [strain["why"] for strain in strains] == [STRONGEST] * SHOWN + [MISSED] * SHOWN
-    predictor = dglcell.load(drawn_run.path)
-    for strain in strains:
-        assert sum(strain["parts"].values()) + strain["rest"] == pytest.approx(strain["change"])
-        predicted = predictor.predict([strain["genes"].split(";")])["predicted_fitness"][0]
-        assert predicted == pytest.approx(strain["predicted"], abs=1e-5)
-    source = drawn_run.page.read_text()
-    section = source[source.index('<section id="explained">') :]
-    section = section[: section.index("</section>")]
-    assert len(re.findall("<svg", section)) == 2 * SHOWN
-    assert "Strongest prediction. The model predicts fitness" in section
-    assert "Largest error. The model predicts fitness" in section
-    assert read_run(drawn_run.path).explanations == strains
-
-
-@pytest.mark.parametrize("damage", ["an edge of nothing", "another type of node"])
-def test_a_damaged_network_is_refused(run: RunDirectory, damage: str) -> None:
-    content = json.loads(run.explanations.read_text())
-    elements = next(one["elements"] for one in content["strains"] if one["elements"]["nodes"])
-    if damage == "an edge of nothing":
-        elements["edges"] = [{"data": {"source": "gene a", "target": "gene b", "relation": "physical"}}]
-    else:
-        elements["nodes"][0]["data"]["node_type"] = "organ"
-    run.explanations.write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match=r"explanations_test\.json' is damaged"):
-        read_run(run.path)
 
 
 def test_the_numbers_behind_the_picture_are_those_of_the_table(drawn_run: RunDirectory) -> None:

@@ -1,0 +1,143 @@
+"""``dglcell explain`` and ``Predictor.explain``: subsets of changes, which are responsible, and what is printed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dglcell
+from dglcell.api import Predictor
+from dglcell.cli import main
+from dglcell.cli.outputs import check_output
+from dglcell.data.strains import Strains
+from dglcell.errors import GenotypeError
+from dglcell.prediction.subsets import (
+    COLUMNS,
+    MOST_CHANGES,
+    _changes,
+    _every,
+    _interactions,
+    _responsible,
+    _subsets_of,
+    written,
+)
+from dglcell.runs.directory import RunDirectory
+
+STRAINS = [["b0008", "b2464"], ["b0114", "b0115", "b0116"], ["b0720"]]
+
+
+@pytest.fixture(scope="module")
+def predictor(tiny_run: RunDirectory) -> Predictor:
+    return dglcell.load(tiny_run.path)
+
+
+@pytest.fixture(scope="module")
+def found(predictor: Predictor) -> pd.DataFrame:
+    return predictor.explain(STRAINS)
+
+
+def test_every_subset_is_predicted_as_a_strain_of_its_own(found: pd.DataFrame, predictor: Predictor) -> None:
+    assert found.columns.tolist() == list(COLUMNS)
+    assert found["strain"].value_counts().to_dict() == {0: 4, 1: 8, 2: 2}
+    triple = found[found["strain"] == 1]
+    assert triple["subset"].tolist()[:5] == ["", "b0114", "b0115", "b0116", "b0114;b0115"]
+    assert set(triple["genes"]) == {"b0114;b0115;b0116"}
+    subsets = found[found["size"] > 0]
+    expected = predictor.predict([subset.split(";") for subset in subsets["subset"]])["predicted_fitness"]
+    np.testing.assert_allclose(subsets["predicted"], expected, atol=1e-6)
+    for _, rows in found.groupby("strain"):
+        np.testing.assert_allclose(rows["change"], rows["predicted"] - rows["predicted"].iloc[0])
+        assert rows["interaction"].sum() == pytest.approx(rows["change"].iloc[-1])
+
+
+def test_batches_do_not_matter_and_several_seeds_have_a_mean(found: pd.DataFrame, predictor: Predictor) -> None:
+    alone = predictor.explain(STRAINS, batch_size=1)
+    np.testing.assert_allclose(alone["predicted"], found["predicted"], atol=1e-6)
+    twice = Predictor(predictor.members * 2, predictor.directories * 2).explain(STRAINS)
+    np.testing.assert_allclose(twice["predicted"], found["predicted"], atol=1e-6)
+
+
+def test_a_synthetic_lethal_pair_is_responsible_and_not_its_bystander() -> None:
+    sizes = np.array([len(subset) for subset in _every(3)])
+    #        {}   a    b    c   ab   ac   bc  abc
+    growth = [1.0, 1.0, 1.0, 0.9, 0.0, 0.9, 0.9, 0.0]
+    change = np.array(growth) - 1
+    assert _responsible(change / change[-1], sizes).tolist() == [False] * 4 + [True] + [False] * 3
+    assert _interactions(change)[4] == -1
+    # Of a and b alike each is named; and where nothing changes, nothing is.
+    either = np.array([0, -1, -1, 0, -1, -1, -1, -1.0])
+    assert _responsible(-either, sizes).tolist() == [False, True, True] + [False] * 5
+    assert not _responsible(np.full(8, np.nan), sizes).any()
+
+
+@given(st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=4), st.data())
+def test_subsets_keep_strengths_and_interactions_have_their_signs(genes: list[list[int]], data: st.DataObject) -> None:
+    names = tuple("abcdefghi")
+    left = data.draw(st.lists(st.floats(0.125, 1, width=32), min_size=9, max_size=9))
+    strains = Strains.from_names([{names[gene]: left[gene] for gene in strain} for strain in genes])
+    subsets, owners = _subsets_of(strains, _changes(strains))
+    values = np.random.default_rng(0).normal(size=len(subsets))
+    for strain, own in enumerate(genes):
+        mine = np.flatnonzero(owners == strain)
+        expected = [{names[own[place]]: left[own[place]] for place in subset} for subset in _every(len(own))]
+        assert [subsets.changes[row] for row in mine] == [pytest.approx(one) for one in expected]
+        by_subset = dict(zip(_every(len(own)), values[mine], strict=True))
+        for subset, interaction in zip(by_subset, _interactions(values[mine]), strict=True):
+            inside = [t for size in range(len(subset) + 1) for t in itertools.combinations(subset, size)]
+            signed = sum((-1) ** (len(subset) - len(t)) * by_subset[t] for t in inside)
+            assert interaction == pytest.approx(signed)
+
+
+def test_a_gene_named_twice_counts_once() -> None:
+    strains = Strains.from_indices(("a", "b"), [[0, 1, 0]])
+    subsets, _ = _subsets_of(strains, _changes(strains))
+    assert subsets.genotypes == [[], ["a"], ["b"], ["a", "b"]]
+
+
+def test_too_many_changes_are_refused(predictor: Predictor) -> None:
+    many = [["b0008"], list(predictor.cell.genes.names[: MOST_CHANGES + 1])]
+    with pytest.raises(GenotypeError) as error:
+        predictor.explain(many)
+    assert str(error.value) == (
+        "a strain with so many changes has too many subsets\n"
+        "  got:      7 changed genes in strain 1\n"
+        "  expected: at most 6 changed genes\n"
+        "  do:       leave these strains out"
+    )
+    with pytest.raises(GenotypeError, match="unknown gene 'YAL001C'"):
+        predictor.explain([["YAL001C"]])
+
+
+def test_a_null_model_that_predicts_is_explained_alike(tiny_run: RunDirectory) -> None:
+    found = dglcell.load(tiny_run.path, predict_with="additive-ridge").explain([["b0008", "b2464"]])
+    assert found["interaction"].iloc[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, table, output = str(tiny_run.path), tmp_path / "in.csv", tmp_path / "out.csv"
+    assert main(["explain", run, "b0008, b2464", "b0008:1.0"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("talB (b0008), talA (b2464): fitness")
+    assert "  responsible: " in said
+    assert "The model predicts the same as for the wild type." in said
+    table.write_text("genes\nb0008\nb0720\nb0114;b0115\nb0116\n")
+    assert main(["explain", run, str(table)]) == 0
+    assert "gltA (b0720)" in capsys.readouterr().out.splitlines()[2]
+    for _ in range(2):  # a later output replaces an earlier one
+        assert main(["explain", run, str(table), "-o", str(output)]) == 0
+        assert "4 strains explained in" in capsys.readouterr().out
+        check_output(output, "explanations")
+    assert pd.read_csv(output, keep_default_na=False)["subset"].tolist()[:4] == ["", "b0008", "", "b0720"]
+
+
+def test_strengths_are_written_behind_genes() -> None:
+    assert written(["b0008", "b2464"]) == "b0008;b2464"
+    assert written({"b0008": 0.0, "b2464": 0.30000001192}) == "b0008;b2464:0.3"
