@@ -133,6 +133,13 @@ def test_all_results_stand_in_one_table_and_computed_ones_say_so() -> None:
     assert not [row for row in bold if "(\N{MINUS SIGN}" in row]
 
 
+def test_sentences_on_results_are_of_experiments_and_have_dates() -> None:
+    names = {experiments.loaded(file).experiment.name for file in experiments.experiment_files(ROOT)}
+    for name, sentences in results.notes(ROOT).items():
+        assert name in names | {one.partition("/")[0] for one in names}
+        assert all(re.search(r"\(\d{4}-\d\d-\d\d\)$", sentence) for sentence in sentences)
+
+
 def test_the_readme_has_numbers_of_that_table() -> None:
     measured = experiments.pages(ROOT)["parts/measured.md"].replace("\N{NO-BREAK SPACE}", " ").splitlines()
     rows = re.findall(
