@@ -7,8 +7,8 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,7 @@ from omegaconf import OmegaConf
 from dglcell.config.experiment import Config
 from dglcell.config.read import PACKAGED, load_config, read_yaml, to_yaml
 from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
-from dglcell.files.atomic import atomic_file, canonical_hash, only_writer, write_json
-from dglcell.files.owner import Lease, held
-from dglcell.files.untrusted import (
-    COUNT,
-    NUMBER,
-    SHA256,
-    TEXT,
-    Kind,
-    damaged,
-    find_wrong,
-    list_of,
-    optional,
-    read_fields,
-    record,
-)
+from dglcell.files.atomic import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE
 from dglcell.training.run import train
 from dglcell.training.signals import StopSignals
@@ -43,7 +29,7 @@ log = logging.getLogger("dglcell")
 BARE = ("plot=false", "null_models=false")
 """These settings are switched off in a trial."""
 
-TRIALS, TABLE, BEST = "trials.json", "trials.csv", "best.yaml"
+JOURNAL, TABLE, BEST = "trials.log", "trials.csv", "best.yaml"
 
 
 @dataclass(frozen=True)
@@ -100,33 +86,6 @@ def _choices(value: Any, where: str) -> Interval | list[Any]:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A trial tries some values; its training is unfinished as long as it has neither a score nor an error.
-
-    Attributes:
-        number: number of the first trial with these values, from 1. Later trials with them continue in its folder.
-        values: dotted key → value.
-        score: score on the validation part.
-        error: reason why the training failed.
-    """
-
-    number: int
-    values: dict[str, Any]
-    score: float | None = None
-    error: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Return the name of the trial's folder."""
-        return f"trial-{self.number}"
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Return whether the trial is still to be trained."""
-        return self.score is None and self.error is None
-
-
-@dataclass(frozen=True)
 class Search:
     """A search can be stopped and started again, and several processes can take part in it at once.
 
@@ -179,9 +138,9 @@ class Search:
     def run(self, trials: int, command: str, report: Callable[[str], None] = print) -> Path:
         """Train until ``trials`` trials are finished, those of earlier calls too; return the file with the best values.
 
-        Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial whose
-        process was stopped or killed is continued by the next call. One whose training fails is left out. The outcome
-        of a single process does not depend on when it was stopped or killed.
+        Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). Optuna keeps the
+        trials in a file that several processes may share. A trial whose process was stopped or killed is continued by
+        the next call, and one whose training fails is left out.
 
         Args:
             trials: number of finished trials in the end.
@@ -189,119 +148,79 @@ class Search:
 
         Raises:
             ConfigError: the folder belongs to another experiment or space.
-            DataError: the record of trials is damaged.
             DglcellError: the first trial fails, or most trials do.
             MissingDependencyError: optuna is not installed.
-            OwnerError: another process that is not part of the search trains in the folder of a trial.
             StoppedError: a signal came.
         """
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = self._study(optuna)
         with StopSignals(self.base.slurm.requeue) as signals:
-            while (taken := self._take(trials, optuna)) is not None:
-                trial, lease = taken
+            for number, values in self._trials(study, trials, optuna):
                 try:
-                    score = self._train(trial, command, signals)
+                    score = self._train(number, values, command, signals)
                 except OwnerError:
-                    raise
+                    continue  # another process trains it
                 except DglcellError as error:
                     reason = str(error).splitlines()[0]
-                    found = self._finish(trial, lease, error=reason)
-                    if not _finished(found) or sum(one.error is not None for one in found) > trials:
+                    study.tell(number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+                    failed = sum(one.state == optuna.trial.TrialState.FAIL for one in study.trials)
+                    if not _finished(study) or failed > trials:
                         raise
-                    log.warning("%s failed and is left out: %s: %s", trial.name, _shown(trial.values), reason)
+                    log.warning("trial-%d failed and is left out: %s: %s", number, _shown(values), reason)
                 else:
-                    found = _finished(self._finish(trial, lease, score=score))
-                    best = f"best {found[0].score:.4f}; {len(found)} of {trials} done"
-                    report(f"{trial.name}: {score:.4f} ({best})  {_shown(trial.values)}")
-                finally:
-                    lease.release()
+                    study.tell(number, score, skip_if_finished=True)
+                    found = _finished(study)
+                    best = f"best {found[0].value:.4f}; {len(found)} of {trials} done"
+                    report(f"trial-{number}: {score:.4f} ({best})  {_shown(values)}")
+        if _finished(study):
+            self._write_results(study)
         return self.folder / BEST
 
-    def _take(self, wanted: int, optuna: Any) -> tuple[Trial, Lease] | None:
-        """Take the first unfinished trial that no other process trains, or else a new one; None if enough are finished.
+    def _study(self, optuna: Any) -> Any:
+        """Open the file of trials, or begin one.
 
-        If other processes train all missing trials, it waits for one of them.
+        Raises:
+            ConfigError: it is of another experiment or space.
         """
-        while True:
-            with only_writer(self.folder):
-                trials = self._read()
-                finished = len(_finished(trials))
-                if finished >= wanted:
-                    self._write_results(trials)
-                    return None
-                unfinished = [trial for trial in trials if trial.is_unfinished]
-                for trial in unfinished:
-                    lease = self._lease(trial)
-                    if lease.acquire() is None:
-                        return trial, lease
-                if finished + len(unfinished) < wanted:
-                    self._write([*trials, self._propose(trials, optuna)])
-                    continue
-            with held(self._lease(unfinished[0]), lambda holder: math.inf):
-                pass
-
-    def _finish(self, trial: Trial, lease: Lease, **outcome: Any) -> list[Trial]:
-        """Record how a trial ended, and return all trials."""
-        with only_writer(self.folder):
-            # If the process is killed before the record, the trial is free again and only its score is computed again.
-            lease.release()
-            trials = [replace(one, **outcome) if one == trial else one for one in self._read()]
-            self._write(trials)
-            if _finished(trials):
-                self._write_results(trials)
-        return trials
-
-    def _lease(self, trial: Trial) -> Lease:
-        """Return the lease for training a trial."""
-        return Lease(self.folder / f".{trial.name}.owner.json", self.folder / trial.name)
-
-    def _propose(self, trials: Sequence[Trial], optuna: Any) -> Trial:
-        """Propose the next trial: its values follow from the seed, the number of trials, and the finished trials."""
-        distributions = {key: _distribution(choices, optuna) for key, choices in self.space.items()}
-        sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(trials))
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.add_trials(
-            optuna.trial.create_trial(params=trial.values, distributions=distributions, value=trial.score)
-            for trial in trials
-            if trial.score is not None
-        )
-        values = study.ask(distributions).params
-        return Trial(next((trial.number for trial in trials if trial.values == values), len(trials) + 1), values)
-
-    def _read(self) -> list[Trial]:
-        """Read all trials, in the order in which they were proposed."""
-        path = self.folder / TRIALS
-        if not path.exists():
-            return []
-        values = Kind("a value of each key", lambda v: isinstance(v, dict) and v.keys() == self.space.keys())
-        trial = record({"number": COUNT, "values": values, "score": optional(NUMBER), "error": optional(TEXT)})
-        expected, do = "the trials of a search", "put the file back, or remove the folder"
-        content = read_fields(path, {"sha256": SHA256}, DataError, expected=expected, do=do)
-        if content["sha256"] != self._sha256:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL))
+        storage = optuna.storages.JournalStorage(backend)
+        study = optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
+        if study.user_attrs.get("sha256", self._sha256) != self._sha256:
             raise ConfigError(
                 f"'{self.folder}' holds trials of another experiment or other values",
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
-        if wrong := find_wrong(content, {"trials": list_of(trial)}):
-            raise damaged(path, wrong, DataError, expected=expected, do=do)
-        return [Trial(**about) for about in content["trials"]]
+        study.set_user_attr("sha256", self._sha256)
+        return study
 
-    def _write(self, trials: Sequence[Trial]) -> None:
-        write_json(self.folder / TRIALS, {"sha256": self._sha256, "trials": [asdict(trial) for trial in trials]})
+    def _trials(self, study: Any, wanted: int, optuna: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number and values of trials that are to be trained, first those that a process has not finished."""
+        distributions = {key: _distribution(choices, optuna) for key, choices in self.space.items()}
+        for one in _running(study):
+            if one.params.keys() == self.space.keys():
+                yield one.number, one.params
+            else:  # the process was killed while it drew values
+                study.tell(one.number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+        while len(_finished(study)) + len(_running(study)) < wanted:
+            # The values follow from the seed, the number of trials, and the finished trials.
+            study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(study.trials))
+            trial = study.ask(distributions)
+            yield trial.number, trial.params
 
     @cached_property
     def _sha256(self) -> str:
         """Return the SHA-256 of the settings that all trials share, without secrets."""
         return canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])
 
-    def _train(self, trial: Trial, command: str, signals: StopSignals) -> float:
+    def _train(self, number: int, values: Mapping[str, Any], command: str, signals: StopSignals) -> float:
         """Train, and return the mean over phenotypes of the model score on the validation part.
 
         The score is the metric by which models are compared; higher is better.
         """
-        given = [override(key, value) for key, value in trial.values.items()]
-        name = f"experiment.name={self.name}/{trial.name}"
+        given = [override(key, value) for key, value in values.items()]
+        name = f"experiment.name={self.name}/trial-{number}"
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
         rows = train(config, command, signals).rows
         scores = [row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]
@@ -314,23 +233,23 @@ class Search:
             )
         return score
 
-    def _write_results(self, trials: Sequence[Trial]) -> None:
+    def _write_results(self, study: Any) -> None:
         """Write the table of all finished trials, the best first, and the experiment with the best values."""
-        finished = _finished(trials)
+        finished = _finished(study)
         with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["trial", "validation", *self.space])
             for trial in finished:
-                writer.writerow([trial.number, f"{trial.score:.6g}", *(trial.values[key] for key in self.space)])
+                writer.writerow([trial.number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
         best = finished[0]
-        given = [*self.overrides, *(override(key, best.values[key]) for key in self.space)]
+        given = [*self.overrides, *(override(key, best.params[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
         # Variables of a job may be secrets, and no training depends on them.
         content.get("slurm", {}).pop("environment", None)
         # The scores that the experiment is expected to reach hold only for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
-        about = f"# The best of {count(len(finished), 'trial')}: {best.score:.4f} on the validation part.\n"
+        about = f"# The best of {count(len(finished), 'trial')}: {best.value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
 
@@ -347,9 +266,14 @@ def override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value)}"
 
 
-def _finished(trials: Sequence[Trial]) -> list[Trial]:
+def _finished(study: Any) -> list[Any]:
     """Return the trials with a score, the best first."""
-    return sorted((trial for trial in trials if trial.score is not None), key=lambda trial: -(trial.score or 0.0))
+    return sorted((one for one in study.trials if one.value is not None), key=lambda one: -one.value)
+
+
+def _running(study: Any) -> list[Any]:
+    """Return the trials that processes train, or have left unfinished."""
+    return [one for one in study.trials if one.state.name == "RUNNING"]
 
 
 def _distribution(choices: Interval | list[Any], optuna: Any) -> Any:

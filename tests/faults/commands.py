@@ -37,7 +37,6 @@ def write_files(files: Path, root: Path) -> Path:
     rows = [f"{a},{b},{draw.gauss(1, 0.2):.4f}" for a, b in pairs]
     (files / "strains.csv").write_text("\n".join(["gene_1,gene_2,fitness", *rows]) + "\n")
     (files / "genotypes.csv").write_text("\n".join(["genes", *map(";".join, pairs[:50])]) + "\n")
-    (files / "space.yaml").write_text("optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n")
     (files / "genes.txt").write_text("\n".join(GENES[:9]) + "\n")
     experiment = files / "small.yaml"
     experiment.write_text(EXPERIMENT.format(files=files, root=root))
@@ -68,7 +67,6 @@ class Command:
 
 
 TRAIN = "train {files}/small.yaml plot=false null_models=false"
-TUNE = "tune {files}/small.yaml trainer.epochs=1 --space {files}/space.yaml --trials 2"
 DESIGN = "predict {run} --genes {files}/genes.txt"
 
 COMMANDS = {
@@ -90,6 +88,3 @@ COMMANDS = {
         ),
     )
 }
-
-SEARCH = Command("tune", TUNE, "build")
-"""It trains twice. What it changes below ``seed-0`` is what ``train`` changes."""

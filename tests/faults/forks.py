@@ -21,7 +21,6 @@ import dglcell.data.sources
 import dglcell.prediction.predict
 import dglcell.report.run_page
 import dglcell.training.run
-import dglcell.training.tuning
 
 # Designs have several parts.
 dglcell.prediction.predict.PART_STRAINS = 12

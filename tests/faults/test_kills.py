@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import COMMANDS, SEARCH, Command, write_files
+from tests.faults.commands import COMMANDS, Command, write_files
 from tests.faults.contents import contents, differences, unfinished
 from tests.faults.killer import Ended, Kill, Killer, killer
 
@@ -135,32 +134,3 @@ def test_a_store_that_is_replaced_is_never_missing(laboratory: Laboratory) -> No
         laboratory.begin(command)
         assert laboratory.run(command, kill).was_killed
         assert (laboratory.root / "store").exists(), kill
-
-
-def search_moments(laboratory: Laboratory, number: int) -> list[Kill]:
-    """When a search gets a signal: at all that it changes itself, and at some changes of its trainings."""
-    ended = laboratory.undisturbed(SEARCH)
-    every = 1 if number == signal.SIGKILL else 4
-    kills = [replace(kill, number=number) for kill in ended.kills() if number == signal.SIGKILL or not kill.half]
-    in_training = [kill for kill in kills if "/seed-0" in ended.changes[kill.at - 1]]
-    own = [kill for kill in kills if kill not in in_training]
-    return own[::every] + in_training[:: 10 * every]
-
-
-def test_a_search_that_was_ended_goes_on_with_the_same_trials(laboratory: Laboratory) -> None:
-    changes = laboratory.undisturbed(SEARCH).changes
-    locked, training = (
-        next(i for i, change in enumerate(changes, 1) if change.endswith(end))
-        for end in ("trials.csv", "best_loss.ckpt")
-    )
-    training += len(changes) // 2  # the second one
-    moments = [(training, signal.SIGKILL), (locked, signal.SIGINT)]
-    wrong = laboratory.check(SEARCH, [Kill(at, number=number) for at, number in moments])
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_search_goes_on_with_the_same_trials_wherever_it_was_ended(laboratory: Laboratory, number: int) -> None:
-    wrong = laboratory.check(SEARCH, search_moments(laboratory, number))
-    assert not wrong, "\n".join(wrong)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import logging
 import math
-import os
-import random
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +16,11 @@ import pytest
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
-from dglcell.files.owner import Lease
 from dglcell.metrics import ResultRow
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import tuning
 from dglcell.training.run import RunResult
-from dglcell.training.tuning import Interval, Search, Trial, read_space
-from tests.integration.processes import heed_interrupts, wait_until
+from dglcell.training.tuning import Interval, Search, read_space
 from tests.tiny import Tiny, process_environment
 
 SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
@@ -54,12 +45,6 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def trials(folder: Path) -> list[dict[str, Any]]:
-    """Return all trials, as they are recorded."""
-    found: list[dict[str, Any]] = json.loads((folder / "trials.json").read_text())["trials"]
-    return found
-
-
 def test_the_best_trial_becomes_an_experiment(
     tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +52,7 @@ def test_the_best_trial_becomes_an_experiment(
     assert main([*command, "--trials", "3"]) == 0
     folder = tmp_path / "runs" / "tiny-tuning"
     printed = capsys.readouterr().out
-    assert re.search(r"^trial-3: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
+    assert re.search(r"^trial-2: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
     assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
     rows = table(folder)
     found = [float(row["validation"]) for row in rows]
@@ -85,17 +70,6 @@ def test_the_best_trial_becomes_an_experiment(
     assert "trial-" not in capsys.readouterr().out
     assert main([*command, "--trials", "4"]) == 0
     assert len({row["optimizer.lr"] for row in table(folder)}) == 4
-
-
-def test_trials_of_the_same_values_have_one_number(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space.write_text("model.hidden: [4, 8]\n")
-    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
-    search(tiny, space, tmp_path / "runs").run(6, "tests")
-    rows = table(tmp_path / "runs" / "tiny-tuning")
-    assert len(rows) == 6
-    assert len({(row["trial"], row["model.hidden"]) for row in rows}) == len({row["model.hidden"] for row in rows}) <= 2
 
 
 def test_a_trial_that_a_signal_stopped_is_continued(
@@ -128,7 +102,7 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     with monkeypatch.context() as patch:
         patch.setattr(tuning, "train", sometimes)
         search(tiny, space, tmp_path / "runs").run(2, "tests")
-    assert "trial-2 failed and is left out: optimizer.lr=" in caplog.text
+    assert "trial-1 failed and is left out: optimizer.lr=" in caplog.text
     assert "these values do not go together" in caplog.text
     assert len(table(tmp_path / "runs" / "tiny-tuning")) == 2
 
@@ -140,18 +114,18 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
         search(tiny, space, tmp_path / "others").run(2, "tests")
 
 
-def test_values_follow_from_the_trials_before_them_and_not_from_the_process(
+def test_a_stopped_search_ends_with_the_same_trials(
     tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: set[int] = set()
 
-    def score(self: Search, trial: Trial, command: str, signals: Any) -> float:
-        if self.folder.is_relative_to(tmp_path / "stopped") and trial.number not in stopped:
-            stopped.add(trial.number)
+    def score(self: Search, number: int, values: dict[str, Any], command: str, signals: Any) -> float:
+        if self.folder.is_relative_to(tmp_path / "stopped") and number not in stopped:
+            stopped.add(number)
             raise StoppedError(15)
-        if trial.number == 4:
+        if number == 3:
             raise DataError("these values do not go together")
-        return -abs(math.log(trial.values["optimizer.lr"]) + 6)
+        return -abs(math.log(values["optimizer.lr"]) + 6)
 
     monkeypatch.setattr(Search, "_train", score)
     whole, again = (search(tiny, space, tmp_path / runs) for runs in ("whole", "stopped"))
@@ -160,30 +134,9 @@ def test_values_follow_from_the_trials_before_them_and_not_from_the_process(
         with pytest.raises(StoppedError):
             again.run(14, "tests")
     again.run(14, "tests")
-    assert trials(again.folder) == trials(whole.folder)
     assert table(again.folder) == table(whole.folder)
-    assert [trial["number"] for trial in trials(whole.folder) if trial["error"]] == [4]
-    assert len({trial["values"]["optimizer.lr"] for trial in trials(whole.folder)}) == 15
-
-
-def test_a_missing_trial_that_another_process_trains_is_waited_for(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
-    caplog.set_level(logging.INFO, "dglcell")
-    folder = tmp_path / "runs" / "tiny-tuning"
-    other = Lease(folder / ".trial-1.owner.json", folder / "trial-1")
-    assert other.acquire() is None
-
-    def end() -> None:
-        while "waiting for" not in caplog.text:
-            time.sleep(0.05)
-        other.release()
-
-    threading.Thread(target=end, daemon=True).start()
-    search(tiny, space, tmp_path / "runs").run(1, "tests")
-    assert f"waiting for '{folder}/trial-1', which is written by process {os.getpid()}" in caplog.text
-    assert len(table(folder)) == 1
+    assert {int(row["trial"]) for row in table(whole.folder)} == {*range(15)} - {3}
+    assert len({row["optimizer.lr"] for row in table(whole.folder)}) == 14
 
 
 def test_values_of_variables_are_written_nowhere(tiny: Tiny, space: Path, tmp_path: Path) -> None:
@@ -191,48 +144,12 @@ def test_values_of_variables_are_written_nowhere(tiny: Tiny, space: Path, tmp_pa
     command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1", *more)]
     assert main([*command, "--space", str(space), "--trials", "1"]) == 0
     files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
-    assert {"best.yaml", "trials.csv", "trials.json", "environment.json"} <= {path.name for path in files}
+    assert {"best.yaml", "trials.csv", "trials.log", "environment.json"} <= {path.name for path in files}
     assert [path for path in files if b"xyzzy" in path.read_bytes()] == []
     best = load_config(tmp_path / "runs" / "tiny-tuning" / "best.yaml")
     assert (best.slurm.environment, best.slurm.time) == ({}, "10:00")
     # They belong to no trial either: with others, the search goes on.
     assert main([*command, "slurm.environment.TOKEN=xyzzy-3", "--space", str(space), "--trials", "1"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "trials.json' is damaged\n  got: +no JSON"),
-        ("[]", "trials.json' is damaged: `sha256` is missing"),
-        ('{"sha256": "SHA256"}', "trials.json' is damaged: `trials` is missing"),
-        ('{"sha256": "SHA256", "trials": [{"number": 1}]}', "`trials` is wrong\n  got: +a list of 1"),
-    ],
-)
-def test_a_damaged_record_of_trials_is_named(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
-) -> None:
-    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
-    search(tiny, space, tmp_path / "runs").run(1, "tests")
-    path = tmp_path / "runs" / "tiny-tuning" / "trials.json"
-    damaged = text.replace("SHA256", json.loads(path.read_text())["sha256"])
-    path.write_text(damaged)
-    with pytest.raises(DataError, match=message) as error:
-        search(tiny, space, tmp_path / "runs").run(1, "tests")
-    assert "put the file back, or remove the folder" in str(error.value)
-    assert path.read_text() == damaged
-
-
-@pytest.mark.slow
-def test_the_trial_of_a_killed_process_is_taken_over_by_another_one(tiny: Tiny, space: Path, tmp_path: Path) -> None:
-    keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=20")
-    command = [sys.executable, "-m", "dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "2"]
-    first, second = (subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2))
-    folder = tmp_path / "runs" / "tiny-tuning"
-    wait_until(lambda: len(list(folder.glob(".trial-*.owner.json"))) == 2, first)
-    first.kill()
-    assert (first.wait(), second.wait()) == (-signal.SIGKILL, 0)
-    assert [row["trial"] for row in sorted(table(folder), key=lambda row: row["trial"])] == ["1", "2"]
-    assert list(folder.glob(".*")) == []
 
 
 @pytest.mark.slow
@@ -303,29 +220,3 @@ def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
     found = read_space(space)
     assert found == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
     assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=str)
-def test_searches_that_are_stopped_at_random_end_like_one_that_never_was(
-    tiny: Tiny, space: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    def start(runs: Path) -> subprocess.Popen[bytes]:
-        keys = tiny.overrides(runs, "trainer.epochs=2")
-        command = ["dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "4"]
-        command = [sys.executable, "-m", *command]
-        return subprocess.Popen(command, env=process_environment(), cwd=tmp_path, preexec_fn=heed_interrupts)
-
-    began = time.monotonic()
-    assert start(tmp_path / "whole").wait() == 0
-    took, draw = time.monotonic() - began, random.Random(int(number))
-    for _ in range(7):
-        process = start(tmp_path / "stopped")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0.3, 0.8) * took)
-        process.send_signal(number)
-        process.wait()
-    assert start(tmp_path / "stopped").wait() == 0
-    for name in ("trials.csv", "best.yaml"):
-        whole, stopped = ((tmp_path / runs / "tiny-tuning" / name).read_text() for runs in ("whole", "stopped"))
-        assert stopped == whole.replace("/whole", "/stopped")
