@@ -61,41 +61,7 @@ def without_conditions(strains: Strains, labels: NDArray[np.float64]) -> tuple[N
     return labels - ridge.of_conditions(strains), ridge
 
 
-TOTAL, MOST = "all that is lost", "the least strength"
-
-
-@dataclass
-class PooledCurve:
-    """Predict y = a monotone curve over what a strain lacks, the same for all genes, plus effects of conditions.
-
-    Attributes:
-        over: ``TOTAL``, the sum of what is lost of all genes, or ``MOST``, what is lost of the weakest gene.
-    """
-
-    over: str = TOTAL
-    curve: Curve = field(init=False, repr=False)
-    conditions: AdditiveRidge = field(init=False, repr=False)
-
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        strains, labels = labelled(strains, y)
-        labels, self.conditions = without_conditions(strains, labels)
-        self.curve = Curve.of(self._place(strains), labels)
-        return self
-
-    def _place(self, strains: Strains) -> NDArray[np.float64]:
-        if self.over == TOTAL:
-            return summed(lost(strains), strains)
-        place = np.full(len(strains), -np.inf)
-        np.maximum.at(place, owners(strains), lost(strains))
-        return np.where(strains.num_deletions > 0, place, 0.0)
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
-        return self.curve(self._place(strains)) + self.conditions.of_conditions(strains)
-
-
-SUM, PRODUCT, MINIMUM = "sum", "product", "minimum"
+PRODUCT, MINIMUM = "product", "minimum"
 GRID = 11
 """The pooled curve counts as measurements at so many places."""
 CERTAIN = 1e9
@@ -111,12 +77,12 @@ class GeneCurves:
 
     Attributes:
         shrinkage: the curve of all genes counts as so many measurements of each gene, spread over the strengths.
-        combined: the deviations of several genes from the wild type add up (``SUM``), their relative values multiply
-            (``PRODUCT``), or the least of them counts (``MINIMUM``).
+        combined: the values of several genes relative to the wild type multiply (``PRODUCT``), or the least of them
+            counts (``MINIMUM``).
     """
 
     shrinkage: float = 4.0
-    combined: str = field(default=SUM, repr=False)
+    combined: str = field(default=PRODUCT, repr=False)
     pooled: Curve = field(init=False, repr=False)
     curves: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)
     conditions: AdditiveRidge = field(init=False, repr=False)
@@ -154,8 +120,6 @@ class GeneCurves:
     ) -> NDArray[np.float64]:
         """Combine the values of all targets, [P], into one value for each strain, [S]; ``amounts`` are lost, [P]."""
         wild = float(self.pooled(np.zeros(1))[0])
-        if self.combined == SUM:
-            return wild + summed(values - wild, strains)
         if self.combined == PRODUCT:
             unit = wild if wild > 0 else 1.0  # fitness is relative to the wild type, and that is never negative
             product = np.full(len(strains), unit)
@@ -173,15 +137,11 @@ def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]
     return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []
 
 
-def why_no_curve(strains: Strains) -> str | None:
-    """Say why there is no curve over strength; None if there is one."""
-    return "needs strains with strengths" if strains.strengths is None else None
-
-
 def why_no_curves(strains: Strains) -> str | None:
     """Say why genes have no curves of their own; None if they have."""
-    single = bool((strains.num_deletions == 1).any())
-    return why_no_curve(strains) or (None if single else "needs training strains that change one gene")
+    if strains.strengths is None:
+        return "needs strains with strengths"
+    return None if (strains.num_deletions == 1).any() else "needs training strains that change one gene"
 
 
 def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> str | None:
@@ -190,5 +150,5 @@ def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> st
     Args:
         most: most changed genes of any strain.
     """
-    several = None if most > 1 else "is the curve of each gene, as no strain changes several"
+    several = None if most > 1 else "needs strains that change several genes"
     return why_no_curves(strains) or several or not_fitness_like(y)

@@ -13,27 +13,19 @@ from numpy.typing import NDArray
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.curves import (
     MINIMUM,
-    MOST,
     PRODUCT,
-    SUM,
-    TOTAL,
     GeneCurves,
-    PooledCurve,
-    why_no_curve,
-    why_no_curves,
     why_not_together,
 )
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
 from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.reactions import (
     LostSetKernel,
-    ReactionRidge,
     Reactions,
     UntrainedBound,
     fit_reaction_kernels,
     why_no_bound,
     why_no_kernel,
-    why_no_reactions,
 )
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import (
@@ -52,7 +44,6 @@ log = logging.getLogger("dglcell")
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
 OWN_PSEUDO_COUNTS = (0.0, 0.5, 2.0)
-SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 SPREADS = (0.0, 1.0)
@@ -179,12 +170,6 @@ def _ridges_and_low_rank(problem: Problem) -> Iterator[NullModel]:
     )
 
 
-def _reaction_ridges(problem: Problem) -> Iterator[NullModel]:
-    assert problem.reactions is not None
-    for alpha in ALPHAS:
-        yield ReactionRidge(alpha, problem.reactions).fit(problem.train, problem.y_train)
-
-
 def _reaction_kernels(problem: Problem) -> Iterator[NullModel]:
     assert problem.reactions is not None
     for own in OWN_SHARES:
@@ -233,12 +218,7 @@ NULL_MODELS = {
         lambda problem: not_fitness_like(problem.y_train),
     ),
     "smallest subset": Family(lambda problem: iter([SmallestSubset().fit(problem.train, problem.y_train)]), _no_subset),
-    "low-rank profiles": Family(
-        lambda problem: (LowRankProfiles(value).fit(problem.train, problem.y_train) for value in SHRINKAGES),
-        lambda problem: LowRankProfiles.why_not(problem.train),
-    ),
     "untrained bound": Family(_bounds, lambda problem: why_no_bound(problem.train, problem.y_train, problem.reactions)),
-    "reaction ridge": Family(_reaction_ridges, lambda problem: why_no_reactions(problem.train, problem.reactions)),
     "reaction kernel ridge": Family(
         _reaction_kernels, lambda problem: why_no_kernel(problem.train, problem.reactions, len(OWN_SHARES))
     ),
@@ -251,14 +231,6 @@ NULL_MODELS = {
 """Families by name; the validation part chooses one null model of each."""
 
 STRENGTH_MODELS = {
-    "pooled curve": Family(
-        lambda problem: (PooledCurve(over).fit(problem.train, problem.y_train) for over in (TOTAL, MOST)),
-        lambda problem: why_no_curve(problem.train),
-        only_deletions=False,
-    ),
-    "curve of each gene": Family(
-        lambda problem: _gene_curves(problem, SUM), lambda problem: why_no_curves(problem.train), only_deletions=False
-    ),
     "product of curves": Family(
         lambda problem: _gene_curves(problem, PRODUCT), _why_not_together, only_deletions=False
     ),

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative, SmallestSubset
-from dglcell.baselines.curves import Curve, GeneCurves, PooledCurve
+from dglcell.baselines.curves import Curve, GeneCurves
 from dglcell.baselines.fit import (
     MEAN_OF_TWO,
     Family,
@@ -29,7 +29,7 @@ from dglcell.baselines.fit import (
 )
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
-from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
+from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, Reactions, UntrainedBound
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, Shrunk, TrainingMean
 from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
 from dglcell.data.columns import CONDITION, Column
@@ -59,10 +59,8 @@ CLASSES: dict[str, type] = {
         Multiplicative,
         PairKernel,
         PairMatrix,
-        PooledCurve,
         QueryPairMean,
         ReactionKernelRidge,
-        ReactionRidge,
         RidgeAndLowRank,
         SameStrain,
         Shrunk,

@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
+from dglcell.baselines.simple import labelled, why_too_long
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions
@@ -93,13 +93,6 @@ class Reactions:
         counts.eliminate_zeros()
         return counts
 
-    def beside_genes(self, strains: Strains) -> Strains:
-        """Return the strains as sets of deleted genes and lost reactions; reactions are numbered after the genes."""
-        both = sparse.csr_array(sparse.hstack([strains.design, self.lost(strains)]))
-        both.sort_indices()
-        names = (*strains.names, *map(str, range(both.shape[1] - len(strains.names))))
-        return Strains(names, both.indices.astype(np.int64), both.indptr.astype(np.int64))
-
     @cached_property
     def neighbourhood(self) -> sparse.csr_array:
         """Return unit vectors of the metabolites of each reaction, [R, M]; rarer metabolites weigh more.
@@ -157,28 +150,6 @@ class UntrainedBound:
             is_part = lost[rows] @ self.sets.T == size
             bound[rows] = np.where(is_part, self.labels, WILD_TYPE).min(axis=1, initial=WILD_TYPE)
         return bound
-
-
-@dataclass
-class ReactionRidge:
-    """Fit additive ridge on deleted genes and lost reactions.
-
-    Attributes:
-        alpha: penalty; see ``AdditiveRidge``.
-    """
-
-    alpha: float
-    reactions: Reactions = field(repr=False)
-    ridge: AdditiveRidge = field(init=False, repr=False)
-
-    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Learn from the labelled strains; missing labels (NaN) are ignored."""
-        self.ridge = AdditiveRidge(self.alpha).fit(self.reactions.beside_genes(strains), y)
-        return self
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
-        return self.ridge.predict(self.reactions.beside_genes(strains))
 
 
 LANDMARKS = 2000

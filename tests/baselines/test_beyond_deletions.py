@@ -151,10 +151,9 @@ def test_an_additive_table_is_recovered() -> None:
     train, test = np.arange(150), np.arange(150, 200)
     ridge = AdditiveRidge(1e-6).fit(strains.take(train), y[train])
     np.testing.assert_allclose(ridge.predict(strains.take(test)), y[test], atol=1e-5)
-    for name in ("curve of each gene", "kernel ridge over strains"):
-        problem = problem_of(strains.take(train), y[train], strains.take(test), y[test])
-        error = best_of(ALL_NULL_MODELS[name], problem)[0]
-        assert error < 0.03 * y[test].var(), name
+    problem = problem_of(strains.take(train), y[train], strains.take(test), y[test])
+    error = best_of(ALL_NULL_MODELS["kernel ridge over strains"], problem)[0]
+    assert error < 0.03 * y[test].var()
 
 
 def test_a_strength_of_0_is_a_deletion() -> None:
@@ -182,7 +181,7 @@ def singles() -> Table:
 def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
     strains, y = singles()
     problem = problem_of(strains, y, strains, y)
-    together = "is the curve of each gene, as no strain changes several"
+    together = "needs strains that change several genes"
     only = [name for name, family in NULL_MODELS.items() if family.only_deletions]
     assert left_out_null_models(problem) == {
         **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
@@ -194,12 +193,9 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
     assert models.keys() == {
         "training mean",
         "additive ridge",
-        "pooled curve",
-        "curve of each gene",
         "kernel ridge over strains",
         MEAN_OF_TWO,
     }
-    assert in_words("pooled curve", models["pooled curve"]) == "pooled curve (all that is lost)"
     chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
     assert "strength length" in chosen
     assert "alike" not in chosen
@@ -213,7 +209,7 @@ def test_conditions_alone_are_for_the_ridges() -> None:
     problem = problem_of(strains.take(np.arange(30)), y[:30], strains.take(np.arange(30, 40)), y[30:])
     left_out = left_out_null_models(problem)
     assert left_out["kernel ridge"] == "knows deletions only, and the strains have conditions"
-    assert left_out["pooled curve"] == left_out["curve of each gene"] == "needs strains with strengths"
+    assert left_out["product of curves"] == left_out["minimum of curves"] == "needs strains with strengths"
     models = fit_null_models(problem)
     assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", MEAN_OF_TWO}
     # Two sugars together do more than the sum of both, which the additive ridge cannot express.

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 from dglcell.baselines.curves import (
     MINIMUM,
-    MOST,
     PRODUCT,
-    SUM,
-    TOTAL,
     Curve,
     GeneCurves,
-    PooledCurve,
     why_no_curves,
     why_not_together,
 )
@@ -56,17 +52,6 @@ def rows(*strains: dict[str, float]) -> Strains:
     return Strains(made.names, made.targets, made.offsets, strengths=made.left())
 
 
-def test_a_pooled_curve_is_over_all_that_is_lost_or_over_what_is_lost_most() -> None:
-    left = np.linspace(0, 1, 9)
-    first, second = np.meshgrid(left, left)
-    strains = rows(*({"g0": a, "g1": b} for a, b in zip(first.ravel(), second.ravel(), strict=True)), {})
-    total, most = (2 - first - second).ravel(), (1 - np.minimum(first, second)).ravel()
-    for over, lost, other in ((TOTAL, total, MOST), (MOST, most, TOTAL)):
-        y = np.append(np.exp(-lost), 1.0)
-        np.testing.assert_allclose(PooledCurve(over).fit(strains, y).predict(strains), y, atol=1e-7)
-        assert np.abs(PooledCurve(other).fit(strains, y).predict(strains) - y).max() > 0.1
-
-
 def test_every_gene_has_its_curve_where_much_is_measured() -> None:
     left = np.linspace(0, 0.9, 10)
     strains = rows({}, *({f"g{gene}": s} for gene in range(3) for s in left))
@@ -82,7 +67,7 @@ def test_every_gene_has_its_curve_where_much_is_measured() -> None:
     np.testing.assert_allclose(model.predict(strains)[21:], model.pooled(1 - left), atol=1e-6)
 
 
-def test_curves_of_several_genes_add_multiply_or_the_least_counts() -> None:
+def test_curves_of_several_genes_multiply_or_the_least_counts() -> None:
     left = np.linspace(0, 1, 11)
     strains = rows({}, *({"g0": s} for s in left), *({"g1": s} for s in left))
     a, b = 2 * left, 1 + left  # the wild type has 2
@@ -90,7 +75,6 @@ def test_curves_of_several_genes_add_multiply_or_the_least_counts() -> None:
     pairs = rows(*({"g0": s, "g1": t} for s in left for t in left))
     first, second = np.repeat(a, 11), np.tile(b, 11)
     for combined, expected in (
-        (SUM, first + second - 2),
         (PRODUCT, first * second / 2),
         (MINIMUM, np.minimum(first, second)),
     ):
@@ -111,5 +95,5 @@ def test_curves_of_genes_need_strains_that_change_one() -> None:
     assert why_no_curves(pairs) == "needs training strains that change one gene"
     assert why_no_curves(single) is None
     assert why_not_together(single, np.ones(1), 2) is None
-    assert why_not_together(single, np.ones(1), 1) == "is the curve of each gene, as no strain changes several"
+    assert why_not_together(single, np.ones(1), 1) == "needs strains that change several genes"
     assert "fitness-like" in str(why_not_together(single, -np.ones(1), 2))

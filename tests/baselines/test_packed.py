@@ -60,12 +60,10 @@ def test_the_mean_of_two_is_taken_where_it_errs_less(noise: float, expected: str
     problem, draw = growth(FEW), np.random.default_rng(0)
     y_train, y_validation = (y + noise * draw.normal(size=FEW) for y in (problem.y_train, problem.y_validation))
     problem = replace(problem, y_train=y_train, y_validation=y_validation)
-    models = {
-        of: best_of(NULL_MODELS[of], problem)[1] for of in ("additive ridge", "low-rank profiles", "kernel ridge")
-    }
+    models = {of: best_of(NULL_MODELS[of], problem)[1] for of in ("additive ridge", "untrained bound", "kernel ridge")}
     first, second = sorted(models, key=lambda of: problem.error(models[of]))[:2]
     models[MEAN_OF_TWO] = MeanOfTwo((first, second), (models[first], models[second]))
-    name, chosen = fit_best(problem, ["additive ridge", "low-rank profiles", "kernel ridge"])
+    name, chosen = fit_best(problem, ["additive ridge", "untrained bound", "kernel ridge"])
     assert name == expected
     assert problem.error(chosen) == pytest.approx(min(map(problem.error, models.values())))
 
@@ -142,7 +140,7 @@ def test_of_few_validation_strains_the_training_part_is_asked_as_well() -> None:
     problem = problem_of(train, y[4:], few, misleading)
     models, name = fit_null_models(problem), fit_best(problem)[0]
     assert min(models, key=lambda of: problem.error(models[of])) == "additive ridge"
-    assert name in {"kernel ridge and low rank", "low-rank profiles"}
+    assert name == "kernel ridge and low rank"
 
 
 def test_without_a_validation_part_folds_alone_choose() -> None:

@@ -18,7 +18,6 @@ from dglcell.baselines import simple
 from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, left_out_null_models
 from dglcell.baselines.reactions import (
     LostSetKernel,
-    ReactionRidge,
     Reactions,
     UntrainedBound,
     fit_reaction_kernels,
@@ -125,19 +124,6 @@ def test_strains_of_which_no_part_grows_less_than_the_wild_type_have_its_value()
     assert healthy.predict(invented(1, 30)).tolist() == [1.0] * 30
 
 
-def test_lost_reactions_have_effects_beside_those_of_genes() -> None:
-    (cell, reactions), train = core(), invented(0, 500)
-    effects = np.random.default_rng(3).normal(size=(reactions.lost(train).shape[1]))
-    genes = np.random.default_rng(4).normal(size=len(cell.genes))
-
-    def labels(strains: Strains) -> NDArray[np.float64]:
-        return 1 + reactions.lost(strains) @ effects + strains.design @ genes
-
-    test = invented(5, 100)
-    found = ReactionRidge(1e-3, reactions).fit(train, labels(train)).predict(test)
-    assert np.corrcoef(found, labels(test))[0, 1] > 0.99
-
-
 @pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
 def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
     reactions, strains = core()[1], invented(0, 80)
@@ -201,7 +187,7 @@ def problem(genotypes: Sequence[list[int]], y: NDArray[np.float64], reactions: R
 
 
 def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    (cell, reactions), mine = core(), ("untrained bound", "reaction ridge", "reaction kernel ridge")
+    (cell, reactions), mine = core(), ("untrained bound", "reaction kernel ridge")
     pairs = [[a, b] for a, b in itertools.combinations(range(0, 60, 3), 2)]
     y = np.linspace(0.2, 1, len(pairs))
     assert set(mine) <= fit_null_models(problem(pairs, y, reactions)).keys() <= {*NULL_MODELS, "mean of the best two"}

@@ -65,7 +65,7 @@ def test_the_experiment_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine", "--table", "strains.csv", "--cell", "ecoli-core"]) == 0
     assert main(["train", "mine.yaml", "trainer.epochs=1", "trainer.threads=1", "paths.runs=runs", "plot=false"]) == 0
     rows = json.loads(next(Path("runs").rglob("results.json")).read_text())["rows"]
-    assert {"hetero_cell", "pooled curve"} <= {row["model"] for row in rows}
+    assert {"hetero_cell", "kernel ridge over strains"} <= {row["model"] for row in rows}
     capsys.readouterr()
 
 
