@@ -42,8 +42,8 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
 
-gpu-report: $(INSTALLED)  ## on a machine with a GPU: its tests, ceilings, every kernel and training steps, into build/gpu-report
-	$(BIN)/python -m benchmarks.gpu_report build/gpu-report
+gpu-report:  ## on a machine with a GPU: training steps beside PyTorch Geometric and the GPU's tests, into build/gpu-report
+	$(or $(wildcard $(BIN)/python),python3) -m benchmarks.gpu_once build/gpu-report
 
 coverage: $(INSTALLED)  ## which lines `make test` does not reach: a measurement, not a condition
 	$(BIN)/python -c "import pytest_cov" 2>/dev/null || \

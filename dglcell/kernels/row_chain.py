@@ -89,7 +89,7 @@ def runs_on(device: torch.device) -> bool:
     return device.type in DEVICES and _triton_runs(device)
 
 
-DEVICES = ("cuda",)
+DEVICES: tuple[str, ...] = ("cuda",)
 
 
 @cache
