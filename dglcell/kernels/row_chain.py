@@ -70,10 +70,17 @@ def steps_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> list[Step]
 
 @dataclass(frozen=True)
 class Tile:
-    """Describe what a program computes at once: strains of a node, and the warps that share them."""
+    """Describe what a program computes at once: strains of a node, the warps that share them, and their registers."""
 
     strains: int
     warps: int
+    stages: int = 3
+    registers: int | None = None
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Return the options of a launch."""
+        return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
 
 
 def tile_of(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
@@ -275,7 +282,7 @@ class _Chain(torch.autograd.Function):
         out = torch.empty_like(received[0])
         run, _ = kernels(tuple(step.kind for step in steps))
         grid = (launch.N, launch.tiles)
-        run[grid](launch.x, received, launch.scale, out, *launch.arguments, *launch.sizes, num_warps=launch.tile.warps)
+        run[grid](launch.x, received, launch.scale, out, *launch.arguments, *launch.sizes, **launch.tile.options)
         return out
 
     @staticmethod
@@ -290,7 +297,7 @@ class _Chain(torch.autograd.Function):
         _, run = kernels(tuple(step.kind for step in ctx.steps))
         run[parts, R, launch.tiles](
             launch.x, received, launch.scale, grad.contiguous(), of_received, of_scale, *launch.arguments,
-            *of_weights, *of_bases, *launch.sizes, num_warps=launch.tile.warps,
+            *of_weights, *of_bases, *launch.sizes, **launch.tile.options,
         )  # fmt: skip
         of_tensors = [g.sum(0).to(t.dtype) for g, t in zip([*of_weights, *of_bases], tensors, strict=True)]
         of_x = _weighted_sum(of_received, launch.scale) if ctx.has_x else None
