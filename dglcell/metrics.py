@@ -350,9 +350,6 @@ COLUMNS = {
 HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
 """This maps the kind of labels to the metric that comes first where models are compared."""
 
-PERMUTED = "permuted labels"
-"""Tables give this name to the same model, trained on permuted labels (``dglcell.training.control``)."""
-
 UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
 COUNTED = frozenset({"n", "nodes"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})

@@ -203,7 +203,7 @@ class PackedNulls:
             reactions = Reactions(cell) if CATALYSES in cell.relations else None
             models = [_restored(value, _Known(arrays, reactions, cell.genes.names)) for value in written]
         except Exception as error:  # of a damaged archive there are a dozen kinds
-            raise ValueError(f"no null models: {error}") from error
+            raise ValueError("its null models are damaged") from error
         return cls(models, cell.genes.names)
 
 

@@ -49,18 +49,12 @@ starts from another checkpoint."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add the options for training controls as well."""
+    """Add the option for training a control as well."""
     parser.add_argument(
         "--control",
         type=positive,
         metavar="N",
         help="afterwards also train the same model without messages, for N epochs, and show it in the table",
-    )
-    parser.add_argument(
-        "--permuted-labels",
-        type=positive,
-        metavar="N",
-        help="afterwards also train the same model N times on permuted labels, and show what it reaches by chance",
     )
 
 
@@ -69,8 +63,8 @@ def train(options: argparse.Namespace) -> None:
     # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
-        if options.control or options.permuted_labels:
-            _check_controls(config, options)
+        if options.control:
+            _check_control(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.report.results_table import format_results_table
@@ -85,11 +79,6 @@ def train(options: argparse.Namespace) -> None:
             from dglcell.training.control import rows_with, train_control
 
             rows = rows_with(rows, train_control(config, options.control, options.command, signals))
-        if options.permuted_labels:
-            from dglcell.training.control import rows_with, train_on_permuted_labels
-
-            times = options.permuted_labels
-            rows = rows_with(rows, train_on_permuted_labels(config, times, options.command, signals))
     if not is_rank_zero():
         return
     print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
@@ -106,22 +95,18 @@ def train(options: argparse.Namespace) -> None:
         print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
 
 
-def _check_controls(config: Config, options: argparse.Namespace) -> None:
-    """Refuse controls that cannot be trained, before the run is trained.
+def _check_control(config: Config) -> None:
+    """Refuse a control that cannot be trained, before the run is trained.
 
     Raises:
-        ConfigError: the run has several processes, the model passes no messages, or there is no test part.
+        ConfigError: the run has several processes, or the model passes no messages.
     """
-    from dglcell.training.control import on_permuted_labels, without_messages
+    from dglcell.training.control import without_messages
 
-    if options.control:
-        without_messages(config)
-    if options.permuted_labels:
-        on_permuted_labels(config, 1)
+    without_messages(config)
     if config.trainer.devices * config.trainer.num_nodes > 1:
-        option = "--control" if options.control else "--permuted-labels"
         raise ConfigError(
-            f"`{option}` trains again in the same process, so that it works with a single device only",
+            "`--control` trains again in the same process, so that it works with a single device only",
             got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
             do="leave it out, and call `dglcell baselines FILE --without-messages` after the training",
         )

@@ -16,7 +16,6 @@ from dglcell.checks import (
     Number,
     Seed,
     at_least,
-    check_choice,
     check_count_or_auto,
     check_values,
     check_workers,
@@ -81,9 +80,8 @@ class DataConfig:
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
     phenotypes: list[str] | None = None  # the phenotypes to predict; null: all
     nodes: dict[str, NodesConfig] = field(default_factory=dict)  # name → values of nodes to predict, such as flux
-    normalise: Scale = "standard"  # scales labels: standard | minmax | robust | none | logistic, by training statistics
+    normalise: Scale = "standard"  # scales labels: standard | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
-    permuted_labels: Seed | None = None  # control: seed that gives strains the labels of others; null: their own
     batch_size: Count = 128  # strains per step and device
     eval_batch_size: Count | None = None  # strains per step in evaluation; null: batch_size
 
@@ -108,20 +106,6 @@ PRECISIONS = ("auto", "32-true", "bf16", "64-true")
 base, sums, losses and weights stay in float32."""
 
 
-OLD_PRECISIONS = {"bf16-mixed": "bf16", "32": "32-true", "64": "64-true"}
-"""This maps names in files of other programs to the names here."""
-
-
-def check_precision(key: str, name: str) -> None:
-    """Refuse an unknown precision.
-
-    Raises:
-        ConfigError: the precision is unknown; the message names those that are known.
-    """
-    if name not in OLD_PRECISIONS:
-        check_choice(key, name, PRECISIONS, f"set `{key}: auto`")
-
-
 def check_schedule(key: str, batches: Mapping[int, int]) -> None:
     """Refuse a value that does not map epochs to numbers of batches."""
     if any(epoch < 0 or number < 1 for epoch, number in batches.items()):
@@ -131,7 +115,7 @@ def check_schedule(key: str, batches: Mapping[int, int]) -> None:
 
 Accelerator = Annotated[str, one_of("auto", "cpu", "gpu", "cuda")]
 ProcessStrategy = Annotated[str, one_of("auto", "ddp")]
-Precision = Annotated[str, check_precision]
+Precision = Annotated[str, one_of(*PRECISIONS)]
 Accumulation = Annotated[dict[int, int], check_schedule]
 Clipping = Annotated[float, positive(do="use null for no clipping")]
 Threads = Annotated[int | str, check_count_or_auto, check_workers]
@@ -160,14 +144,9 @@ class TrainerConfig:
     profiler: ProfilerName | None = None  # of Lightning: simple | pytorch; writes into the run directory; null: none
 
     @property
-    def plain_precision(self) -> str:
-        """Return `precision` by its name here."""
-        return OLD_PRECISIONS.get(self.precision, self.precision)
-
-    @property
     def lightning_precision(self) -> str:
         """Return Lightning's name for the precision of weights, bases and losses."""
-        return "64-true" if self.plain_precision == "64-true" else "32-true"
+        return "64-true" if self.precision == "64-true" else "32-true"
 
     @property
     def given_threads(self) -> int | None:

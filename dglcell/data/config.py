@@ -215,5 +215,5 @@ class NodesConfig:
     zero_if_lost: bool = False  # nodes that a strain loses have the value 0, as lost reactions have no flux
 
 
-NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
+NORMALISATIONS = ("standard", "none", "logistic")
 """Labels can be normalised in these ways; ``dglcell.data.transform.Normaliser`` explains them."""

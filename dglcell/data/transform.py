@@ -10,23 +10,12 @@ from torch import Tensor, nn
 from dglcell.errors import DataError, count
 
 
-def _robust(values: Tensor) -> tuple[Tensor, Tensor]:
-    # `torch.quantile` takes at most 16 million values.
-    ordered, position = values.sort().values, torch.tensor([0.25, 0.75], dtype=values.dtype) * (len(values) - 1)
-    below = position.floor().long()
-    above = (below + 1).clamp(max=len(values) - 1)
-    low, high = torch.lerp(ordered[below], ordered[above], position - below)
-    return low, high - low
-
-
 def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.new_zeros(()), values.new_ones(())
 
 
 STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "standard": lambda values: (values.mean(), values.std(unbiased=False)),
-    "minmax": lambda values: (values.min(), values.max() - values.min()),
-    "robust": _robust,
     "none": _identity,
     "logistic": _identity,
 }
@@ -41,14 +30,11 @@ class Normaliser(nn.Module):
     kind      shift                   scale
     ========  ======================  =====================
     standard  mean                    standard deviation
-    minmax    minimum                 maximum − minimum
-    robust    first quartile          interquartile range
     none      0                       1
     logistic  0                       1
     ========  ======================  =====================
 
-    ``robust`` shifts by the first quartile, not the median, as torchcell's does. Under ``logistic`` labels are 0 to 1
-    and models predict their logits.
+    Under ``logistic`` labels are 0 to 1 and models predict their logits.
 
     Args:
         kind: a key of ``STATISTICS``.
@@ -103,13 +89,6 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     _check_labels(name, len(values), low, high, kind)
     shift, scale = STATISTICS[kind](values)
-    if scale == 0:
-        raise DataError(
-            f"`data.normalise: {kind}`: the middle half of the training labels of phenotype '{name}' are equal",
-            got=float(shift),
-            expected="quartiles that differ",
-            do="set `data.normalise: standard`",
-        )
     _check_spread(name, float(scale), low, high)
     return shift, scale
 

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dglcell.data.config import CALIBRATES, INTERVAL_COVERAGE
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.errors import count
 from dglcell.metrics import (
     COLUMNS,
     FEWEST_OF_CORRELATION,
     HEADLINE,
     NODES,
-    PERMUTED,
     ResultRow,
     best_row,
     format_both,
@@ -31,7 +29,7 @@ metric."""
 
 def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
     """Return the sentences below a table: leads, scores within conditions, by chance and at best, and intervals."""
-    about_scores = [*ahead_lines(rows), *within_lines(rows), *permuted_lines(rows), *ceiling_lines(rows)]
+    about_scores = [*ahead_lines(rows), *within_lines(rows), *ceiling_lines(rows)]
     return [*about_scores, *coverage_lines(rows, split)]
 
 
@@ -115,26 +113,6 @@ def within_lines(rows: Sequence[ResultRow]) -> list[str]:
             f"Within one condition at a time, such as a medium, Pearson of {own.phenotype} is "
             f"{own.metrics['pearson_within']:.3f} on average for {own.model}{other}. "
             "That of all test strains also counts that conditions differ in their means."
-        )
-    return sentences
-
-
-def permuted_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Return a sentence for each phenotype on what the model reaches on the test part by chance.
-
-    Args:
-        rows: rows of the table; those on permuted labels have the score that 95 % of the permutations do not exceed.
-    """
-    sentences = []
-    for own, row in ((own, row) for own, nulls in tested(rows) for row in nulls if row.model == PERMUTED):
-        reached, chance = (one.metrics.get(HEADLINE[row.kind], math.nan) for one in (own, row))
-        if math.isnan(reached) or math.isnan(chance):
-            continue
-        measure, times = COLUMNS[row.kind][HEADLINE[row.kind]], round(row.metrics.get("permutations", 1))
-        sentences.append(
-            f"Trained on permuted labels, {own.model} has {measure} of {row.phenotype} of at most {chance:.3f} in "
-            f"95 % of {count(times, 'training')}; trained on the measured ones it has {reached:.3f}."
-            + ("" if reached > chance else " So it has not learned anything that is true of the test part.")
         )
     return sentences
 

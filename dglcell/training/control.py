@@ -1,4 +1,4 @@
-"""Train controls of a run on its split: the same model without messages, and the same model on permuted labels."""
+"""Train the control of a run on its split: the same model without messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dglcell.metrics import ResultRow
 from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.control_rows import CONTROL, CONTROLS, OF_PERMUTED, control_rows
+from dglcell.training.control_rows import CONTROL, WITHOUT_MESSAGES, control_rows
 from dglcell.training.evaluate import rows_as_json
-from dglcell.training.run import is_finished, train
+from dglcell.training.run import train
 from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
@@ -70,7 +70,7 @@ def train_control(
 ) -> list[ResultRow]:
     """Train the control of ``without_messages``, or continue it, and add its rows to the results of the run.
 
-    The rows of all controls are returned; there are none if the run is not finished.
+    The rows are returned; there are none if the run is not finished.
 
     Raises:
         DglcellError: there is a fault that the user can mend.
@@ -79,58 +79,11 @@ def train_control(
     control = without_messages(config, epochs)
     log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
     train(control, command, signals)
-    return _add_controls(config)
+    return _add_control(config)
 
 
-def on_permuted_labels(config: Config, number: int) -> Config:
-    """Return the same experiment with the labels of training and validation strains permuted.
-
-    Args:
-        number: number of the permutation, from 1, which is its seed.
-
-    Raises:
-        ConfigError: there is no test part.
-    """
-    if config.split.trains_on_all:
-        raise ConfigError(
-            "a model on permuted labels is compared on the test part, which this split does not have",
-            got=f"`split.kind: {config.split.kind}`",
-            do="leave `--permuted-labels` out, or choose another split",
-        )
-    name = f"{config.experiment.name}{OF_PERMUTED}/{number}"
-    return dataclasses.replace(
-        config,
-        experiment=dataclasses.replace(config.experiment, name=name, expected=None),
-        data=dataclasses.replace(config.data, permuted_labels=number),
-        null_models=False,
-        plot=False,
-    )
-
-
-def train_on_permuted_labels(
-    config: Config, times: int, command: str, signals: StopSignals | None = None
-) -> list[ResultRow]:
-    """Train the model on permuted labels, some times, and add the row to the results of the run.
-
-    The score that 95 % of these runs do not exceed says what the model reaches on this test part without knowing which
-    label belongs to which strain (Ojala and Garriga 2010, *Permutation tests for studying classifier performance*, J
-    Mach Learn Res 11:1833). Finished ones are not trained again. The rows of all controls are returned; there are none
-    if the run is not finished.
-
-    Raises:
-        DglcellError: there is a fault that the user can mend.
-        StoppedError: a signal came, and what is needed to continue is on disk.
-    """
-    for number in range(1, times + 1):
-        permuted = on_permuted_labels(config, number)
-        if not is_finished(permuted):
-            log.info("training on permuted labels, %d of %d", number, times)
-            train(permuted, command, signals)
-    return _add_controls(config)
-
-
-def _add_controls(config: Config) -> list[ResultRow]:
-    """Put the rows of all controls into the results of a run, and return them; none if the run is not finished."""
+def _add_control(config: Config) -> list[ResultRow]:
+    """Put the rows of the control into the results of a run, and return them; none if the run is not finished."""
     run = RunDirectory(config.run_directory)
     if not run.results.exists():
         return []
@@ -143,14 +96,14 @@ def _add_controls(config: Config) -> list[ResultRow]:
 
 
 def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
-    """Return the rows of a run with those of its controls, in place of earlier ones."""
-    return [row for row in rows if row.model not in CONTROLS] + control
+    """Return the rows of a run with those of its control, in place of earlier ones."""
+    return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
 
 
 def add_rows(run: RunDirectory, rows: Mapping[str, list[ResultRow]]) -> None:
-    """Put the controls' rows, of phenotypes and of nodes, into ``results.json`` of a run, in place of earlier ones."""
+    """Put the control's rows, of phenotypes and of nodes, into ``results.json`` of a run, in place of earlier ones."""
     results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
     for kind, found in rows.items():
-        kept = [row for row in results.get(kind, []) if row["model"] not in CONTROLS]
+        kept = [row for row in results.get(kind, []) if row["model"] != WITHOUT_MESSAGES]
         results[kind] = kept + rows_as_json(found)
     write_json(run.results, results)

@@ -1,4 +1,4 @@
-"""Read the controls of a run: the same model without messages, and the same model on permuted labels."""
+"""Read the control of a run: the same model without messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, PERMUTED, UNRANKED, ResultRow
+from dglcell.metrics import ResultRow
 from dglcell.report.run_files import ROWS, RunFiles, read_run, result_rows
 from dglcell.runs.directory import RunDirectory
 
@@ -21,32 +19,18 @@ WITHOUT_MESSAGES = "without messages"
 CONTROL = "-without-messages"
 """The name of the control's experiment ends in this text."""
 
-OF_PERMUTED = "-permuted-labels"
-"""The name of the experiment of runs on permuted labels ends in this text and the number of the permutation."""
-
-CHANCE = 0.95
-"""So many of the runs on permuted labels score no better than their row says."""
-
-CONTROLS = (WITHOUT_MESSAGES, PERMUTED)
-"""Rows of these names are of the model itself under other conditions, and no null models."""
-
 
 def control_rows(run: Path, split_sha256: str, kind: str = ROWS) -> list[ResultRow]:
-    """Return the metrics of a run's controls, as far as they were trained with its seed and on its split.
+    """Return the metrics of a run's control, if it was trained with its seed and on its split.
 
     Args:
-        run: run directory of the experiment; those of its controls are looked for beside the experiment.
+        run: run directory of the experiment; that of its control is looked for beside the experiment.
         split_sha256: SHA-256 of the split of the run.
         kind: ``rows`` of phenotypes, or of ``nodes``.
     """
     name = run.parent.name
     quiet = list(_on_split([run.parent.with_name(f"{name}{CONTROL}") / run.name], split_sha256))
-    rows = [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in _own(quiet, kind)]
-    if kind != ROWS:  # values of nodes are never permuted
-        return rows
-    found = sorted(run.parent.with_name(f"{name}{OF_PERMUTED}").glob(f"*/{run.name}"))
-    permuted = [_own([one], kind) for one in _on_split(found, split_sha256)]
-    return rows + [_at_chance(of_all) for of_all in zip(*permuted, strict=True)]
+    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in _own(quiet, kind)]
 
 
 def _on_split(paths: list[Path], split_sha256: str) -> Iterator[RunFiles]:
@@ -64,17 +48,3 @@ def _on_split(paths: list[Path], split_sha256: str) -> Iterator[RunFiles]:
 def _own(runs: list[RunFiles], kind: str) -> list[ResultRow]:
     """Return the rows of the models of runs, without their null models."""
     return [row for run in runs for row in result_rows(run.results.get(kind, [])) if not row.is_null]
-
-
-def _at_chance(rows: tuple[ResultRow, ...]) -> ResultRow:
-    """Return the row that 95 % of some rows do not exceed, metric by metric; of fewer than 20 rows it is the best."""
-    metrics = {"permutations": float(len(rows))}
-    for name in COLUMNS[rows[0].kind]:
-        values = [row.metrics.get(name, np.nan) for row in rows]
-        if name in UNRANKED:
-            metrics[name] = values[0]
-        elif name in LOWER_IS_BETTER:
-            metrics[name] = float(np.quantile(values, 1 - CHANCE, method="lower"))
-        else:
-            metrics[name] = float(np.quantile(values, CHANCE, method="higher"))
-    return dataclasses.replace(rows[0], model=PERMUTED, is_null=True, metrics=metrics)

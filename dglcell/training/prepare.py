@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.columns import MEDIUM, NODE_ROW, PHENOTYPE, Column
+from dglcell.data.columns import MEDIUM, NODE_ROW, Column
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.node_table import read_node_table
@@ -270,22 +270,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     parts = split_parts(split, dataset)
     # The data set has the labels without their standard deviations, and a large store is read only once.
     reached = ceilings(table, dataset.rows[parts["test"]].numpy())
-    if config.data.permuted_labels is not None:
-        dataset = permute_labels(dataset, parts, config.data.permuted_labels)
     return Prepared(cell, store, dataset, split, parts, node_features(config, cell), nodes, reached)
-
-
-def permute_labels(dataset: Strains, parts: dict[str, Tensor], seed: int) -> Strains:
-    """Permute the labels among the training strains, and among the validation strains.
-
-    Labels of the test part stay. Labels of one strain stay together, so that correlations between phenotypes stay.
-    """
-    rng = np.random.default_rng(seed)
-    order = torch.arange(len(dataset))
-    for name in ("train", "validation"):
-        order[parts[name]] = parts[name][torch.as_tensor(rng.permutation(len(parts[name])))]
-    labels = {name: values[order] for name, values in dataset.columns.items() if name.kind == PHENOTYPE}
-    return dataset.with_(columns={**dataset.columns, **labels})
 
 
 def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains, cell: CellGraph) -> CellValues:

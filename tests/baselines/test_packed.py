@@ -160,5 +160,5 @@ def test_where_one_null_model_applies_it_stands_alone() -> None:
 
 @pytest.mark.parametrize("packed", [b"", b"PK", b"nothing of the kind" * 10])
 def test_other_bytes_are_refused(packed: bytes) -> None:
-    with pytest.raises(ValueError, match="no null models"):
+    with pytest.raises(ValueError, match="its null models are damaged"):
         PackedNulls.unpack(packed, CELL)

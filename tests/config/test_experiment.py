@@ -47,7 +47,7 @@ from tests.config_files import refusal
         ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
         ("model.activation=sine", "unknown activation"),
         ("model.strategy=magic", "`model.strategy` is unknown"),
-        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, minmax, rob"),
+        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, none, logistic"),
         (
             "data.normalise=logistic",
             "`data.normalise: logistic` goes with losses of logits, and with no other\n  got:      `loss",

@@ -31,7 +31,6 @@ from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.published.file import PublishedFile
 from dglcell.published.registry import FILES, ORIGINALS
 from tests.config_files import CONF, CONFIGURATIONS, config_of
-from tests.docs.test_accuracy import cells, lines
 from tests.http_server import serve_folder
 
 WITHOUT_FILES = (
@@ -63,22 +62,6 @@ def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
         of_its_own.pop(section)
     named_by_path = {text for text in _strings(of_its_own) if FILE.fullmatch(text)}
     assert named_by_path <= {file.path for file in wanted} | set(WITHOUT_ADDRESS)
-
-
-def test_the_page_on_accuracy_says_which_experiments_read_a_part_of_a_table() -> None:
-    rows = [cells(line) for line in lines("docs/accuracy.md") if re.search(r"`[0-9a-f]{64}`", line)]
-    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
-    parts = [(table.file.part, table.rows, table.file) for table in tables if table.file.part]
-    assert [row[2:4] for row in rows] == [[f"{number:,}", f"`{part.sha256}`"] for part, number, _ in parts]
-    for row, (_, _, whole) in zip(rows, parts, strict=True):
-        assert row[4] in whole.description
-        for folder in row[1].split(", "):
-            files = CONF.glob(f"{folder}-*/*.yaml")
-            assert any(whole in needs(config_of(file)) for file in files)
-    for file in sorted(CONF.glob("[1-9]*/*.yaml")):
-        reads = needs(config_of(file))
-        stated = [row for row, (_, _, whole) in zip(rows, parts, strict=True) if whole in reads]
-        assert all(file.parent.name.partition("-")[0] in row[1].split(", ") for row in stated), file
 
 
 def test_published_files_are_found_by_path_and_by_screen() -> None:

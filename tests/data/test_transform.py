@@ -22,20 +22,15 @@ def reference(kind: str, values: list[float]) -> tuple[float, float]:
     x = np.array(values, dtype=np.float64)
     if kind == "standard":
         return float(x.mean()), float(x.std())
-    if kind == "minmax":
-        return float(x.min()), float(np.ptp(x))
-    if kind == "robust":
-        low, high = np.quantile(x, [0.25, 0.75])
-        return float(low), float(high - low)
     return 0.0, 1.0
 
 
-@given(values=columns, kind=st.sampled_from(["standard", "minmax", "robust", "none"]))
+@given(values=columns, kind=st.sampled_from(["standard", "none"]))
 def test_labels_are_shifted_and_scaled_and_come_back(values: list[float], kind: str) -> None:
     labels = torch.tensor([*values, torch.nan]).unsqueeze(1)
     shift, scale = reference(kind, values)
     if not TINY <= scale <= HUGE:
-        with pytest.raises(DataError, match=r"does not fit into single precision\n|middle half"):
+        with pytest.raises(DataError, match=r"does not fit into single precision\n"):
             Normaliser.fit(labels, ("a",), kind)
         return
     normaliser = Normaliser.fit(labels, ("a",), kind)
@@ -49,14 +44,12 @@ def test_labels_are_shifted_and_scaled_and_come_back(values: list[float], kind: 
 @given(values=st.lists(st.integers(-100, 100), min_size=2, max_size=50, unique=True))
 def test_normalised_labels_are_what_their_kind_says(values: list[int]) -> None:
     labels = torch.tensor(values, dtype=torch.float32).unsqueeze(1)
-    standard, minmax, robust, none = (
+    standard, none = (
         Normaliser.fit(labels, ("a",), kind).double().normalise(labels.double()).numpy()
-        for kind in ("standard", "minmax", "robust", "none")
+        for kind in ("standard", "none")
     )
     assert standard.mean() == pytest.approx(0, abs=1e-4)
     assert standard.std() == pytest.approx(1, rel=1e-4)
-    assert (minmax.min(), minmax.max()) == pytest.approx((0, 1), abs=1e-6)
-    assert np.quantile(robust, [0.25, 0.75]) == pytest.approx([0, 1], abs=1e-5)
     np.testing.assert_array_equal(none, labels.double().numpy())
 
 
@@ -104,21 +97,12 @@ def test_constant_and_missing_labels_are_refused(kind: str) -> None:
         Normaliser.fit(torch.full((4, 1), torch.nan), ("a",), kind)
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.4e-45], [1e-40, 2e-40, 5e-40], [-3.4e38, 3.4e38]])
+@pytest.mark.parametrize("values", [[0.0, 1.4e-45], [1e-40, 2e-40, 5e-40]])
 def test_a_spread_beyond_single_precision_is_refused(values: list[float]) -> None:
     labels = torch.tensor(values).unsqueeze(1)
     message = r"phenotype 'a': the spread of its training labels does not fit into single precision\n  got: .*, labels "
-    for kind in ("minmax", "standard") if values[0] >= 0 else ("minmax",):
-        with pytest.raises(DataError, match=message + r".*\n  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"):
-            Normaliser.fit(labels, ("a",), kind)
-
-
-def test_quartiles_that_are_equal_are_refused() -> None:
-    labels = torch.tensor([0.0] * 9 + [1.0]).unsqueeze(1)
-    with pytest.raises(
-        DataError, match=r"robust`: the middle half .* phenotype 'a' are equal\n  got: +0.0\n.*\n.*standard"
-    ):
-        Normaliser.fit(labels, ("a",), "robust")
+    with pytest.raises(DataError, match=message + r".*\n  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"):
+        Normaliser.fit(labels, ("a",))
 
 
 def test_labels_that_are_no_probabilities_are_refused_under_logistic() -> None:

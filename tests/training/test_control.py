@@ -7,16 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from dglcell.models.config import HeteroCellConfig
-from dglcell.training.control import on_permuted_labels, without_messages
+from dglcell.training.control import without_messages
 from dglcell.training.control_rows import control_rows
 from dglcell.training.evaluate import evaluate_run
-from dglcell.training.prepare import prepare
 from tests.tiny import BARE, Tiny, history
 
 
@@ -98,49 +96,11 @@ def test_a_control_that_cannot_be_is_refused_before_the_training(
     assert not (tmp_path / "tiny").exists()
 
 
-def test_labels_are_permuted_within_training_and_validation(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path)
-    measured = prepare(config, command="test")
-    permuted = prepare(on_permuted_labels(config, 1), command="test")
-    again = prepare(on_permuted_labels(config, 1), command="test")
-    other = prepare(on_permuted_labels(config, 2), command="test")
-    assert permuted.split.sha256 == measured.split.sha256
-    for part, strains in measured.parts.items():
-        before, after = measured.dataset.labels[strains], permuted.dataset.labels[strains]
-        assert torch.equal(after.sort(0).values, before.sort(0).values)
-        assert torch.equal(after, again.dataset.labels[strains])
-        assert torch.equal(after, before) == (part == "test")
-        assert torch.equal(after, other.dataset.labels[strains]) == (part == "test")
-    assert torch.equal(measured.dataset.targets, permuted.dataset.targets)
-
-
 def test_train_shows_controls_beside_the_model(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    controls = ("--control", "1", "--permuted-labels", "2")
-    arguments = ["train", str(tiny.file), *controls, *tiny.overrides(tmp_path, *BARE, "trainer.epochs=1")]
+    arguments = ["train", str(tiny.file), "--control", "1", *tiny.overrides(tmp_path, *BARE, "trainer.epochs=1")]
     for _ in range(2):  # finished runs are not trained again
         assert main(arguments) == 0
         said = capsys.readouterr().out
         assert said.count(" without messages ") == 2, "one for each part"
-        assert "in 95 % of 2 trainings; trained on the measured ones it has" in said
-    theirs = [
-        json.loads((tmp_path / "tiny-permuted-labels" / name / "seed-0" / "results.json").read_text())["rows"]
-        for name in ("1", "2")
-    ]
     rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
     assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
-    found = {row["part"]: row for row in rows if row["model"] == "permuted labels"}
-    assert list(found) == ["validation", "test"]
-    assert all(row["is_null"] for row in found.values())
-    both = [next(row["metrics"] for row in of_run if row["part"] == "test") for of_run in theirs]
-    metrics = found["test"]["metrics"]
-    assert metrics["permutations"] == 2
-    assert metrics["pearson"] == max(one["pearson"] for one in both)
-    assert metrics["mae"] == min(one["mae"] for one in both)
-    assert metrics["n"] == both[0]["n"]
-
-
-def test_permuted_labels_need_a_test_part(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keys = tiny.overrides(tmp_path, *BARE, "split={kind: none, subset: null}", "trainer.checkpoint=last")
-    assert main(["train", str(tiny.file), "--permuted-labels", "1", *keys]) == 2
-    assert "which this split does not have" in capsys.readouterr().err
-    assert not (tmp_path / "tiny").exists()

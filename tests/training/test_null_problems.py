@@ -24,7 +24,7 @@ from tests.tiny import Tiny
 WITH_RIDGE = ("model.name=set_operator", "model.kernel_ridge=0.5", "model.local_heads=2")
 
 
-@pytest.mark.parametrize("normalise", ["standard", "minmax"])
+@pytest.mark.parametrize("normalise", ["standard", "none"])
 def test_it_predicts_what_the_null_model_predicts(tiny: Tiny, tmp_path: Path, normalise: str) -> None:
     config = tiny.config(tmp_path, *WITH_RIDGE, f"data.normalise={normalise}")
     prepared = prepare(config, command="tests")

@@ -22,7 +22,7 @@ from tests.tiny import Tiny, history
 SHARE = "model.null_share=0.5"
 
 
-@pytest.mark.parametrize("normalise", ["standard", "minmax"])
+@pytest.mark.parametrize("normalise", ["standard", "none"])
 def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, normalise: str) -> None:
     config = tiny.config(tmp_path, SHARE, f"data.normalise={normalise}")
     prepared = prepare(config, command="tests")
@@ -102,5 +102,5 @@ def test_a_checkpoint_with_other_bytes_is_refused(tiny: Tiny, tmp_path: Path) ->
     content = torch.load(path, weights_only=False)
     content["state_dict"]["model.null_share.packed"][:50] = 0
     torch.save(content, path)
-    with pytest.raises(CheckpointError, match=r"null_share|damaged|torn"):
+    with pytest.raises(CheckpointError, match="its null models are damaged"):
         load_trained(directory, "last")

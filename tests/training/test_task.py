@@ -30,7 +30,7 @@ from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
-from dglcell.training.prepare import node_features, prepare, prepare_run
+from dglcell.training.prepare import node_features, prepare
 from dglcell.training.run import set_up_process, train
 from dglcell.training.task import embedding_metrics, embedding_sums
 from tests.data.strain_tables import changed
@@ -323,8 +323,8 @@ def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
         ["model.local_head=false", "model.combination=none", "model.pool=[gene,reaction,metabolite]"],
         ["model.strategy=edge_mask"],
         ["trainer.precision=64-true"],
-        ["trainer.precision=bf16-mixed", "model.layers=3"],
-        ["trainer.precision=bf16-mixed", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
+        ["trainer.precision=bf16", "model.layers=3"],
+        ["trainer.precision=bf16", "model.layers=2", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
         ["split.kind=gene_disjoint"],
     ],
@@ -492,23 +492,15 @@ def test_numbers_and_classes_are_learnt_together(screen: Tiny, tmp_path: Path) -
     assert row["validation/pearson"] == pytest.approx(np.mean(pearsons))
 
 
-@pytest.mark.parametrize("kind", ["minmax", "robust", "none"])
-def test_models_learn_in_any_units(tiny: Tiny, tmp_path: Path, kind: str) -> None:
-    directory = tiny.train(tmp_path, f"data.normalise={kind}", "trainer.epochs=4", "optimizer.lr=0.04").directory
+def test_models_learn_in_any_units(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "data.normalise=none", "trainer.epochs=4", "optimizer.lr=0.04").directory
     rows = history(directory)
     assert rows[-1]["validation/loss"] == pytest.approx(rows[-1]["validation/fitness/normalised/mse"], rel=1e-4)
     assert rows[-1]["validation/pearson"] > 0.4
     trained = load_trained(directory)
-    assert trained.normaliser.kind == kind
+    assert trained.normaliser.kind == "none"
     scale = float(trained.normaliser.scale)
     assert rows[-1]["validation/fitness/mse"] == pytest.approx(
         rows[-1]["validation/fitness/normalised/mse"] * scale**2, rel=1e-4
     )
-    prepared = prepare_run(trained.config, directory, "tests", continued=True)
-    train = prepared.dataset.labels[prepared.parts["train"]][:, 0].double()
-    expected = {
-        "minmax": (train.min(), train.max() - train.min()),
-        "robust": (train.quantile(0.25), train.quantile(0.75) - train.quantile(0.25)),
-        "none": (torch.tensor(0.0), torch.tensor(1.0)),
-    }[kind]
-    assert (float(trained.normaliser.shift), scale) == pytest.approx((float(expected[0]), float(expected[1])), rel=1e-5)
+    assert (float(trained.normaliser.shift), scale) == (0, 1)

@@ -89,12 +89,7 @@ class SourceConfig:
         """Return the options in use, as plain containers, without those that change no strain."""
         own = self.own()
         options = asdict(own.config if own else getattr(self, self.name, self.laboratory))
-        if self.name == "union":
-            for part in options["parts"]:
-                part["laboratory"] |= GONE["laboratory"]
-        elif own is None:
-            options |= GONE.get(self.name if self.name in COMPUTED else "laboratory", {})
-        return {name: value for name, value in _set_options(options).items() if name != "processes"}
+        return {name: value for name, value in options.items() if name != "processes"}
 
     def own(self) -> Source | None:
         """Make the source, where it is a class of the user's own.
@@ -105,21 +100,6 @@ class SourceConfig:
         known = self.name in COMPUTED or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
-
-
-ADDED = ("strengths", "conditions", "guides", "by_medium", "sds_by_medium", "media", "fluxes", "prices", "ranges")
-"""Options of these names came later: where they are not set, stores are named as they were before."""
-
-GONE: dict[str, dict[str, Any]] = {
-    "insilico": {"design": "subsets", "query_pairs": None, "array_size": None},
-    "laboratory": {"array_types": [], "p_below": None, "genes_required": "all", "keep_marker_locus": False},
-}
-"""Options that sources had before, at their defaults: stores are named as if they were still there."""
-
-
-def _set_options(options: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in options.items() if value or name not in ADDED}
-    return {name: _set_options(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
 
 def _unknown(name: str, known: Sequence[str]) -> ConfigError:
