@@ -225,11 +225,6 @@ class DifferenceStates(States):
         """Return other states of the same strains."""
         return DifferenceStates(base_NH, delta, index, self.num_strains, self.execution, self.kept_pass)
 
-    def unbound(self) -> list[DifferenceStates]:
-        """Return the states of each of R relations that were computed together."""
-        deltas = [None] * len(self.base_NH) if self.delta is None else self.delta.unbind()
-        return [self.with_difference(*one) for one in zip(self.base_NH.unbind(), deltas, strict=True)]
-
     def dense(self) -> Tensor:
         N, B = len(self.base_NH), self.num_strains
         if self.delta is None:
