@@ -49,8 +49,6 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()
-    if getattr(options, "computes", False):
-        _settle_waiting()
     try:
         options.run(options)
         sys.stdout.flush()
@@ -113,15 +111,6 @@ def _open_streams() -> None:
                 os.close(opened)
             stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)
             setattr(sys, name, stream)
-
-
-def _settle_waiting() -> None:
-    """Let threads that wait for others sleep; torch's OpenMP reads this when it is loaded.
-
-    They would turn in a loop by default. On two idle cores a training is up to a fifth faster with that, and on busy
-    ones up to forty times as slow, because those that are waited for get no core.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _without_secrets(words: Sequence[str]) -> list[str]:
