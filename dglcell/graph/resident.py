@@ -20,49 +20,11 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.schema import REACTION, WEIGHT, Relation
-from dglcell.graph.steady_state import SteadyState, ranges
+from dglcell.graph.steady_state import SteadyState
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
-
-
-PADDED_SHARE = 0.2
-"""At most this share of a rectangle's cells may be padding."""
-PADDED_CELLS = 1 / 256
-"""Cells of padding that a rectangle may have in any case, as a share of all cells: few rectangles for little data."""
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """Describe rows ``first`` … ``last - 1``, none of them longer than ``width``."""
-
-    first: int
-    last: int
-    width: int
-
-
-def rectangles(lengths: NDArray[np.int64]) -> list[Rectangle]:
-    """Cut rows into rectangles with little padding; rows of length 0 are left out.
-
-    Args:
-        lengths: lengths of the rows, descending.
-
-    Returns:
-        Consecutive rectangles, at most one for every different length.
-    """
-    values, counts = np.unique(lengths[lengths > 0], return_counts=True)
-    always = PADDED_CELLS * int(lengths.sum())
-    cut: list[Rectangle] = []
-    first = rows = cells = width = 0
-    for length, count in zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        padding = (rows + count) * width - cells - count * length
-        if rows and padding > max(always, PADDED_SHARE * (rows + count) * width):
-            cut.append(Rectangle(first, first + rows, width))
-            first, rows, cells = first + rows, 0, 0
-        width = width if rows else length
-        rows, cells = rows + count, cells + count * length
-    return [*cut, Rectangle(first, first + rows, width)] if rows else cut
 
 
 @dataclass(frozen=True)
@@ -225,22 +187,6 @@ class ResidentRelation(nn.Module):
     def out_degrees(self) -> Tensor:
         """Return the number of out-edges of every node in the wild type, [N] int64."""
         return torch.bincount(self.src, minlength=self.num_src)
-
-    @property
-    def in_starts(self) -> Tensor:
-        """Return starts, [M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
-        return self.index_tensors(transposed=False)[0]
-
-    def in_edges(self, nodes_K: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the in-edges of K destination nodes, node by node, and which of the nodes each leads to."""
-        return ranges(self.in_starts[nodes_K], self.in_degrees[nodes_K])
-
-    @property
-    @_made_once
-    def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
-        """Return destination nodes by descending in-degree, [M], and how their in-edges fit into rectangles."""
-        degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
-        return nodes, rectangles(degrees.cpu().numpy())
 
     @_made_once
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
@@ -485,7 +431,7 @@ def import_dgl() -> ModuleType:
             "DGL cannot be imported",
             got=str(error).partition("\n")[0],
             expected="dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page",
-            do="use Python 3.11; or do without it: `model.strategy: auto`, `model.kernel: auto`",
+            do="use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without: `model.strategy: auto`, no gatv2",
         ) from error
     module: ModuleType = dgl
     return module

@@ -25,7 +25,7 @@ from dglcell.nn.config import (
     Norm,
     check_heads,
 )
-from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.plugins import FORM, class_of, installed_names, read_options
 
 if TYPE_CHECKING:
@@ -194,6 +194,10 @@ class EncoderConfig(ModelConfig):
                 do="set `model.null_share`, or remove the key",
             )
 
+    def needs_edges(self) -> bool:
+        """Return whether layers ask for the strains' single edges: for attention, or because strains change edges."""
+        return self.conv == "gatv2" or EDGES in (self.conditions or {})
+
     def _validate_conv(self) -> None:
         if self.conv not in CONVS:
             self.convolution()[1].validate()
@@ -305,6 +309,8 @@ class HeteroCellConfig(EncoderConfig):
 
     def validate(self) -> None:
         super().validate()
+        if self.needs_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
+            raise no_edges("`model.conv: gatv2`" if self.conv == "gatv2" else "the condition `edges`", self.strategy)
         if not self.metabolism and self.pool != [GENE]:
             raise ConfigError(
                 "`model.pool` needs metabolism",
@@ -330,10 +336,6 @@ class HeteroCellConfig(EncoderConfig):
                 do="set `model.flux_rounds`, for example to 2048, or leave `model.flux_values` out",
             )
         self._validate_local_head()
-
-    def needs_edges(self) -> bool:
-        """Return whether layers ask for the strains' single edges: for attention, or because strains change edges."""
-        return self.conv == "gatv2" or EDGES in (self.conditions or {})
 
     def provides(self) -> frozenset[str]:
         return super().provides() | {NODES}

@@ -169,7 +169,8 @@ class CellEncoder(nn.Module):
         training = self.training
         self.eval()
         wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
-        perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
+        strategy = "edge_mask" if self.config.needs_edges() else "node_mask"
+        perturbed = perturb(self.cell, wild_type, strategy, self.config.kernel)
         states = {t: perturbed.start(self.inputs(t)) for t in self.node_types}
         found = []
         for number, layer in enumerate(self.layers):

@@ -1,8 +1,20 @@
 """Define the strains' graphs, and the strategies that compute on them."""
 
+from dglcell.errors import ConfigError
+
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """The strains' graphs can be expressed in these ways, of which ``auto`` takes one. See
 ``dglcell.perturbation.perturb``."""
 
 DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 """These strategies leave products to DGL, whose build must support the device."""
+
+
+def no_edges(what: str, strategy: str) -> ConfigError:
+    """Return the error that a strategy has no single edges, which attention and changed edges need."""
+    return ConfigError(
+        f"{what} needs a strategy that has single edges",
+        got=strategy,
+        expected=f"auto, {' or '.join(DGL_STRATEGIES)}",
+        do="set `model.strategy: edge_mask`, which needs DGL: `pip install dgl==1.1.3`, with Python 3.11 on Linux",
+    )

@@ -13,7 +13,7 @@ from torch import Tensor
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
-from dglcell.graph.resident import ResidentCell, ResidentRelation
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.graph.steady_state import ranges
 
@@ -45,15 +45,6 @@ class EdgeChanges:
             (self.edges, self.strains), alive_EB[self.edges, self.strains] & (self.strengths != 0)
         )
 
-    def in_edges(self, relation: ResidentRelation, num_strains: int) -> ChangedInEdges:
-        """Return all in-edges of the pairs of nodes and strains that receive along a changed edge."""
-        key, pair = torch.unique(relation.dst[self.edges] * num_strains + self.strains, return_inverse=True)
-        nodes = key.div(num_strains, rounding_mode="floor")
-        edges, pairs = relation.in_edges(nodes)
-        place = torch.searchsorted(pairs, pair) + self.edges - relation.in_starts[nodes][pair]
-        strengths = self.strengths.new_ones(len(pairs)).index_put((place,), self.strengths)
-        return ChangedInEdges(nodes, key % num_strains, edges, pairs, strengths)
-
     def take(self, rows: Tensor) -> EdgeChanges:
         """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
         starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())
@@ -63,24 +54,6 @@ class EdgeChanges:
     def to(self, device: torch.device | str) -> EdgeChanges:
         """Return the same changes on ``device``."""
         return EdgeChanges(self.edges.to(device), self.strains.to(device), self.strengths.to(device))
-
-
-@dataclass(frozen=True, eq=False)
-class ChangedInEdges:
-    """Hold the in-edges of Q pairs of nodes and strains, pair by pair.
-
-    Attributes:
-        nodes, strains: [Q] int64.
-        edges: [L] int64 in-edges.
-        pairs: [L] int64, the pair of each.
-        strengths: [L] float, those of edges that are not changed are 1.
-    """
-
-    nodes: Tensor
-    strains: Tensor
-    edges: Tensor
-    pairs: Tensor
-    strengths: Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,13 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, dgl_runs_on, import_dgl
 from dglcell.graph.schema import GENE, Relation
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
-from dglcell.perturbation.attention import Score
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import Kept, keep_masks, strengths
-from dglcell.perturbation.states import Execution, States
+from dglcell.perturbation.states import Execution, Score, States
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.edge_mask import EdgeMask
 from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
@@ -40,7 +39,7 @@ class PerturbedCell:
         kept: node type → which nodes the base and the strains keep.
     """
 
-    def __init__(self, engine: Engine, kept: dict[str, Kept]) -> None:
+    def __init__(self, engine: Engine | NodeMask, kept: dict[str, Kept]) -> None:
         self.engine, self.kept = engine, kept
 
     @property
@@ -99,8 +98,13 @@ class PerturbedCell:
             relation: the relation whose edges are followed.
             keys: states of the source nodes, H wide; they are also what is averaged, with the heads side by side.
             queries: states of the destination nodes.
-            score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.attention.Score``.
+            score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.states.Score``.
+
+        Raises:
+            ConfigError: the strategy computes differences, which have no single edges.
         """
+        if isinstance(self.engine, NodeMask):
+            raise no_edges("attention", "difference" if isinstance(self.engine, Difference) else "node_mask")
         return self.engine.attend(relation, keys, queries, score)
 
 
@@ -165,22 +169,24 @@ def perturb(
         kept_pass: what ``node_mask`` and ``difference`` computed of the base for earlier batches.
 
     Raises:
-        ConfigError: the strategy is unknown.
+        ConfigError: the strategy is unknown, or has no single edges, and strains change some.
         MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
         GenotypeError: the changed edges are of another number of strains.
     """
     check_strategy(strategy)
-    choices = choices or Choices.default(genotypes.genes.device.type)
+    edges = _checked_edges(genotypes)
+    choices = choices or Choices.default(genotypes.genes.device.type, needs_edges=edges is not None)
     if strategy == "auto":
         strategy = choices.strategy
     check_strategy_device(strategy, genotypes.genes.device.type)
-    edges = _checked_edges(genotypes)
     keep = keep_masks(cell, genotypes)
     left = {} if genotypes.deletes_only else strengths(cell, genotypes)
     if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
         return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(cell, kept, changed), kept)
+    if edges is not None:
+        raise no_edges("a strain that changes single edges", strategy)
     whole, slots = not genotypes.shared, {GENE: genotypes.padded()}
     if whole:
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
@@ -190,10 +196,10 @@ def perturb(
     kernel = choices.kernel if kernel == "auto" else kernel
     execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
-        return PerturbedCell(Difference(cell, kept, kernel, execution, kept_pass, edges), kept)
-    if edges is None and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        return PerturbedCell(Difference(cell, kept, kernel, execution, kept_pass), kept)
+    if genotypes.genes.device.type not in UNSTACKED_DEVICES:
         execution = replace(execution, stack=True)
-    return PerturbedCell(NodeMask(cell, kept, kernel, execution, kept_pass, edges), kept)
+    return PerturbedCell(NodeMask(cell, kept, kernel, execution, kept_pass), kept)
 
 
 def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:

@@ -21,7 +21,6 @@ from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.base_rows import take_rows
-from dglcell.perturbation.edge_perturbation import ChangedInEdges
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.row_index import RowIndex
 
@@ -259,36 +258,6 @@ def sums_by_slot(
     gone_MBK = spmm(edges, columns, kernel=kernel).view(edges.num_dst, *nodes_BK.shape)
     rows_BKH = F.embedding(nodes_BK, kept.of_base(base_NH)).to(dtype)
     return torch.einsum("mbk,bkh->mbh", gone_MBK, -rows_BKH)
-
-
-def sums_along_changed(
-    edges: ResidentRelation, changed: ChangedInEdges, kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None
-) -> Tensor:
-    """Return the sums of ``sent`` over the in-edges of pairs that receive along changed edges, [Q, H].
-
-    An edge of strength w from a node of strength s carries what a node of strength ws sends.
-
-    Args:
-        edges: edges from N to M nodes.
-        changed: the in-edges of Q pairs.
-        kept: what is kept of the sources.
-        base_NH: the base's states.
-        delta_NBH: the strains' differences; None where there are none.
-    """
-    source, strain = edges.src[changed.edges], changed.strains[changed.pairs]
-    base_LH = take_rows(kept.of_base(base_NH), source)
-    delta_LH = None if delta_NBH is None else delta_NBH[source, strain].to(base_LH.dtype)
-    strength_L1 = strengths_of_changed(edges, changed, kept, base_LH.dtype).unsqueeze(1)
-    rows_LH = _weakened(strength_L1, base_LH, delta_LH, base_LH.dtype)
-    if edges.weight is not None:
-        rows_LH = rows_LH * edges.weight[changed.edges].to(rows_LH.dtype).unsqueeze(1)
-    return rows_LH.new_zeros(len(changed.nodes), rows_LH.shape[1]).index_add(0, changed.pairs, rows_LH)
-
-
-def strengths_of_changed(edges: ResidentRelation, changed: ChangedInEdges, kept: Kept, dtype: torch.dtype) -> Tensor:
-    """Return the strengths of in-edges of changed pairs times those of their sources, [L]."""
-    of_sources_L = kept.weights(dtype)[edges.src[changed.edges], changed.strains[changed.pairs]]
-    return of_sources_L * changed.strengths.to(dtype)
 
 
 def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:

@@ -31,6 +31,10 @@ ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """So many rows are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little;
 on a GPU as many as memory allows, so that the number of launches depends on no size."""
 
+Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""A score gives the logits of edges, [rows, A] for A heads, from the keys and queries of their ends, [rows, H] each,
+and from the fixed weights of the edges, [rows], where the relation has them. The keys are what is averaged."""
+
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """An addend is a function of rows and its arguments; None stands for one argument as it is."""
 

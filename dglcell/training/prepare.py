@@ -138,6 +138,7 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
     if isinstance(model, HeteroCellConfig) and model.nodes is None and config.data.nodes:
         model = replace(model, nodes={name: of.type for name, of in config.data.nodes.items()})
     if model.conditions and EDGES in model.conditions:
+        model.validate()  # refuses edges beside strategies that have none
         EdgePerturbations.build(ResidentCell.of(prepared.cell), model.conditions[EDGES])  # refuses what is not there
     if prepared.cell.media and MEDIUM not in (model.conditions or {}):
         raise ConfigError(

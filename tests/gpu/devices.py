@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.graph.resident import dgl_runs_on
 from dglcell.kernels import rows, spmm
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, edge_blocks, execution, perturb, rules, states
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, execution, perturb, rules, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -43,8 +43,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     Nothing else in the package asks for the device's type but the choice of a strategy, which these tests name.
     """
     patch.setattr(rows, "COMPILED_DEVICES", ())
-    for sizes in (edge_blocks.BLOCK_BYTES, states.ROWS_IN_BLOCK):
-        patch.setitem(sizes, "cpu", sizes["cuda"])
+    patch.setitem(states.ROWS_IN_BLOCK, "cpu", states.ROWS_IN_BLOCK["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(curves, "LERP_DEVICES", ())

@@ -1,55 +1,20 @@
-"""The cell graph as module buffers, and rows of unequal length as rectangles."""
+"""The cell graph as module buffers."""
 
 from __future__ import annotations
 
 import sys
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dglcell.cli.doctor import examine
 from dglcell.errors import GraphError, MissingDependencyError
-from dglcell.graph.resident import PADDED_CELLS, PADDED_SHARE, ResidentCell, ResidentRelation, dgl_runs_on, rectangles
+from dglcell.graph.resident import ResidentCell, ResidentRelation, dgl_runs_on
 from dglcell.graph.schema import CONVERTS
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import check_strategy_device, perturb
 from tests.random_cells import resident_cell
-
-# Rectangles around rows of unequal length.
-
-
-LENGTHS = st.lists(st.one_of(st.integers(0, 8), st.integers(0, 3000)), max_size=60)
-
-
-@given(lengths=LENGTHS)
-def test_every_row_that_has_cells_is_covered_once_and_fits(lengths: list[int]) -> None:
-    ordered = np.sort(np.array(lengths, dtype=np.int64))[::-1]
-    covered = 0
-    for rectangle in rectangles(ordered):
-        rows = ordered[rectangle.first : rectangle.last]
-        assert rectangle.first == covered
-        assert len(rows) > 0
-        assert rectangle.width == rows.max()
-        padding = rectangle.width * len(rows) - rows.sum()
-        assert padding <= max(PADDED_SHARE * rectangle.width * len(rows), PADDED_CELLS * ordered.sum())
-        covered = rectangle.last
-    assert covered == int((ordered > 0).sum())
-
-
-def test_a_heavy_tail_takes_few_rectangles() -> None:
-    lengths = np.sort((5000 / np.arange(1, 5001)).astype(np.int64))[::-1]
-    shapes = rectangles(lengths)
-    cells = sum((s.last - s.first) * s.width for s in shapes)
-    assert len(shapes) < 30
-    assert cells < 1.4 * lengths.sum()
-
-
-# The cell graph as module buffers.
-
 
 PHYSICAL = ("gene", "physical", "gene")
 

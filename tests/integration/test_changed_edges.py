@@ -20,7 +20,7 @@ data:
     csv: {{path: {table}, genes: [gene], phenotypes: {{growth: growth}}, conditions: {{edges: edges}}}}
   batch_size: 16
 split: {{kind: random, seed: 0}}
-model: {{name: hetero_cell, hidden: 8, layers: 1, local_heads: 2, strategy: difference, pool: [gene, reaction]}}
+model: {{name: hetero_cell, hidden: 8, layers: 1, local_heads: 2, pool: [gene, reaction]}}
 optimizer: {{lr: 3.0e-3}}
 scheduler: {{name: none}}
 trainer: {{epochs: 1, threads: 1, accelerator: cpu, progress: false}}
@@ -80,6 +80,11 @@ def test_an_edge_that_is_not_there_is_refused_before_anything_is_trained(tmp_pat
 def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lines 8, .*changed edges cannot be read"):
         dglcell.train(write(tmp_path, ["", "b0008>b0114"]), *overrides(tmp_path))
+
+
+def test_a_strategy_without_single_edges_refuses_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"condition `edges` needs a strategy that has single edges\n.*difference"):
+        dglcell.train(write(tmp_path, ["", CHANGED]), *overrides(tmp_path, "model.strategy=difference"))
 
 
 def test_a_model_without_graphs_of_strains_refuses_edges(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **
     return results(model, batch)
 
 
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", [name for name in CONVS if name != "gatv2"])
 @examples(5)
 @given(
     data=st.data(),

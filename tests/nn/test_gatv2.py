@@ -42,7 +42,7 @@ def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
         attributes = torch.as_tensor(cell.weights[relation]) if weighted else None
         edge_index = torch.stack([torch.as_tensor(end) for end in ends])
         expected = other((source, destination), edge_index, attributes)
-        perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]]))
+        perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]]), "edge_mask")
         received = conv.receive(perturbed, perturbed.start(source), perturbed.start(destination))
         got = conv.update(destination.unsqueeze(1), received.whole())[:, 0]
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)

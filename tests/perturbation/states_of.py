@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
-from dglcell.perturbation import edge_blocks
 from dglcell.perturbation import states as states_module
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
@@ -26,7 +24,6 @@ from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.strategies import difference
 from tests.random_cells import RandomCell, genotypes_of
 
-PHYSICAL = ("gene", "physical", "gene")
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 
 
@@ -103,7 +100,6 @@ class Engine:
     """Limits that change how results are found, but not the results."""
 
     push_cost: float
-    attend_share: float
     rows_in_block: int
     compiled: bool
 
@@ -112,7 +108,6 @@ class Engine:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(difference, "PUSH_COST", self.push_cost)
             patch.setattr(difference, "MARK_COST", self.push_cost)
-            patch.setattr(difference, "ATTEND_SHARE", self.attend_share)
             patch.setitem(states_module.ROWS_IN_BLOCK, "cpu", self.rows_in_block)
             if not self.compiled:
                 patch.setattr(rows, "COMPILED_DEVICES", ())
@@ -122,29 +117,11 @@ class Engine:
 ENGINES = st.builds(
     Engine,
     st.sampled_from([0.0, 2.0, float("inf")]),
-    st.sampled_from([0.0, 0.25, 1e9]),
     st.sampled_from([7, 4096]),
     st.booleans(),
 )
 DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
 """From which share of listed pairs on all are computed."""
-
-
-@contextmanager
-def blocks_of(budget: int | None) -> Iterator[None]:
-    """Attention in blocks of so many bytes."""
-    with pytest.MonkeyPatch.context() as patch:
-        if budget is not None:
-            patch.setitem(edge_blocks.BLOCK_BYTES, "cpu", budget)
-        yield
-
-
-def hub(genes: int, own: int) -> RandomCell:
-    """Every gene acts on gene 0, and on ``own`` others."""
-    rng = np.random.default_rng(0)
-    source = np.concatenate([np.arange(genes), np.repeat(np.arange(genes), own)])
-    destination = np.concatenate([np.zeros(genes, dtype=int), rng.integers(0, genes, genes * own)])
-    return RandomCell({"gene": genes}, {PHYSICAL: (source, destination)}, {})
 
 
 def gradients(y: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:

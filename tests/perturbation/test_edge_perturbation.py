@@ -12,18 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.errors import GenotypeError
+from dglcell.errors import ConfigError, GenotypeError
 from dglcell.graph.edge_targets import EdgeTarget
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, perturb
-from dglcell.perturbation.states import Execution
 from tests.examples import examples
-from tests.perturbation.states_of import DENSE_SHARES, agree, gradients, states_of, values_of
+from tests.perturbation.states_of import agree, gradients, states_of, values_of
 from tests.perturbation.test_strategies import dense_aggregate
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells, randomise, results
 
@@ -48,17 +47,17 @@ def with_changes(
 
 
 @examples(8)
-@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES), dense_share=DENSE_SHARES)
-def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str, dense_share: float) -> None:
+@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES))
+def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduce: str) -> None:
     strains = data.draw(genotypes_of(cell))
     changes = data.draw(changes_of(cell, len(strains)))
     for relation in cell.edges:
         values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
         x_NBH, found = values.whole(len(strains)), []
         expected = dense_aggregate(cell, relation, strains, x_NBH, reduce, changes.get(relation))
-        for strategy in STRATEGIES:
+        for strategy in DGL_STRATEGIES:
             batch, strengths = with_changes(cell, strains, changes)
-            perturbed = perturb(cell.resident, batch, strategy, execution=Execution(dense_share=dense_share))
+            perturbed = perturb(cell.resident, batch, strategy)
             y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
             agree([y], [expected], strategy)
             found.append(gradients(y, [*values.leaves, strengths]))
@@ -67,11 +66,11 @@ def test_aggregation_equals_the_reduced_graph(data: Any, cell: RandomCell, reduc
 
 
 @examples(5)
-@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
+@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage", "gatv2"]))
 def test_the_model_agrees_forward_and_in_every_gradient(data: Any, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))
     changes, outcomes = data.draw(changes_of(cell, len(strains))), []
-    for strategy in STRATEGIES:
+    for strategy in DGL_STRATEGIES:
         torch.manual_seed(0)
         config = HeteroCellConfig(hidden=4, layers=2, local_heads=2, conv=conv, strategy=strategy)
         model = randomise(HeteroCell(cell.resident, config).double())
@@ -94,7 +93,7 @@ def received(
     cell, found = small_cell(), []
     batch = GenotypeBatch.from_lists(genes or [[]] * len(strains))
     batch = replace(batch, edges=EdgePerturbations.build(cell.resident, strains))
-    for strategy in STRATEGIES:
+    for strategy in DGL_STRATEGIES:
         perturbed = perturb(cell.resident, batch, strategy)
         ones = perturbed.start(torch.ones(cell.sizes[relation[0]], 1, dtype=torch.float64))
         found.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)))
@@ -129,7 +128,7 @@ def test_batches_take_strains_that_are_described_once() -> None:
     edges = EdgePerturbations.build(small_cell().resident, [[of(0, 1)], [], [of(2, 1, 0.5), of(0, 1, 2.0)]])
     taken = edges.take(torch.tensor([2, 1, 0, 2]))
     batch = replace(GenotypeBatch.from_lists([[]] * 4), edges=taken.to("cpu"))
-    perturbed = perturb(small_cell().resident, batch, "difference")
+    perturbed = perturb(small_cell().resident, batch, "auto")
     ones = perturbed.start(torch.ones(3, 1, dtype=torch.float64))
     assert perturbed.aggregate(PHYSICAL, ones).whole().sum((0, 2)).tolist() == [4.5, 3.0, 1.0, 4.5]
 
@@ -188,3 +187,19 @@ def test_another_number_of_strains_is_refused() -> None:
     batch = replace(GenotypeBatch.from_lists([[], []]), edges=EdgePerturbations.build(cell, [[of(0, 1)]]))
     with pytest.raises(GenotypeError, match=r"different numbers of strains\n  got:      1 and 2\n  do: .*every strain"):
         perturb(cell, batch, "edge_mask")
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in DGL_STRATEGIES])
+def test_strategies_without_single_edges_refuse_them(strategy: str) -> None:
+    cell = small_cell().resident
+    batch = GenotypeBatch.from_lists([[]])
+    message = rf"needs a strategy that has single edges\n  got:      {strategy}\n.*\n.*strategy: edge_mask`.*dgl==1"
+    with pytest.raises(ConfigError, match="a strain that changes single edges " + message):
+        perturb(cell, replace(batch, edges=EdgePerturbations.build(cell, [[of(0, 1)]])), strategy)
+    perturbed = perturb(cell, batch, strategy)
+    states = perturbed.start(torch.ones(3, 1))
+    with pytest.raises(ConfigError, match="attention " + message):
+        perturbed.attend(PHYSICAL, states, states, lambda keys, queries, weights: keys)
+    with pytest.raises(ConfigError, match="`model.conv: gatv2` " + message):
+        HeteroCellConfig(conv="gatv2", strategy=strategy).validate()
+    HeteroCellConfig(conv="gatv2").validate()

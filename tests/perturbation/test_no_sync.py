@@ -121,7 +121,6 @@ def checked_step(task: StrainTask, strains: int) -> int:
     [
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
-        {"conv": "gatv2"},
         {"cross_relation": "cross_attention", "cross_relation_norm": "layer"},
         {"cross_relation": "pairwise_interaction", "dropout": 0.1},
         {"kernel": "csr"},
@@ -229,7 +228,7 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
 
 @pytest.mark.parametrize(
     "config",
-    [{"strategy": "edge_subgraph"}, {"strategy": "difference"}, {"strategy": "difference", "conv": "gatv2"}],
+    [{"strategy": "edge_subgraph"}, {"strategy": "difference"}],
     ids=lambda config: ", ".join(config.values()),
 )
 def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell, config: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ MODELS = {
     "node_mask": ["model.strategy=node_mask"],
     "difference": ["model.strategy=difference"],
     "edge_mask": ["model.strategy=edge_mask"],
-    "attention": ["model.conv=gatv2"],
+    "attention": ["model.conv=gatv2", "model.strategy=edge_mask"],
     "set operator": ["model={name: set_operator}"],
     "compared strains": ["loss={name: mle_wass_supcr, buffer_size: 50}"],
 }

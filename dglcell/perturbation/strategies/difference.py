@@ -14,7 +14,6 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.rows import Pairs, mark, pull, push
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.attention import Score, attend_pairs
 from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
@@ -28,9 +27,6 @@ MARK_COST = 16.0
 """To mark the end of an edge in one strain costs so many times as much as a product's sum over an edge for one
 strain."""
 
-ATTEND_SHARE = 0.25
-"""In-edges of pairs that attend anew, as a share of E · B, from which attending everywhere is cheaper."""
-
 
 class Difference(NodeMask):
     """Do what ``NodeMask`` does with lists of the pairs that differ, as long as they are few.
@@ -43,44 +39,13 @@ class Difference(NodeMask):
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
-        if relation in self.changed or (states.delta is not None and states.index is None):
+        if states.delta is not None and states.index is None:
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
         sources = self._senders(relation[0], states)
         targets = self._receivers(relation, sources)
         if len(targets) > self.execution.dense_share * targets.mask_NB.numel():
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
-
-    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``; a softmax changes as a whole, so that the attention of a changed pair is
-        computed anew.
-        """
-        assert isinstance(keys, DifferenceStates)
-        assert isinstance(queries, DifferenceStates)
-        self.refuse_changed(relation)
-        base_MH = self.base_attention(relation, keys, queries, score)
-        dense = any(states.delta is not None and states.index is None for states in (keys, queries))
-        if not dense:
-            pairs = self._receivers(relation, self._senders(relation[0], keys))
-            if queries.index is not None:
-                pairs = union([pairs, queries.index])
-            edges = self.cell[relation]
-            dense = int(edges.in_degrees[pairs.nodes].sum()) > ATTEND_SHARE * edges.num_edges * self.num_strains
-        if dense:
-            return keys.with_difference(base_MH, self.dense_attention(relation, keys, queries, score))
-        source, destination = self.kept[relation[0]], self.kept[relation[2]]
-        delta_KH = attend_pairs(
-            edges,
-            (pairs.nodes, pairs.strains),
-            (keys.base_NH, keys.delta),
-            (keys.index or source.lost).table,
-            (queries.base_NH, None if queries.delta is None else queries.at(pairs)),
-            (source.base_N1, destination.base_N1),
-            (source.strains_NB, destination.strains_NB),
-            score,
-            source.log_strengths,
-        )
-        return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
 
     def _aggregate_listed(
         self,

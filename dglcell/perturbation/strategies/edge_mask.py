@@ -7,10 +7,9 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations
 from dglcell.perturbation.sent import Kept
-from dglcell.perturbation.states import States, WholeStates
+from dglcell.perturbation.states import Score, States, WholeStates
 
 
 class EdgeMask:

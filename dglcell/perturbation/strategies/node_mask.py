@@ -7,16 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.attention import Score, attend, attend_differences
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
-from dglcell.perturbation.sent import Kept, received, sent, strengths_of_changed, sums_along_changed, sums_by_slot
+from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
 
 FEWER = 2
@@ -34,8 +30,6 @@ class NodeMask:
         kernel: the kernel of sparse products.
         execution: how rows are computed.
         kept_pass: the base's tensors of earlier batches, in evaluation.
-        perturbations: edges that strains change; optional. How many they are depends on the strains, so that a GPU is
-            waited for.
     """
 
     def __init__(
@@ -45,11 +39,8 @@ class NodeMask:
         kernel: str = "auto",
         execution: Execution | None = None,
         kept_pass: BasePass | None = None,
-        perturbations: EdgePerturbations | None = None,
     ) -> None:
         self.cell, self.kept, self.kernel = cell, dict(kept), kernel
-        changes = {} if perturbations is None else perturbations.relations
-        self.changed = {r: of.in_edges(cell[r], self.num_strains) for r, of in changes.items()}
         self.execution, self.kept_pass = execution or Execution(), kept_pass
         self._sent: dict[str, tuple[States, Tensor]] = {}
         self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
@@ -86,17 +77,12 @@ class NodeMask:
 
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
-        edges, kept = self.cell[relation], self.kept[relation[2]]
+        kept = self.kept[relation[2]]
         fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
-        fuses &= self.kept[relation[0]].strengths_NB is None and relation not in self.changed
+        fuses &= self.kept[relation[0]].strengths_NB is None
         if fuses and self._few_lost(relation, states) is None:
             return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
-        changed = self.changed.get(relation)
-        if changed is not None:
-            delta = None if states.delta is None else states.dense()
-            sums_QH = sums_along_changed(edges, changed, self.kept[relation[0]], states.base_NH, delta)
-            sums_MBH = sums_MBH.index_put((changed.nodes, changed.strains), sums_QH.to(sums_MBH.dtype))
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
             loss_MB = ((base_M1 - strains_MB) / (base_M1 * strains_MB)).to(sums_MBH.dtype).unsqueeze(-1)
@@ -158,63 +144,8 @@ class NodeMask:
                 for weights in (kept.base_N1.to(exact), kept.weights(exact))
             )
             base_M1, strains_MB = counts
-            changed = self.changed.get(relation)
-            if changed is not None:
-                strength_L = strengths_of_changed(edges, changed, kept, exact)
-                degree_Q = strength_L.new_zeros(len(changed.nodes)).index_add(0, changed.pairs, strength_L)
-                strains_MB = strains_MB.index_put((changed.nodes, changed.strains), degree_Q)
             self._degrees[relation] = _no_less(base_M1, dtype), _no_less(strains_MB, dtype)
         return self._degrees[relation]
-
-    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        assert isinstance(keys, DifferenceStates)
-        assert isinstance(queries, DifferenceStates)
-        self.refuse_changed(relation)
-        base_MH = self.base_attention(relation, keys, queries, score)
-        return keys.with_difference(base_MH, self.dense_attention(relation, keys, queries, score))
-
-    def refuse_changed(self, relation: Relation) -> None:
-        """Refuse attention along a relation of which strains change edges.
-
-        Raises:
-            ConfigError: some strain does.
-        """
-        if relation in self.changed:
-            raise ConfigError(
-                "attention with this strategy cannot express changed edges",
-                got=f"changed edges of the relation '{relation[1]}'",
-                expected=" or ".join(DGL_STRATEGIES),
-                do="set `model.strategy: edge_mask`, which needs DGL, or `model.conv` to gin or sage",
-            )
-
-    def base_attention(
-        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
-    ) -> Tensor:
-        """Return the attention over the edges that the base keeps, [M, H]."""
-        ends = self.kept[relation[0]].base_N1, self.kept[relation[2]].base_N1
-
-        def attention() -> Tensor:
-            columns = keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1)
-            return attend(self.cell[relation], *columns, ends, score).squeeze(1)
-
-        return attention() if self.kept_pass is None else self.kept_pass.once(attention)
-
-    def dense_attention(
-        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
-    ) -> Tensor:
-        """Return by how much the attention of all strains differs, [M, B, H], in the type of differences."""
-        source, destination = self.kept[relation[0]], self.kept[relation[2]]
-        delta_MBH = attend_differences(
-            self.cell[relation],
-            (keys.base_NH, None if keys.delta is None else keys.dense()),
-            (queries.base_NH, None if queries.delta is None else queries.dense()),
-            (source.base_N1, destination.base_N1),
-            (source.strains_NB, destination.strains_NB),
-            score,
-            source.log_strengths,
-        )
-        # In the first round neither keys nor queries have differences, so that only the states know their dtype.
-        return delta_MBH.to(keys.delta_dtype)
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
         """Return what ``sent`` gives, [N, B, H], computed once for all relations out of a node type."""
