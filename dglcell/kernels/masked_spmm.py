@@ -5,6 +5,7 @@ What it computes is defined by ``dglcell.perturbation.sent``: a lost node sends 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -62,10 +63,9 @@ class _MaskedProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.relation, ctx.keep, ctx.has_delta = relation, (keep_NB, keep_MB), delta is not None
         ctx.dtypes = base.dtype, received.dtype
-        kept = base.new_zeros((), dtype=dtype) if delta is None else delta
         return triton_products.product(
             relation,
-            torch.where(keep_NB.unsqueeze(2), kept, -base.unsqueeze(1).to(dtype)).contiguous(),
+            triton_products.sent_rows(delta, base, keep_NB, dtype),
             weighted=relation.weight is not None,
             transposed=False,
             outputs=triton_products.Lost(keep_MB, received),
@@ -88,3 +88,38 @@ class _MaskedProduct(torch.autograd.Function):
         base = triton_products.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
         received = triton_products.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
         return sent if ctx.has_delta else None, base, received, None, None, None, None
+
+
+def lost_spmm(relation: ResidentRelation, base_NH: Tensor, keep_NB: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return sums of what only lost sources no longer send, [M, B, H], with a gradient that visits their edges alone.
+
+    Args:
+        relation: E edges, with their fixed weights where they have any.
+        base_NH: [N, H] what the base's sources send.
+        keep_NB: [N, B] bool, which sources are kept.
+        sums: base rows → the sums.
+    """
+    out: Tensor = _LostProduct.apply(base_NH, relation, keep_NB, sums)
+    return out
+
+
+class _LostProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, base: Tensor, relation: ResidentRelation, keep_NB: Tensor, sums: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.relation, ctx.keep, ctx.dtype = relation, keep_NB, base.dtype
+        return sums(base)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_MBH: Tensor) -> tuple[Tensor, None, None, None]:
+        sent = triton_products.product(
+            ctx.relation,
+            grad_MBH.contiguous(),
+            weighted=ctx.relation.weight is not None,
+            transposed=True,
+            outputs=triton_products.Lost(ctx.keep),
+            only_lost=True,
+        )
+        return triton_products.lost_sum(sent, ctx.keep, clear=False).to(ctx.dtype), None, None, None

@@ -134,6 +134,31 @@ def add_pieces(
 
 
 @triton.jit
+def send(x, base, keep, out, B, H, HAS_X: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
+    """Write what a node sends: its rows, or minus the base's row in strains that have lost it.
+
+    Args:
+        x: [N, B, H] rows of the strains, if HAS_X; zeros otherwise.
+        base: [N, H] rows of the base.
+        keep: [N, B] bytes, zero for lost nodes.
+        out: [N, B, H] results, written.
+        B, H, BB, BH: as for ``sum_pieces``.
+    """
+    node = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BH + tl.arange(0, BH)
+    instead = -tl.load(base + node * H + columns, mask=columns < H, other=0).to(out.dtype.element_ty)
+    for start in range(0, B, BB):
+        strains = start + tl.arange(0, BB)
+        kept = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] != 0
+        there = (strains < B)[:, None] & (columns < H)[None, :]
+        rows = (node * B + strains)[:, None] * H + columns[None, :]
+        value = tl.zeros((BB, BH), out.dtype.element_ty)
+        if HAS_X:
+            value = tl.load(x + rows, mask=there & kept, other=0)
+        tl.store(out + rows, tl.where(kept, value, instead[None, :]), mask=there)
+
+
+@triton.jit
 def sum_lost(x, keep, out, B, H, CLEAR: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
     """Compute minus the sum of a node's rows over the strains that have lost it; other rows are not read.
 

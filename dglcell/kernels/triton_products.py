@@ -107,6 +107,27 @@ def product(
     return out
 
 
+def sent_rows(x_NBH: Tensor | None, base_NH: Tensor, keep_NB: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what nodes send, [N, B, H]: their rows, or minus the base's in strains that have lost them.
+
+    Args:
+        x_NBH: rows of the strains; None for zeros.
+        base_NH: rows of the base.
+        keep_NB: bool, which nodes are kept.
+        dtype: type of the result, and of the rows.
+    """
+    from dglcell.kernels import spmm_triton as compiled
+
+    (N, B), H = keep_NB.shape, base_NH.shape[1]
+    out = base_NH.new_empty(N, B, H, dtype=dtype)
+    BH = min(256, _power_of_2(H))
+    rows = out if x_NBH is None else x_NBH.contiguous()
+    compiled.send[N, -(-H // BH)](
+        rows, base_NH.contiguous(), _bytes(keep_NB), out, B, H, x_NBH is not None, 1024 // BH, BH, num_warps=4
+    )
+    return out
+
+
 def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
     """Return minus the sums of rows over the strains that have lost a node, [N, H]; float32 at least.
 

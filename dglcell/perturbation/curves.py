@@ -237,5 +237,7 @@ def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Ten
     change = (p * m).sum(dim, keepdim=True)
     precise = p * (m - change) / (1 + change).clamp(min=0.25)
     # Where most of the shares moved, the subtraction does not cancel.
-    direct = torch.softmax((logits + delta).masked_fill(gone, floor), dim).masked_fill(gone, 0) - p
+    # Along the last dimension, because a GPU has one program for each column otherwise.
+    moved = (logits + delta).masked_fill(gone, floor).transpose(dim, -1)
+    direct = torch.softmax(moved, -1).transpose(dim, -1).masked_fill(gone, 0) - p
     return torch.where(change > -0.5, precise, direct)

@@ -41,7 +41,9 @@ def test_interpreted_kernels_equal_float64(
         f"{weighted} {direction} {size}" for direction in ("forward", "transposed") for size in ("1 x 19", "2 x 6")
     ]
     cases = [("product", case) for case in products]
-    cases += [("masked product", f"{weighted} {which}") for which in ("states differ", "the same states")]
+    cases += [
+        ("masked product", f"{weighted} {which}") for which in ("states differ", "the same states", "few lost nodes")
+    ]
     found = {case: errors[case[0], dtype, case[1]] for case in cases}
     assert max(found.values()) <= LIMITS[dtype], found
 

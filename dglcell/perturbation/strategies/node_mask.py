@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
+from dglcell.kernels.masked_spmm import knows_who_is_lost, lost_spmm, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
@@ -102,7 +103,10 @@ class NodeMask:
         """Return the sums over in-edges of how much what sources send differs from the base, [M, B, H]."""
         edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
         if slots is not None:
-            return sums_by_slot(edges, source, states.base_NH, slots, states.delta_dtype, self.kernel)
+            sums = partial(sums_by_slot, edges, source, slots=slots, dtype=states.delta_dtype, kernel=self.kernel)
+            if source.strengths_NB is None and knows_who_is_lost(self.kernel, slots[0].device.type):
+                return lost_spmm(edges, source.of_base(states.base_NH), source.strains_NB, sums)
+            return sums(states.base_NH)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
 
