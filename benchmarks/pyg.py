@@ -288,7 +288,6 @@ def _check_supported(weights: HeteroCell) -> None:
     for fault, wrong in (
         ("relations with other nodes than genes", any(r[0] != GENE or r[2] != GENE for r in used)),
         ("edge weights", any(weights.cell[r].weight is not None for r in used)),
-        ("a gated combination", config.combination == "gated"),
         ("pools of other nodes than genes", config.pool != [GENE]),
     ):
         if wrong:

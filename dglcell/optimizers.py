@@ -5,19 +5,16 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import translate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
-from dglcell.errors import ConfigError, did_you_mean
+from dglcell.errors import ConfigError
 
 # Torch is imported where optimisers are made, so that configurations are read without it.
 if TYPE_CHECKING:
     import torch
-    from torch import nn
     from torch.optim.lr_scheduler import LRScheduler
 
 SCHEDULES = ("none", "cosine_restarts", "plateau")
@@ -27,44 +24,26 @@ NotNegative = Annotated[float, at_least(0)]
 AboveZero = Annotated[float, must(lambda factor: factor > 0, "is too small", "more than 0")]
 Decay = Annotated[float, must(lambda decay: decay >= 0, "must not be negative")]
 
-PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
-"""These classes take any learning rate and weight decay; only torch can tell whether it takes other settings."""
-
-
-NAMED_GROUPS = {
-    "deviations": r"(.*\.)?own_(effects|vectors)",
-    "embedding": r"(.*\.)?embeddings?\..*",
-    "heads": r"(?!.*own_(effects|vectors))(global_head|local_head|combination|score)\..*",
-}
-"""This maps named groups to patterns of their parameters' names; no two groups share a parameter."""
-
-
-@dataclass
-class GroupConfig:
-    """Configure how some parameters are optimised."""
-
-    lr: Positive | None = None  # learning rate; that of all parameters where null
-    weight_decay: Decay | None = None  # that of all parameters where null
+Optimizer = Annotated[str, one_of("AdamW", "Adam", "SGD")]
 
 
 @dataclass
 class OptimizerConfig:
-    """Configure any class of ``torch.optim``."""
+    """Configure the optimiser."""
 
-    name: str = "AdamW"  # a class of `torch.optim`
+    name: Optimizer = "AdamW"  # AdamW | Adam | SGD
     lr: Positive = 1e-3  # learning rate
-    weight_decay: float = 0.0  # weight decay of all parameters
-    groups: dict[str, GroupConfig] = field(default_factory=dict)  # of deviations, embedding, heads, or e.g. *.bias
+    weight_decay: Decay = 0.0  # weight decay of all parameters
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:
-        """Check the class and that it takes these arguments.
+        """Check that the optimiser takes these arguments.
 
         Raises:
             ConfigError: naming the key.
         """
         check_values(self, "optimizer")
-        if self.name in PLAIN and not self.options and self.weight_decay >= 0:
+        if not self.options:
             return
         import torch
 
@@ -108,64 +87,25 @@ class SchedulerConfig:
             )
 
 
-def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameters of a model as ``torch.optim`` takes them: those of no group first, then every group's own.
-
-    Raises:
-        ConfigError: a group has no parameter, or two groups share one.
-    """
-    names = [name for name, _ in model.named_parameters()]
-    group_of: dict[str, str] = {}
-    for group in config.groups:
-        found = [name for name in names if re.fullmatch(NAMED_GROUPS.get(group) or translate(group), name)]
-        twice = next((name for name in found if name in group_of), None)
-        if not found:
-            parts = dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name)
-            raise ConfigError(
-                f"`optimizer.groups.{group}` names no parameter of this model",
-                expected=", ".join([*NAMED_GROUPS, *parts]),
-                do="choose another name, or leave the group out",
-            )
-        if twice is not None:
-            raise ConfigError(
-                f"`optimizer.groups` puts the parameter '{twice}' into two groups",
-                got=f"{group_of[twice]} and {group}",
-                do="choose names that have no parameter in common",
-            )
-        group_of |= dict.fromkeys(found, group)
-    members: dict[str | None, list[nn.Parameter]] = {None: []} | {group: [] for group in config.groups}
-    for name, parameter in model.named_parameters():
-        members[group_of.get(name)].append(parameter)
-    settings = {group: {k: v for k, v in vars(own).items() if v is not None} for group, own in config.groups.items()}
-    return [{"params": chosen, **settings.get(group or "", {})} for group, chosen in members.items()]
-
-
-def make_optimizer(
-    config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]]
-) -> torch.optim.Optimizer:
-    """Make the optimiser over ``parameters``, which may come in groups with settings of their own.
+def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """Make the optimiser over ``parameters``.
 
     On a GPU the optimiser counts its steps there, where it can.
 
     Raises:
-        ConfigError: there is no such class, or it refuses the arguments.
+        ConfigError: it refuses the arguments.
     """
     import torch
 
-    kind = getattr(torch.optim, config.name, None)
-    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
-        known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
-        do = did_you_mean(config.name, known)
-        raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known), do=do)
+    kind = getattr(torch.optim, config.name)
+    weights = list(parameters)
+    settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
+    takes = inspect.signature(kind).parameters
+    if {w.device.type for w in weights} == {"cuda"} and "capturable" in takes:
+        # All state is on the device, so that a step never waits; one kernel does what hundreds would do.
+        settings = {"capturable": True} | ({"fused": True} if "fused" in takes else {}) | settings
     try:
-        groups: list[Any] = list(parameters)
-        weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)
-        settings = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
-        takes = inspect.signature(kind).parameters
-        if {w.device.type for w in weights} == {"cuda"} and "capturable" in takes:
-            # All state is on the device, so that a step never waits; one kernel does what hundreds would do.
-            settings = {"capturable": True} | ({"fused": True} if "fused" in takes else {}) | settings
-        optimizer: torch.optim.Optimizer = kind(groups, **settings)
+        optimizer: torch.optim.Optimizer = kind(weights, **settings)
         for group in optimizer.param_groups:
             group["lr"] = rate_of(group, group["params"][0].device)
         return optimizer

@@ -13,14 +13,12 @@ from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.optimizers import (
-    GroupConfig,
     OptimizerConfig,
     SchedulerConfig,
     cosine_restarts,
     count_steps,
     make_optimizer,
     make_scheduler,
-    parameter_groups,
 )
 
 
@@ -28,7 +26,7 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2, 2))]
 
 
-@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax", "Adadelta"])
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD"])
 def test_optimisers_of_torch_make_steps(name: str) -> None:
     weights = parameters()
     optimizer = make_optimizer(OptimizerConfig(name, lr=0.1, weight_decay=0.0), weights)
@@ -50,88 +48,19 @@ def test_options_reach_the_optimiser() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (OptimizerConfig("Adamm"), r"`optimizer.name` is not in torch.optim\n  got: +Adamm\n  expected: .*AdamW"),
-        (OptimizerConfig("Optimizer"), "is not in torch.optim"),
-        (OptimizerConfig("lr_scheduler"), "is not in torch.optim"),
-        (OptimizerConfig("LBFGS"), "torch.optim.LBFGS refuses these settings"),
-        (OptimizerConfig("SparseAdam"), "torch.optim.SparseAdam refuses these settings"),
+        (OptimizerConfig("RMSprop"), r"`optimizer.name` is unknown\n  got: +RMSprop\n  expected: AdamW, Adam, SGD"),
         (OptimizerConfig("AdamW", options={"momentum": 0.9}), r"AdamW refuses these settings\n  got: .*momentum"),
         (OptimizerConfig("SGD", options={"nesterov": True}), "SGD refuses these settings"),
         (OptimizerConfig("AdamW", options={"betas": [2.0, 0.9]}), "AdamW refuses these settings"),
-        (OptimizerConfig(weight_decay=-1.0), "AdamW refuses these settings"),
+        (OptimizerConfig(weight_decay=-1.0), "`optimizer.weight_decay` must not be negative"),
         (OptimizerConfig(lr=0.0), r"`optimizer.lr` must be positive\n  got: +0.0"),
         (OptimizerConfig(lr=-1.0), "`optimizer.lr` must be positive"),
         (OptimizerConfig(lr=math.nan), "`optimizer.lr` is no finite number"),
-        (OptimizerConfig(groups={"heads": GroupConfig(lr=0.0)}), r"`optimizer.groups.heads.lr` must be positive"),
-        (
-            OptimizerConfig(groups={"*.bias": GroupConfig(weight_decay=-1.0)}),
-            r"`optimizer.groups.\*.bias.weight_decay` must not be negative",
-        ),
     ],
 )
 def test_optimisers_that_cannot_be_made_are_refused(config: OptimizerConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config.validate()
-
-
-class Parts(nn.Module):
-    """Parts with the names that they have in models."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.ModuleDict({"embeddings": nn.Embedding(3, 2), "layer": nn.Linear(2, 2)})
-        self.local_head = nn.Linear(2, 1)
-        self.local_head.register_parameter("own_effects", nn.Parameter(torch.zeros(3)))
-        self.global_head = nn.Linear(2, 1)
-
-
-def test_groups_have_settings_of_their_own_and_the_rest_those_of_all() -> None:
-    model = Parts()
-    groups = {
-        "deviations": GroupConfig(weight_decay=1.5),
-        "heads": GroupConfig(lr=0.5),
-        "encoder.layer.*": GroupConfig(lr=0.25, weight_decay=0.0),
-    }
-    config = OptimizerConfig("AdamW", lr=0.1, weight_decay=0.01, groups=groups)
-    config.validate()
-    rest, deviations, heads, layer = make_optimizer(config, parameter_groups(config, model)).param_groups
-    assert [id(p) for p in rest["params"]] == [id(p) for p in model.encoder["embeddings"].parameters()]
-    assert deviations["params"][0] is model.local_head.own_effects
-    assert len(heads["params"]) == 4
-    assert [(g["lr"], g["weight_decay"]) for g in (rest, deviations, heads, layer)] == [
-        (0.1, 0.01),
-        (0.1, 1.5),
-        (0.5, 0.01),
-        (0.25, 0.0),
-    ]
-
-
-def test_one_group_s_decay_leaves_the_others_alone() -> None:
-    model = Parts()
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    config = OptimizerConfig("AdamW", lr=0.1, groups={"embedding": GroupConfig(weight_decay=1.0)})
-    optimizer = make_optimizer(config, parameter_groups(config, model))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    changed = {name for name, parameter in model.named_parameters() if not parameter.equal(before[name])}
-    assert changed == {"encoder.embeddings.weight"}
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        (
-            ["head"],
-            r"`optimizer.groups.head` names no parameter of this model\n  expected: deviations, embedding, heads, enc",
-        ),
-        (["heads", "*.bias"], r"puts the parameter '.*bias' into two groups\n  got: +heads and \*.bias"),
-    ],
-)
-def test_groups_that_a_model_does_not_have_are_refused(groups: list[str], message: str) -> None:
-    config = OptimizerConfig(groups={name: GroupConfig(weight_decay=0.1) for name in groups})
-    with pytest.raises(ConfigError, match=message):
-        parameter_groups(config, Parts())
 
 
 @pytest.mark.parametrize(

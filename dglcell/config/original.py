@@ -47,6 +47,8 @@ class Removed(NamedTuple):
 REMOVED = {
     "data.streaming": Removed("all strains are in memory, of which 20 million trigenic ones take 0.64 GB"),
     "trainer.train_ranking": Removed("the training part is always ranked; predictions take 8 bytes a strain"),
+    "optimizer.groups": Removed("all parameters have the same settings", {}),
+    "model.cross_relation_heads": Removed("relations are combined by sums, means or pairs"),
     "data.permuted_labels": Removed("labels are never permuted", None),
     "trainer.cuda_graph": Removed("steps are launched as they are; it was never run on a GPU"),
     "model.meta_layers": Removed("`dango` weighs a gene's states by two Linear layers, as its publication says"),

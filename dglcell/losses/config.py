@@ -79,7 +79,7 @@ class MaskedConfig(WeightedConfig):
 
     implementation = "dglcell.losses.elementwise:MaskedLoss"
 
-    name: str = "mse"  # mse | huber | log_cosh
+    name: str = "mse"  # mse | huber
 
 
 @dataclass
@@ -276,7 +276,7 @@ class DangoLossConfig(LossConfig):
         return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch
 
 
-LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig) | {
+LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber"), MaskedConfig) | {
     kind.name: kind
     for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }

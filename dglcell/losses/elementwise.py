@@ -40,7 +40,7 @@ def log_cosh(error: Tensor) -> Tensor:
     return magnitude + F.softplus(-2 * magnitude) - math.log(2)
 
 
-ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber": huber, "log_cosh": log_cosh}
+ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber": huber}
 
 
 class MaskedLoss(Loss):

@@ -15,8 +15,8 @@ from dglcell.nn.config import (
     AUTO_LINK,
     COMBINATIONS,
     CROSS_RELATION,
-    LEARNED,
     LINKS,
+    PAIRWISE,
     Activation,
     ConvOptions,
     CrossRelation,
@@ -146,14 +146,13 @@ class EncoderConfig(ModelConfig):
     gin_layers: Number = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
     gin_hidden: Count | None = None  # width inside a GIN's MLP; null: H
     conv_heads: int = 4  # heads of gatv2; must divide H
-    cross_relation: CrossRelationName = "sum"  # combines relations: sum | mean | cross_attention | pairwise_interaction
-    cross_relation_heads: int = 4  # heads of cross_attention; must divide H
+    cross_relation: CrossRelationName = "sum"  # combines relations: sum | mean | pairwise_interaction
     cross_relation_hidden: Count | None = None  # width inside the MLPs of pairwise_interaction; null: H / 2
     cross_relation_layers: Annotated[int, at_least(2)] = 2  # Linear layers of these MLPs, 2 or more
-    cross_relation_norm: Norm = "none"  # layer | rms | none, after cross_attention or pairwise_interaction
+    cross_relation_norm: Norm = "none"  # layer | none, after pairwise_interaction
     residual: bool = True  # add the input of every layer to its output
-    norm: Norm = "layer"  # layer | rms | none, per node
-    activation: Activation = "gelu"  # relu | gelu | silu | elu | tanh | identity
+    norm: Norm = "layer"  # layer | none, per node
+    activation: Activation = "gelu"  # relu | gelu | identity
     dropout: Dropout = 0.0  # share of states that are set to 0 in a training step
     embedding_std: Positive = 0.02  # standard deviation of the initial embeddings
     preprocessor_layers: Number = 2  # Linear layers between the embeddings and the first round
@@ -179,13 +178,11 @@ class EncoderConfig(ModelConfig):
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         how = self.cross_relation
-        if how == "cross_attention":
-            check_heads(self.hidden, self.cross_relation_heads, "model.cross_relation_heads")
-        if self.cross_relation_norm != "none" and how not in LEARNED:
+        if self.cross_relation_norm != "none" and how != PAIRWISE:
             raise ConfigError(
                 f"`model.cross_relation_norm` has no effect where relations are combined by their {how}",
                 got=self.cross_relation_norm,
-                do=f"set `model.cross_relation_norm: none`, or `model.cross_relation` to {' or '.join(LEARNED)}",
+                do=f"set `model.cross_relation_norm: none`, or `model.cross_relation: {PAIRWISE}`",
             )
         if self.null_names and not self.null_share:
             raise ConfigError(
@@ -237,7 +234,6 @@ class EncoderConfig(ModelConfig):
         """Return the keys that say how relations are combined."""
         return CrossRelation(
             self.cross_relation,
-            self.cross_relation_heads,
             self.cross_relation_hidden,
             self.cross_relation_layers,
             self.cross_relation_norm,
@@ -294,7 +290,7 @@ class HeteroCellConfig(EncoderConfig):
     name: str = "hetero_cell"
     pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
     local_head: bool = True  # score the deleted genes by their wild-type states
-    combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | none
     nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
     flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
     flux_exact: bool = False  # linear programs, on the CPU, solve strains that the rounds leave unsolved
@@ -363,16 +359,11 @@ class HeteroCellConfig(EncoderConfig):
         if self.local_head and self.combination == "none":
             raise ConfigError(
                 "`model.combination: none` would leave the local head without use",
-                do="set `model.local_head: false`, or combine by `sum`, `mean` or `gated`",
-            )
-        if not self.local_head and self.combination == "gated":
-            raise ConfigError(
-                "`model.combination: gated` needs the local head",
-                do="set `model.local_head: true` or `model.combination: none`",
+                do="set `model.local_head: false`, or combine by `sum` or `mean`",
             )
 
 
-OPERATORS = ("local", "cross_attention", "both")
+OPERATORS = ("local", "both")
 OPERATOR_HEADS = 4
 """The cross attention of genes to deleted ones has so many heads."""
 
@@ -389,25 +380,18 @@ class SetOperatorConfig(EncoderConfig):
     implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
 
     name: str = "set_operator"
-    operator: Operator = "local"  # how deleted genes act: local (on each other) | cross_attention (on all genes) | both
-    combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean | gated
+    operator: Operator = "local"  # how deleted genes act: local (on each other) | both (also on all genes)
+    combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean
     kernel_ridge: Share = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
 
     def validate(self) -> None:
         super().validate()
-        if self.operator != "cross_attention":
-            self.check_local_head()
+        self.check_local_head()
         if self.operator != "local" and self.hidden % OPERATOR_HEADS:
             raise ConfigError(
                 "`model.hidden` is not shared evenly by the heads of the cross attention",
                 got=self.hidden,
                 expected=f"a multiple of {OPERATOR_HEADS}",
-            )
-        if self.combination == "gated" and self.operator != "both":
-            raise ConfigError(
-                "`model.combination: gated` needs two predictions",
-                got=f"`model.operator: {self.operator}`",
-                do="set `model.operator: both` or `model.combination: sum`",
             )
 
     def provides(self) -> frozenset[str]:
@@ -433,7 +417,7 @@ class DangoConfig(ModelConfig):
 
     name: str = "dango"
     hidden: Count = 64  # H, width of every state
-    activation: Activation = "relu"  # relu | gelu | silu | elu | tanh | identity
+    activation: Activation = "relu"  # relu | gelu | identity
     embedding_std: Positive = 0.1  # standard deviation of the genes' initial embeddings
     relations: list[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
     reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`

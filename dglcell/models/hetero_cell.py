@@ -56,7 +56,7 @@ class HeteroCell(PerturbedModel):
        :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
        move by about 1/N; :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
-    4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
+    4. Both are combined to a score: their sum, their mean, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
        flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
@@ -103,13 +103,7 @@ class HeteroCell(PerturbedModel):
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
         self.global_head = mlp([self._readout_width, width, outputs], config.activation, config.dropout)
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
-        self.combination = Combination(
-            outputs,
-            how=config.combination,
-            width=width,
-            activation=config.activation,
-            dropout=config.dropout,
-        )
+        self.combination = Combination(config.combination)
         self.of_nodes = nn.ModuleDict({name: self._make_node_head(name) for name in config.nodes or {}})
         self.link = make_link(cell, config, outputs)
         self.null_share = (
@@ -194,13 +188,13 @@ class HeteroCell(PerturbedModel):
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
         seen = embedding if self.readout is None else self.readout.strain(embedding, genotypes)
         parts: dict[str, Tensor] = {"global": self.global_head(seen)}
-        score, gates = parts["global"], None
+        score = parts["global"]
         if self.local_head is not None:
             genes_BK, removed_BK = genotypes.padded()
             x_BKH = F.embedding(genes_BK, encoded.genes_NH)
             x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
             parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
-            score, gates = self.combination(*parts.values())
+            score = self.combination(*parts.values())
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
@@ -210,7 +204,7 @@ class HeteroCell(PerturbedModel):
             rounds = self.flux_rounds if name in self.config.flux_values else None
             computed = None if rounds is None else rounds.changes(self.cell, genotypes)
             nodes[name] = head(encoded.nodes[name], embedding, encoded.lost[name], computed)
-        return Prediction(score, embedding, parts, gates, nodes=nodes)
+        return Prediction(score, embedding, parts, nodes=nodes)
 
     @property
     def node_heads(self) -> dict[str, NodeHead]:
@@ -225,7 +219,7 @@ class HeteroCell(PerturbedModel):
         """Return the score of the strain without deletions, [1, T]."""
         score_1T: Tensor = self.global_head(like_BT.new_zeros(1, self._readout_width))
         if self.local_head is not None:
-            score_1T, _ = self.combination(score_1T, torch.zeros_like(score_1T))
+            score_1T = self.combination(score_1T, torch.zeros_like(score_1T))
         return score_1T
 
     @property

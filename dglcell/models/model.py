@@ -60,7 +60,6 @@ class Prediction:
         embedding: [B, D] embedding of the strains, for losses and plots; None for a model that has none. For
             ``hetero_cell`` it is z_p = z_w − z_i.
         parts: name → [B, T], predictions that the phenotypes are combined from, e.g. ``global`` and ``local``.
-        gates: [B, T, len(parts)] weights of the parts in their order, or None.
         nodes: name → [B, M] differences of values of nodes from the wild type, in units of their spread (``NodeHead``).
         auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     """
@@ -68,7 +67,6 @@ class Prediction:
     phenotypes: Tensor
     embedding: Tensor | None = None
     parts: dict[str, Tensor] = field(default_factory=dict)
-    gates: Tensor | None = None
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
     nodes: dict[str, Tensor] = field(default_factory=dict)
 
@@ -87,8 +85,8 @@ class Prediction:
             return None if x is None else change(x)
 
         parts = {name: change(x) for name, x in self.parts.items()}
-        gates, nodes = changed(self.gates), {name: change(x) for name, x in self.nodes.items()}
-        return Prediction(change(self.phenotypes), changed(self.embedding), parts, gates, self.auxiliary, nodes)
+        nodes = {name: change(x) for name, x in self.nodes.items()}
+        return Prediction(change(self.phenotypes), changed(self.embedding), parts, self.auxiliary, nodes)
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
@@ -103,7 +101,6 @@ def joined(predictions: Sequence[Prediction]) -> Prediction:
         torch.cat([one.phenotypes for one in predictions]),
         rows([one.embedding for one in predictions]),
         {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts},
-        rows([one.gates for one in predictions]),
         last.auxiliary,
         {name: torch.cat([one.nodes[name] for one in predictions]) for name in last.nodes},
     )

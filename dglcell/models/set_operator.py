@@ -86,9 +86,8 @@ class SetOperator(StrainModel):
     evaluation pass encodes only once: the states are kept until the model is trained, moved or loaded.
 
     1. F: the encoder of ``HeteroCell``, on the wild type: states :math:`x_n` of all genes.
-    2. g, one of two operators or both (then their sum, mean, or a gated sum):
-       ``local`` scores the deleted genes' states (``LocalHead``);
-       ``cross_attention`` lets all genes attend to the deleted ones (``DeletionAttention``), pools the kept genes'
+    2. g scores the deleted genes' states (``LocalHead``). With ``operator: both`` the score is the sum or mean of this
+       and of a second one: it lets all genes attend to the deleted ones (``DeletionAttention``), pools the kept genes'
        states, and predicts from the difference to the wild type, :math:`z_p = z_w - z(S)`.
 
     ``link`` makes phenotypes of the scores (``Link``). Links that compare a strain with measured ones look up which
@@ -124,21 +123,18 @@ class SetOperator(StrainModel):
         self.cell, self.config = cell, config
         width, activation, dropout = config.hidden, config.activation, config.dropout
         self.encoder = CellEncoder(cell, config, [GENE], features)
-        self.local_head = self.operator = self.pool = self.global_head = None
-        if config.operator != "cross_attention":
-            self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE])
+        self.operator = self.pool = self.global_head = None
+        self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE])
         if config.operator != "local":
             self.operator = DeletionAttention(width, OPERATOR_HEADS)
             self.pool = AttentionPooling(width, activation, dropout)
             self.global_head = mlp([width, width, outputs], activation, dropout)
-        self.combination = Combination(
-            outputs, how=config.combination, width=width, activation=activation, dropout=dropout
-        )
+        self.combination = Combination(config.combination)
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
         self.pair_effects = PairEffects(outputs, cell.num_nodes[GENE]) if config.kernel_ridge else None
         self.see_conditions(
-            width=0 if self.local_head is None else width,
+            width=width,
             strain_width=0 if self.global_head is None else width,
             outputs=outputs,
             hidden=width,
@@ -149,8 +145,7 @@ class SetOperator(StrainModel):
         self.encoder.spread_embeddings()
         if self.global_head is not None:
             start_at_the_mean(self.global_head[-1])
-        if self.local_head is not None:
-            self.local_head.start_at_the_mean()
+        self.local_head.start_at_the_mean()
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
@@ -168,14 +163,12 @@ class SetOperator(StrainModel):
             parts["global"] = self.global_head(
                 difference if self.readout is None else self.readout.strain(difference, genotypes)
             )
-        if self.local_head is not None:
-            x_BKH = F.embedding(genes_BK, x_NH)
-            x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
-            parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
+        x_BKH = F.embedding(genes_BK, x_NH)
+        x_BKH = x_BKH if self.readout is None else self.readout.genes(x_BKH, removed_BK, genotypes)
+        parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
         phenotypes, *second = parts.values()
-        gates = None
         if second:
-            phenotypes, gates = self.combination(phenotypes, *second)
+            phenotypes = self.combination(phenotypes, *second)
         if self.readout is not None:
             phenotypes = self.readout.score(phenotypes, genotypes)
         if self.link is not None:
@@ -184,7 +177,7 @@ class SetOperator(StrainModel):
             phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, removed_BK), self.config.kernel_ridge)
         if self.null_share is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.null_share(as_given), self.config.null_share)
-        return Prediction(phenotypes, difference, parts, gates)
+        return Prediction(phenotypes, difference, parts)
 
     def relation_weights(self) -> list[RelationWeights]:
         return self.encoder.relation_weights()
@@ -194,7 +187,7 @@ class SetOperator(StrainModel):
         score_1T = torch.zeros_like(like_BT[:1])
         if self.global_head is not None:
             of_global_1T: Tensor = self.global_head(like_BT.new_zeros(1, self.config.hidden))
-            score_1T = of_global_1T if self.local_head is None else self.combination(of_global_1T, score_1T)[0]
+            score_1T = self.combination(of_global_1T, score_1T)
         return score_1T
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:

@@ -10,12 +10,12 @@ from torch import nn
 
 from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_activation, check_norm
 
-_ACTIVATIONS = (nn.ReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity)
+_ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Identity)
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = dict(zip(ACTIVATION_NAMES, _ACTIVATIONS, strict=True))
 
 # Norms act on one row at a time: a norm over nodes or strains would let deleted genes and batch mates change a
 # strain's prediction.
-_NORMS = (nn.LayerNorm, nn.RMSNorm, lambda width: nn.Identity())
+_NORMS = (nn.LayerNorm, lambda width: nn.Identity())
 NORMS: dict[str, Callable[[int], nn.Module]] = dict(zip(NORM_NAMES, _NORMS, strict=True))
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 from dglcell.checks import check_choice, check_values
 from dglcell.errors import ConfigError
 
-ACTIVATION_NAMES = ("relu", "gelu", "silu", "elu", "tanh", "identity")
+ACTIVATION_NAMES = ("relu", "gelu", "identity")
 
-NORM_NAMES = ("layer", "rms", "none")
+NORM_NAMES = ("layer", "none")
 REFUSED_NORMS = ("batch", "graph", "instance", "pair", "mean_subtraction")
 
 
@@ -45,7 +45,7 @@ class GATv2Options(ConvOptions):
     slope: float = 0.2  # of LeakyReLU for negative numbers
 
 
-COMBINATIONS = ("sum", "mean", "gated")
+COMBINATIONS = ("sum", "mean")
 """Two predictions are combined in one of these ways."""
 
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
@@ -101,8 +101,8 @@ def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
         )
 
 
-LEARNED = ("cross_attention", "pairwise_interaction")
-CROSS_RELATION = ("sum", "mean", *LEARNED)
+PAIRWISE = "pairwise_interaction"
+CROSS_RELATION = ("sum", "mean", PAIRWISE)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,6 @@ class CrossRelation:
 
     Attributes:
         how: one of ``CROSS_RELATION``.
-        heads: number of heads of ``cross_attention``.
         hidden: width inside the MLPs of ``pairwise_interaction``; half of H where None.
         layers: Linear layers of these MLPs.
         norm: norm after a learned combination, per node.
@@ -119,7 +118,6 @@ class CrossRelation:
     """
 
     how: str = "sum"
-    heads: int = 4  # of attention
     hidden: int | None = None
     layers: int = 2
     norm: str = "none"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.nn.blocks import make_activation, make_norm
-from dglcell.nn.config import LEARNED, CrossRelation
+from dglcell.nn.config import PAIRWISE, CrossRelation
 from dglcell.perturbation.rules import joined
 
 NODES_AT_ONCE = 2048
@@ -23,9 +23,8 @@ class RelationWeights:
     Attributes:
         layer: number of the layer, from 0.
         node_type: node type in which the relations end.
-        options: names; of ``cross_attention`` the relations', of ``pairwise_interaction`` also their pairs' and "mean".
-        weights: means over nodes: [options], of ``cross_attention`` [K, K], where row k is how much relation k takes
-            of each. Rows sum to one.
+        options: names of the relations, of their pairs, and "mean".
+        weights: means over nodes, [options], which sum to one.
     """
 
     layer: int
@@ -44,7 +43,7 @@ class Mix(Protocol):
         """Mix K rows [N, H] to one, [N, H]."""
 
     def weights(self, *h: Tensor) -> Tensor:
-        """Return the weights of the mixture, [N, options] or [N, K, K]."""
+        """Return the weights of the mixture, [N, options]."""
 
 
 class RelationMixer(nn.Module):
@@ -70,7 +69,7 @@ class RelationMixer(nn.Module):
 
     @torch.no_grad()
     def mean_weights(self, *h: Tensor) -> Tensor:
-        """Return the weights of the options, averaged over nodes, [options] or [K, K].
+        """Return the weights of the options, averaged over nodes, [options].
 
         Args:
             h: K rows [N, H].
@@ -191,77 +190,20 @@ class PairwiseInteraction(nn.Module):
         return torch.softmax(logits_NO, 1)
 
 
-class RelationAttention(nn.Module):
-    r"""Apply self-attention over the K relations that end in a node, then take their mean.
-
-    .. math::
-        x_k = h_k + e_k, \quad
-        h' = \tfrac{1}{K} \sum_k W_o \Big[ \sum_l \operatorname{softmax}_l\big(q_k^\top k_l / \sqrt{d}\big)\, v_l \Big]
-        + b_o
-
-    with heads side by side (Vaswani et al. 2017, *Attention is all you need*, eq. 1) and a learned embedding
-    :math:`e_k` of every relation. It follows ``SelfAttentionGraphAggregation`` of the torchcell project. As means and
-    linear maps commute, shares are averaged over k before values are summed.
-
-    Args:
-        relations: number K of relations.
-        width: H.
-        heads: must divide H.
-
-    Shapes:
-        K rows [N, H] → [N, H].
-    """
-
-    def __init__(self, relations: int, width: int, heads: int) -> None:
-        super().__init__()
-        self.relations, self.width, self.heads = relations, width, heads
-        self.embedding = nn.Parameter(0.02 * torch.randn(relations, width))
-        self.project = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    @staticmethod
-    def options(names: list[str]) -> list[str]:
-        """Return the names of the rows and columns of ``weights``."""
-        return names
-
-    def forward(self, *h: Tensor) -> Tensor:
-        """Return the mixture, [N, H]."""
-        share_NAKL, value_NAKD = self._attention(h)
-        mixed_NA1D = share_NAKL.mean(2, keepdim=True) @ value_NAKD
-        out: Tensor = self.out(mixed_NA1D.flatten(1))
-        return out
-
-    def weights(self, *h: Tensor) -> Tensor:
-        """Return how much of each relation (columns) goes to each (rows), the mean over heads, [N, K, K]."""
-        return self._attention(h)[0].mean(1)
-
-    def _attention(self, h: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return shares [N, heads, K, K] and values [N, heads, K, d]."""
-        x_NKH = joined(torch.stack, h, 1) + self.embedding
-        projected = self.project(x_NKH).unflatten(-1, (3, self.heads, -1))
-        query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
-        logits = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5
-        return torch.softmax(logits, dim=-1), value
-
-
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:
     """Make the learned combination of so many relations, with fresh weights.
 
     None where there is nothing to learn: for sums and means, and for a single relation, whose states are taken as
     they are.
     """
-    if relations == 1 or combination.how not in LEARNED:
+    if relations == 1 or combination.how != PAIRWISE:
         return None
-    mix: nn.Module
-    if combination.how == "cross_attention":
-        mix = RelationAttention(relations, width, combination.heads)
-    else:
-        mix = PairwiseInteraction(
-            relations,
-            width,
-            hidden=max(1, width // 2) if combination.hidden is None else combination.hidden,
-            layers=combination.layers,
-            activation=combination.activation,
-            dropout=combination.dropout,
-        )
+    mix = PairwiseInteraction(
+        relations,
+        width,
+        hidden=max(1, width // 2) if combination.hidden is None else combination.hidden,
+        layers=combination.layers,
+        activation=combination.activation,
+        dropout=combination.dropout,
+    )
     return RelationMixer(mix, make_norm(combination.norm, width))

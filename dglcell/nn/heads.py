@@ -227,30 +227,22 @@ class LocalHead(nn.Module):
 
 
 class Combination(nn.Module):
-    """Combine two predictions: their sum, their mean, or their sum with weights that depend on both.
+    """Combine two predictions: their sum or their mean.
 
     A mean halves what either has learnt alone: on pairs of known genes this cost 0.03 of Pearson's r in a trial.
 
     Args:
-        outputs: number T of phenotypes.
         how: one of ``COMBINATIONS``.
-        width: width inside the gate.
-        activation, dropout: activation and dropout inside the gate.
 
     Shapes:
-        [B, T], [B, T] → [B, T] and the weights [B, T, 2], or None where none are learnt.
+        [B, T], [B, T] → [B, T].
     """
 
-    def __init__(self, outputs: int, *, how: str, width: int, activation: str, dropout: float) -> None:
+    def __init__(self, how: str) -> None:
         super().__init__()
-        self.outputs, self.how = outputs, how
-        self.gate = mlp([2 * outputs, width, 2 * outputs], activation, dropout) if how == "gated" else None
+        self.how = how
 
-    def forward(self, first_BT: Tensor, second_BT: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the prediction and the weights."""
-        if self.gate is None:
-            total_BT = first_BT + second_BT
-            return (0.5 * total_BT if self.how == "mean" else total_BT), None
-        logits = self.gate(torch.cat([first_BT, second_BT], dim=-1))
-        gates_BT2 = torch.softmax(logits.view(-1, self.outputs, 2), dim=-1)
-        return (gates_BT2 * torch.stack([first_BT, second_BT], dim=-1)).sum(-1), gates_BT2
+    def forward(self, first_BT: Tensor, second_BT: Tensor) -> Tensor:
+        """Return the prediction."""
+        total_BT = first_BT + second_BT
+        return 0.5 * total_BT if self.how == "mean" else total_BT

@@ -112,32 +112,6 @@ def _relu_difference(d: Tensor, a: Tensor) -> Tensor:
     return torch.maximum(d + a.clamp(max=0), -a.relu())
 
 
-def _leaky_relu_difference(d: Tensor, a: Tensor, slope: float) -> Tensor:
-    return _relu_difference(d, a) * (1 - slope) + slope * d
-
-
-def _tanh_difference(d: Tensor, a: Tensor) -> Tensor:
-    return d.tanh() * (1 - a.tanh() * (a + d).tanh())
-
-
-def _sigmoid_difference(d: Tensor, a: Tensor) -> Tensor:
-    # σ(a + δ) (1 − σ(a)) (1 − e^−δ); antisymmetric, so that the exponential stays below 1.
-    rises = d > 0
-    less = torch.expm1(torch.where(rises, -d, d))
-    up, down = torch.where(rises, a + d, a), torch.where(rises, a, a + d)
-    return torch.where(rises, -less, less) * up.sigmoid() * (-down).sigmoid()
-
-
-def _silu_difference(d: Tensor, a: Tensor) -> Tensor:
-    return d * (a + d).sigmoid() + a * _sigmoid_difference(d, a)
-
-
-def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
-    up = _relu_difference(d, a)  # of the positive part; the rest is that of the negative part
-    low, change = a.clamp(max=0), d - up
-    return up + alpha * low.exp() * torch.expm1(change)
-
-
 def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
     """Return a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
     square = a * a
@@ -166,45 +140,31 @@ def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second:
     return series.lerp_(_aten.gelu_(d + a).sub_(value), far)
 
 
-def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
-    """Return c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
-    if centre:
-        square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
-        c = a - mean
-    else:
-        square, c = a.square().mean(-1, keepdim=True), a
+def _norm_of_base(a: Tensor, eps: float) -> tuple[Tensor, ...]:
+    """Return c = a − mean(a), v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
+    square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
     v = square + eps
-    return c, v, v.rsqrt()
+    return a - mean, v, v.rsqrt()
 
 
-def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
+def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float) -> Tensor:
     """Return ``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
-    e = d - d.mean(-1, keepdim=True) if centre else d
+    e = d - d.mean(-1, keepdim=True)
     change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
     r_new = (v + change).clamp(min=eps).rsqrt()
     return torch.addcmul(e * r_new, c, change * (r * r_new).square() / (r + r_new), value=-1)
 
 
-def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
-    if centre:
-        shape = [x.shape[-1]]
-        _, mean, r = _aten.native_layer_norm(x, shape, None, None, eps)
-        out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
-        return out
-    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
-    return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
+def _norm_gradient(grad: Tensor, x: Tensor, eps: float) -> Tensor:
+    shape = [x.shape[-1]]
+    _, mean, r = _aten.native_layer_norm(x, shape, None, None, eps)
+    out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
+    return out
 
 
 CURVES = {
     "gelu": Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward),
     "relu": Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0)),
-    "leaky_relu": Curve(
-        _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
-    ),
-    "tanh": Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh())),
-    "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
-    "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
-    "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
     "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient),
 }
 """This maps the name of a function to its curve."""

@@ -275,25 +275,14 @@ def _curve(x: PerturbedTensor, name: str, *parameters: Any) -> Tensor | None:
     return None if x.delta is None else curve_difference(x.base, x.delta, x.rows, name, *parameters)
 
 
-def _pointwise(curve: str, function: Callable[..., Tensor], *defaults: float) -> Rule:
-    """Return the rule of a function of single numbers that may have parameters."""
-
-    def rule(x: PerturbedTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> PerturbedTensor:
-        parameters = (*args, *kwargs.values()) or defaults
-        return PerturbedTensor(function(x.base, *args, **kwargs), _curve(x, curve, *parameters), x.rows)
-
-    return rule
+def _relu(x: PerturbedTensor, inplace: bool = False) -> PerturbedTensor:
+    return PerturbedTensor(F.relu(x.base), _curve(x, "relu"), x.rows)
 
 
 def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     if approximate != "none":
         return _by_float64(F.gelu, x, approximate=approximate)
     return PerturbedTensor(F.gelu(x.base), _curve(x, "gelu"), x.rows)
-
-
-def _norm_rule(x: PerturbedTensor, base: Tensor, weight: Tensor | None, eps: float, centre: bool) -> PerturbedTensor:
-    delta = _curve(x, "norm", eps, centre)
-    return PerturbedTensor(base, delta if weight is None else _scaled(delta, weight), x.rows)
 
 
 def _layer_norm(
@@ -304,15 +293,8 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> PerturbedTensor:
     base = F.layer_norm(x.base, list(normalized_shape), weight, bias, eps)
-    return _norm_rule(x, base, weight, eps, True)
-
-
-def _rms_norm(
-    x: PerturbedTensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> PerturbedTensor:
-    base = F.rms_norm(x.base, list(normalized_shape), weight, eps)
-    eps = torch.finfo(x.base.dtype).eps if eps is None else eps
-    return _norm_rule(x, base, weight, eps, False)
+    delta = _curve(x, "norm", eps)
+    return PerturbedTensor(base, delta if weight is None else _scaled(delta, weight), x.rows)
 
 
 def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> PerturbedTensor:
@@ -363,15 +345,9 @@ RULES: dict[str, Rule] = {
     "linear": _linear,
     "einsum": _einsum,
     "dropout": _dropout,
-    "relu": _pointwise("relu", F.relu),
-    "leaky_relu": _pointwise("leaky_relu", F.leaky_relu, 0.01),
-    "tanh": _pointwise("tanh", torch.tanh),
-    "sigmoid": _pointwise("sigmoid", torch.sigmoid),
-    "silu": _pointwise("silu", F.silu),
-    "elu": _pointwise("elu", F.elu, 1.0),
+    "relu": _relu,
     "gelu": _gelu,
     "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
     "softmax": _softmax,
 }
 """This maps the name of a torch function that is not in LINEAR to its rule."""

@@ -31,7 +31,7 @@ from dglcell.models.model import make_model
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
-from dglcell.optimizers import count_steps, parameter_groups
+from dglcell.optimizers import count_steps
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
 from dglcell.training.calibrate import calibrate
@@ -211,7 +211,6 @@ def make_task(
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    parameter_groups(config.optimizer, model)  # refuses groups that the model does not have
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)

@@ -29,7 +29,6 @@ from dglcell.optimizers import (
     SchedulerConfig,
     make_optimizer,
     make_scheduler,
-    parameter_groups,
     rate_of,
 )
 from dglcell.runs.directory import EpochLog
@@ -337,7 +336,7 @@ class StrainTask(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make optimiser and schedule."""
-        optimizer = make_optimizer(self.optimizer_config, parameter_groups(self.optimizer_config, self.model))
+        optimizer = make_optimizer(self.optimizer_config, self.model.parameters())
         scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=self.steps)
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 

@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "unknown key": (["train", "tiny.yaml", "modl.hidden=3"], "did you mean `model`?"),
     "wrong type": (["train", "tiny.yaml", "trainer.epochs=x"], "`trainer.epochs` has a wrong value"),
     "heads do not divide": (["train", "tiny.yaml", "model.local_heads=3"], "`model.local_heads` does not divide"),
-    "unknown optimiser": (["train", "tiny.yaml", "optimizer.name=Adamm"], "`optimizer.name` is not in torch.optim"),
+    "unknown optimiser": (["train", "tiny.yaml", "optimizer.name=Adamm"], "`optimizer.name` is unknown"),
     "optimiser option": (
         ["train", "tiny.yaml", "optimizer.options.momentun=0.9", "optimizer.name=SGD"],
         "torch.optim.SGD refuses these settings",

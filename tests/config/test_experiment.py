@@ -12,7 +12,7 @@ from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import RESERVED
-from dglcell.optimizers import PLAIN, OptimizerConfig, make_optimizer
+from dglcell.optimizers import OptimizerConfig, make_optimizer
 from tests.config_files import refusal
 
 
@@ -38,9 +38,9 @@ from tests.config_files import refusal
         ("data.unknown_genes=keep", "`data.unknown_genes` is unknown"),
         ("data.source.name=colins2007", "no data source is called 'colins2007'"),
         ("tracking.wandb=maybe", "`tracking.wandb` is unknown"),
-        ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh"),
+        ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce"),
         ("model=tree", "`model.name` is unknown\n  got:      tree\n  expected: hetero_cell"),
-        ("optimizer.name=Adamm", "`optimizer.name` is not in torch.optim"),
+        ("optimizer.name=Adamm", "`optimizer.name` is unknown"),
         ("optimizer.lr=0", "`optimizer.lr` must be positive"),
         ("scheduler.name=linear", "`scheduler.name` is unknown"),
         ("model.hidden=0", "`model.hidden` is too small"),
@@ -99,7 +99,7 @@ def test_what_is_written_out_so_that_it_is_read_without_torch_is_what_there_is()
     assert {name for name in dir(torch.nn.Module) if re.fullmatch("[a-z][a-z0-9_]*", name)} <= RESERVED
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD"])
 def test_plain_optimisers_take_a_rate_and_a_decay(name: str) -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
     for lr, decay in ((1e-9, 0.0), (10.0, 1e3)):

@@ -64,8 +64,8 @@ def test_the_last_file_wins_and_overrides_win_over_all(tmp_path: Path) -> None:
 
 def test_a_name_alone_stands_for_a_section_of_that_kind(tmp_path: Path) -> None:
     write(tmp_path, "base.yaml", "cell: {model: textbook}\nloss: {name: huber}\nmodel: hetero_cell\n")
-    config = load_config(write(tmp_path, "child.yaml", "extends: base.yaml\nloss: log_cosh\nmodel: {hidden: 16}\n"))
-    assert (config.loss.name, config.model.name, config.model.hidden) == ("log_cosh", "hetero_cell", 16)
+    config = load_config(write(tmp_path, "child.yaml", "extends: base.yaml\nloss: huber\nmodel: {hidden: 16}\n"))
+    assert (config.loss.name, config.model.name, config.model.hidden) == ("huber", "hetero_cell", 16)
 
 
 def test_another_kind_starts_a_section_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

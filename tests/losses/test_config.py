@@ -30,7 +30,7 @@ def minimal(tmp_path: Path) -> Path:
     [
         (
             "{name: rmse}",
-            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, gaussian, mse_dist_",
+            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_",
         ),
         (
             "{name: mse, supcr: 0.1}",

@@ -27,7 +27,7 @@ LARGEST = 6
 CASES: dict[str, dict[str, Any]] = {
     "mse": {"name": "mse"},
     "huber": {"name": "huber"},
-    "log_cosh, weighted": {"name": "log_cosh", "phenotype_weights": [1.0, 3.0]},
+    "huber, weighted": {"name": "huber", "phenotype_weights": [1.0, 3.0]},
     "bce": {"name": "bce"},
     "gaussian": {"name": "gaussian", "memory": 3},
     "mse_dist_supcr": {"name": "mse_dist_supcr"},
@@ -58,7 +58,7 @@ class Model(nn.Module):
 
 def loss_of(case: str) -> Loss:
     keys = dict(CASES[case])
-    if keys["name"] in ("mse", "huber", "log_cosh", "bce", "gaussian"):
+    if keys["name"] in ("mse", "huber", "bce", "gaussian"):
         return make_loss(LOSSES[keys["name"]](**keys), epochs=8).double()
     return make(keys.pop("name"), epochs=8, **keys)
 

@@ -30,7 +30,7 @@ class PlainDango:
         return y + self.parameters[f"{prefix}.bias"] if f"{prefix}.bias" in self.parameters else y
 
     def activate(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(x) if self.config.activation == "silu" else x.clamp(min=0)
+        return torch.nn.functional.gelu(x) if self.config.activation == "gelu" else x.clamp(min=0)
 
     def encode(self, number: int, edges: list[Edge]) -> Tensor:
         """Return two rounds of GraphSAGE, gene by gene."""

@@ -49,7 +49,7 @@ def small_dango(**changes: Any) -> Dango:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"activation": "silu", "embedding_std": 1.0}],
+    [{}, {"activation": "gelu", "embedding_std": 1.0}],
     ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "default",
 )
 @examples(6)

@@ -69,15 +69,8 @@ def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
     assert count_parameters(model.encoder.layers[0].mixers) == 280_800 + 2_113 + 128
 
 
-def test_parameter_count_of_attention_among_relations() -> None:
-    """An embedding of each of nine relations, and what ``MultiheadAttention`` has."""
-    layer = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False, cross_relation="cross_attention"))
-    attention = torch.nn.MultiheadAttention(64, 4)
-    assert count_parameters(layer.encoder.layers[0].mixers) == 9 * 64 + count_parameters(attention)
-
-
 def test_parameter_count_of_the_local_head() -> None:
-    """The local head adds 37,507 and gating 322 (one phenotype, H = 64)."""
+    """The local head adds 37,507 (one phenotype, H = 64)."""
     cell = nine_network_cell(10)
 
     def count(**changes: object) -> int:
@@ -85,7 +78,6 @@ def test_parameter_count_of_the_local_head() -> None:
 
     without = count(local_head=False, combination="none")
     assert count() - without == 37_507
-    assert count(combination="gated") - count() == 322
 
 
 def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **changes) -> list[torch.Tensor]:
@@ -200,7 +192,6 @@ def test_every_node_type_combines_its_own_relations() -> None:
 @pytest.mark.parametrize(
     ("cross_relation", "names", "shape"),
     [
-        ("cross_attention", ["physical", "regulatory", "catalysed_by"], (3, 3)),
         (
             "pairwise_interaction",
             [
@@ -240,17 +231,17 @@ def test_sums_have_no_weights_of_relations() -> None:
 def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None:
     cell = nine_network_cell(10)
     options = {"conv": conv, "cross_relation": cross_relation, "cross_relation_layers": 3}
-    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated", **options))
+    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, **options))
     model(GenotypeBatch.from_lists([[0, 1], [2, 3]])).phenotypes.sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize("cross_relation", ["sum", "cross_attention"])
+@pytest.mark.parametrize("cross_relation", ["sum", "pairwise_interaction"])
 @pytest.mark.parametrize("layers", [0, 1, 2])
 @pytest.mark.parametrize("pool", [["gene"], ["reaction"], ["reaction", "metabolite"]], ids="-".join)
 def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], layers: int, cross_relation: str) -> None:
     """Several processes wait for all of them."""
-    options = {"local_head": False, "combination": "none", "cross_relation": cross_relation, "cross_relation_heads": 2}
+    options = {"local_head": False, "combination": "none", "cross_relation": cross_relation}
     model = HeteroCell(textbook_cell("isoenzyme", "shares_complex"), small_config(pool=pool, layers=layers, **options))
     model(GenotypeBatch.from_lists([[0], [31, 104], [0, 31, 104]])).phenotypes.sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None and p.requires_grad] == []
@@ -271,19 +262,14 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
         ({"conv": "gatv2", "conv_heads": 5}, r"`model.conv_heads` does not divide `model.hidden`\n  got:      5"),
         ({"dropout": 1.0}, r"`model.dropout` is no probability"),
         ({"combination": "none"}, r"would leave the local head without use"),
-        ({"local_head": False, "combination": "gated"}, r"needs the local head"),
         ({"pool": []}, r"`model.pool` names no node types"),
         ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
         ({"layers": -1}, r"`model.layers` is too small"),
         (
             {"cross_relation": "max"},
-            r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, cross",
+            r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair",
         ),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
-        (
-            {"cross_relation": "cross_attention", "cross_relation_heads": 7},
-            r"`model.cross_relation_heads` does not div",
-        ),
         (
             {"cross_relation": "pairwise_interaction", "cross_relation_layers": 1},
             r"`model.cross_relation_layers` is too",

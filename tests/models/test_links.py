@@ -18,8 +18,8 @@ STRAINS = [[], [0], [0, 1], [5, 9, 20]]
 
 
 HEADS = {
-    **{how: HeteroCellConfig(combination=how, local_head=how != "none") for how in ("none", "sum", "mean", "gated")},
-    **{operator: SetOperatorConfig(operator=operator) for operator in ("local", "cross_attention", "both")},
+    **{how: HeteroCellConfig(combination=how, local_head=how != "none") for how in ("none", "sum", "mean")},
+    **{operator: SetOperatorConfig(operator=operator) for operator in ("local", "both")},
 }
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.nn.config import CROSS_RELATION, LEARNED
+from dglcell.nn.config import CROSS_RELATION, PAIRWISE
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -76,7 +76,7 @@ def test_a_model_equals_plain_torch_on_the_strains_own_graphs(
     if strategy in DGL_STRATEGIES and where != CPU:
         pytest.skip("DGL has its own paths on a GPU, and needs a build for it")
     conv = data.draw(st.sampled_from([name for name in CONVS if name != "gatv2" or strategy in DGL_STRATEGIES]))
-    norm = "layer" if changes["cross_relation"] in LEARNED else "none"
+    norm = "layer" if changes["cross_relation"] == PAIRWISE else "none"
     settings = {"hidden": 8, "local_heads": 2, "pool": ["gene", "reaction"], "cross_relation_norm": norm, "conv": conv}
     config = HeteroCellConfig(**settings, strategy=strategy, **changes)
     config.validate()

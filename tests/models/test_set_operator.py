@@ -59,7 +59,7 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
 
 
 @examples(13)
-@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean", "gated"]))
+@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean"]))
 def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
     strains = data.draw(genotypes_of(cell))
     model = make(cell.resident, combination=combination)
@@ -90,10 +90,8 @@ def test_a_strain_that_deletes_every_gene_has_a_finite_prediction_and_gradient()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("combination", ["sum", "mean", "gated"])
+@pytest.mark.parametrize("combination", ["sum", "mean"])
 def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> None:
-    if combination == "gated" and operator != "both":
-        return
     model = make(nine_network_cell(6), operator=operator, metabolism=False, combination=combination)
     predict(model, STRAINS).sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
@@ -128,14 +126,10 @@ def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
     [
         (
             {"operator": "transformer"},
-            r"`model.operator` is unknown\n  got:      transformer\n  expected: local, cross",
+            r"`model.operator` is unknown\n  got:      transformer\n  expected: local, both",
         ),
         ({"local_kind": "pairs"}, r"`model.local_kind` is unknown\n  got:      pairs\n  expected: hyper_sagnn, fact"),
         ({"combination": "none"}, r"`model.combination` is unknown"),
-        (
-            {"combination": "gated"},
-            r"`model.combination: gated` needs two predictions\n  got:      `model.operator: loc",
-        ),
         (
             {"operator": "both", "hidden": 10, "local_heads": 2},
             r"`model.hidden` is not shared evenly.*\n.*10\n.*multiple of 4",
@@ -198,7 +192,7 @@ def test_an_impossible_share_of_kernel_ridge_is_refused(changes: dict, message: 
 def test_a_strain_without_genes_differs_by_the_whole_pooled_state() -> None:
     """The pooled state of no genes is zero, so that the wild type's bias is left."""
     cell = nine_network_cell(7)
-    model = make(cell, operator="cross_attention").eval()
+    model = make(cell, operator="both").eval()
     assert model.pool is not None
     with torch.no_grad():
         nobody = model(GenotypeBatch.from_lists([list(range(cell.num_nodes["gene"])), [0]]))

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from dglcell.nn.cross_relation import PairwiseInteraction, RelationAttention
+from dglcell.nn.cross_relation import PairwiseInteraction
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "relu": torch.relu,
-    "tanh": torch.tanh,
 }
 
 
@@ -33,14 +32,4 @@ def naive_pairwise(mix: PairwiseInteraction, h: Sequence[Tensor], activation: st
     return (share * stacked).sum(1), share.squeeze(-1)
 
 
-def naive_attention(mix: RelationAttention, h: Sequence[Tensor], activation: str) -> tuple[Tensor, Tensor]:
-    """Return the mixture and its weights, by torch's own attention."""
-    stacked = torch.stack(list(h), dim=1) + mix.embedding
-    parameters = mix.project.weight, mix.project.bias, None, None, False, 0.0, mix.out.weight, mix.out.bias
-    out, share = nn.functional.multi_head_attention_forward(
-        *[stacked.transpose(0, 1)] * 3, mix.width, mix.heads, *parameters, training=False, average_attn_weights=True
-    )
-    return out.mean(0), share
-
-
-NAIVE = {"pairwise_interaction": naive_pairwise, "cross_attention": naive_attention}
+NAIVE = {"pairwise_interaction": naive_pairwise}

@@ -23,7 +23,7 @@ EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 
 def fresh_mixer(how: str, relations: int, width: int, **changes: object) -> RelationMixer:
-    mixer = make_mixer(CrossRelation(how, **{"heads": 1, **changes}), relations, width)
+    mixer = make_mixer(CrossRelation(how, **changes), relations, width)
     assert mixer is not None
     for parameter in mixer.parameters():
         nn.init.normal_(parameter, std=0.7)
@@ -47,7 +47,7 @@ def test_a_combination_equals_the_naive_one_forward_and_in_every_gradient(
 ) -> None:
     """The base's rows, and by how much strains differ, some relations from none."""
     torch.manual_seed(seed)
-    options = {"heads": 2, "hidden": 3, "layers": layers, "activation": activation, "norm": norm}
+    options = {"hidden": 3, "layers": layers, "activation": activation, "norm": norm}
     mixer = fresh_mixer(how, relations, width, **options)
     bases = [torch.randn(5, width, dtype=torch.float64, requires_grad=True) for _ in range(relations)]
     deltas = [(size * torch.randn(5 * strains, width).double()).requires_grad_() for _ in range(relations)]

@@ -51,7 +51,7 @@ def test_norms_that_mix_rows_are_refused(name: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"`model.norm` is unknown\n  got:      ln\n  expected: layer, rms, none"):
+    with pytest.raises(ConfigError, match=r"`model.norm` is unknown\n  got:      ln\n  expected: layer, none"):
         make_norm("ln", 4)
     with pytest.raises(ConfigError, match=r"unknown activation\n  got:      sigmoidal"):
         make_activation("sigmoidal")

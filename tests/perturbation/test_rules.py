@@ -59,17 +59,10 @@ CASES = {
     "einsum": Case(lambda x, w: torch.einsum("npe,pew->npw", two(x), w).flatten(1), 1, ((2, 2, 3),)),
     "dropout": Case(lambda x: F.dropout(x, 0.5, training=False)),
     "relu": Case(F.relu),
-    "leaky_relu": Case(lambda x: F.leaky_relu(x, 0.2) + F.leaky_relu(x)),
-    "tanh": Case(torch.tanh),
-    "sigmoid": Case(torch.sigmoid),
-    "silu": Case(F.silu),
-    "elu": Case(lambda x: F.elu(x) + F.elu(x, 0.7)),
     "gelu": Case(F.gelu),
     "gelu by a tanh": Case(lambda x: F.gelu(x, approximate="tanh")),
     "layer_norm": Case(lambda x, w, b: F.layer_norm(x, (WIDTH,), w, b), 1, (W, W)),
     "layer_norm without parameters": Case(lambda x: F.layer_norm(x, (WIDTH,))),
-    "rms_norm": Case(lambda x, w: F.rms_norm(x, (WIDTH,), w), 1, (W,)),
-    "rms_norm with an epsilon": Case(lambda x: F.rms_norm(x, (WIDTH,), eps=1e-3)),
     "softmax": Case(lambda x: torch.softmax(x, 1) + F.softmax(x, dim=-1)),
     "softmax of parts": Case(lambda x: two(x).softmax(1).flatten(1)),
     "sum": Case(lambda x: x.sum(-1, keepdim=True)),
@@ -276,17 +269,14 @@ def mixer(how: str) -> nn.Module:
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "linear": (lambda: nn.Linear(32, 32), 1),
-    "leaky_relu": (lambda: nn.LeakyReLU(0.2), 1),
-    "sigmoid": (nn.Sigmoid, 1),
     **{name: (lambda name=name: make_activation(name), 1) for name in ACTIVATIONS if name != "identity"},
     **{name: (lambda name=name: make_norm(name, 32), 1) for name in NORMS if name != "none"},
     "softmax": (lambda: nn.Softmax(-1), 1),
     "product": (lambda: Function(torch.mul), 2),
     "product of matrices": (lambda: Function(lambda x, y: x.unflatten(1, (4, 8)) @ y.unflatten(1, (8, 4))), 2),
     "distance from a parameter": (lambda: Function(lambda x: torch.ones(32, dtype=x.dtype) - x), 1),
-    "mlp": (lambda: mlp([32, 64, 32, 32], "silu"), 1),
+    "mlp": (lambda: mlp([32, 64, 32, 32], "gelu"), 1),
     "update of GIN": (GinUpdate, 2),
-    "cross_attention": (lambda: mixer("cross_attention"), 3),
     "pairwise_interaction": (lambda: mixer("pairwise_interaction"), 3),
     "of a user": (OfAUser, 1),
 }
@@ -351,7 +341,7 @@ def test_gradients_are_right_to_rounding_in_single_precision(name: str) -> None:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.parametrize("name", ["gelu", "silu", "relu", "layer", "rms"])
+@pytest.mark.parametrize("name", ["gelu", "relu", "layer"])
 def test_a_base_in_half_precision_is_taken_too(name: str, listed: bool) -> None:
     """As under a user's own ``torch.autocast``; sums are in single precision all the same."""
     module, rows = MODULES[name][0](), small_changes(1, 0.1).to(torch.bfloat16)

@@ -116,12 +116,6 @@ def test_links_that_do_not_fit_the_rest_are_refused(tiny: Tiny, tmp_path: Path, 
         tiny.config(tmp_path, *keys)
 
 
-def test_groups_without_a_parameter_are_refused_before_anything_is_written(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`optimizer.groups.deviations` names no parameter of this model"):
-        tiny.train(tmp_path, "optimizer.groups.deviations.weight_decay=1.5")
-    assert not list(tmp_path.rglob("*.yaml"))
-
-
 def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_path: Path) -> None:
     content = torch.load(run.checkpoint("last"), weights_only=True)
     content["state_dict"]["model.link.measured.genes"][0] = 137

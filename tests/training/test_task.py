@@ -319,7 +319,7 @@ def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["model.conv=sage", "model.combination=gated"],
+        ["model.conv=sage", "model.combination=mean"],
         ["model.local_head=false", "model.combination=none", "model.pool=[gene,reaction,metabolite]"],
         ["model.strategy=edge_mask"],
         ["trainer.precision=64-true"],
