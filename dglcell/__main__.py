@@ -1,7 +1,14 @@
 """Run ``dglcell`` and ``python -m dglcell``."""
 
+import os
 import signal
 import sys
+
+# Nothing is imported from the working folder, where anybody's files may be: `python -m` puts it first on the path. The
+# variable says the same to processes that are started from here.
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]
+os.environ["PYTHONSAFEPATH"] = "1"
 
 # Ctrl-C while modules are imported ends the process at once, as the shell expects, and not with a traceback.
 _interrupt = signal.getsignal(signal.SIGINT)

@@ -7,7 +7,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -43,6 +45,30 @@ SLOTS = {
 FORM = "MODULE:CLASS of your own"
 """Errors describe a class that is not part of this package with these words."""
 
+INSTALLED, FOLDER, NOWHERE = "installed", "folder", "nowhere"
+
+_where = ContextVar("where", default=INSTALLED)
+
+
+class NotImportedError(ConfigError):
+    """A class of one's own is named where nothing is imported."""
+
+
+@contextmanager
+def looking_in(where: str) -> Iterator[None]:
+    """Choose where modules of own classes are found for the time of the context.
+
+    Args:
+        where: ``INSTALLED``, the default, is where Python finds modules. ``FOLDER`` is the working folder as well: for
+            classes that the user has named in a file of theirs or on the command line, but not for those in a run,
+            which may come from a stranger. ``NOWHERE`` imports no class, where a file is only shown.
+    """
+    before = _where.set(where)
+    try:
+        yield
+    finally:
+        _where.reset(before)
+
 
 def installed_names(slot: str) -> tuple[str, ...]:
     """Return the short names that installed packages have given to their classes by entry points."""
@@ -65,7 +91,8 @@ def class_of(slot: str, name: str, shipped: Mapping[str, Any]) -> Any:
 def find_class(slot: str, name: str) -> Any:
     """Import and check the class that a configuration names.
 
-    Modules are looked up where Python looks them up, and then in the working folder.
+    Modules are looked up where Python looks them up. Where the user has named the class, they are also looked up in the
+    working folder; see `looking_in`.
 
     Args:
         slot: ``model``, ``conv``, ``loss`` or ``source``.
@@ -93,17 +120,24 @@ def _import(key: str, target: str) -> Any:
     module, _, name = target.partition(":")
     if not all(word.isidentifier() for word in (*module.split("."), name)):
         raise ConfigError(f"`{key}` names no class", got=target, expected="MODULE:CLASS, e.g. my_model:MyModel")
-    if "" not in sys.path:
-        sys.path.append("")  # `python -m` has the working folder in its path; the installed command has not
+    is_own, where = not module.startswith("dglcell."), _where.get()
+    if is_own and where == NOWHERE:
+        raise NotImportedError(f"`{key}: {target}` is not imported here")
+    path = [*sys.path]
     try:
+        if is_own and where == FOLDER:
+            sys.path.append("")
         found = importlib.import_module(module)
     except ImportError as error:
         raise OwnClassError(
             f"`{key}: {target}` cannot be imported",
             got=f"{type(error).__name__}: {error}",
             expected=f"a module '{module}' that Python can import",
-            do=f"work in the folder that holds {module.partition('.')[0]}, or install it",
+            do=_how_to_find(module.partition(".")[0], where),
         ) from error
+    finally:
+        if is_own and where == FOLDER:
+            sys.path[:] = [folder for folder in sys.path if folder or folder in path]
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, type) and value.__module__ == module]
         raise OwnClassError(
@@ -112,6 +146,12 @@ def _import(key: str, target: str) -> Any:
             expected="one of its classes: " + listing(there) if there else "a module that defines a class",
         )
     return getattr(found, name)
+
+
+def _how_to_find(module: str, where: str) -> str:
+    if where == FOLDER:
+        return f"work in the folder that holds {module}, or install it"
+    return f"a run's class is not taken from the working folder: if you trust it, set PYTHONPATH to {module}'s folder"
 
 
 def _check(about: Slot, target: str, made: Any, base: Any) -> None:

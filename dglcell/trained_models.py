@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dglcell.config.read import parse_config
+from dglcell.config.read import parse_inputs
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import atomic_directory, sha256_file, user_cache
 from dglcell.files.untrusted import (
@@ -122,7 +122,11 @@ FIELDS: dict[str, Kind] = {
     "rows": list_of(record(ROW)),
     "files": Kind(
         "files of a run, each with its sha256",
-        lambda v: mapping_of(SHA256).fits(v) and all(FILE.fullmatch(name) for name in v),
+        lambda v: (
+            mapping_of(SHA256).fits(v)
+            and all(FILE.fullmatch(name) for name in v)
+            and {name.partition("/")[0] for name in v} >= {"config.yaml", "checkpoints"}
+        ),
     ),
 }
 """This is the form of ``card.json``."""
@@ -148,9 +152,14 @@ def check_files(folder: Path) -> Card:
     """Compare the files of a model with the hashes on its card, and return the card.
 
     Raises:
-        CheckpointError: a file is missing or has another hash.
+        CheckpointError: a file is missing or has another hash, or is not on the card.
     """
-    card = read_card(folder)
+    card, run = read_card(folder), RunDirectory(folder)
+    for path in run.files():
+        if path not in (run.card, run.owner) and path.relative_to(folder).as_posix() not in card.files:
+            raise CheckpointError(
+                f"'{path}' is not on the card of the model", expected="only files that the card names", do=AGAIN
+            )
     for name, expected in card.files.items():
         path = folder / name
         found = sha256_file(path) if path.is_file() else None
@@ -210,7 +219,7 @@ def find_model(name: str) -> Path | None:
     """Fetch the model with a name if need be, check its files and return its folder; None where no model has the name.
 
     Raises:
-        CheckpointError: a file is missing or has another hash.
+        CheckpointError: as `check_files` says.
         DataError: the model cannot be fetched.
     """
     found = list_models().get(name)
@@ -327,7 +336,7 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
         cell = CellGraph.load(kept)
         if cell.sha256 == expected and cell.titles:  # an earlier version has kept none
             return cell
-    cell = build_cell(parse_config(read_run_config(directory), where=str(directory.config)).cell)
+    cell = build_cell(parse_inputs(read_run_config(directory), where=str(directory.config)).cell)
     if cell.sha256 != expected:
         raise GraphError(
             f"the cell graph of the trained model '{directory.path}' cannot be built here",
@@ -344,16 +353,21 @@ def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
     """Return each model's name, with its description below it."""
     lines: list[str] = []
     for name, found in models.items():
-        if isinstance(found, PublishedFile):
-            about = found.description, f"{_megabytes(found.size or 0)}, fetched at its first use"
-        else:
-            card = read_card(found)
-            size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
-            of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
-            about = card.description, of
+        try:
+            about = _in_short(found)
+        except CheckpointError as error:  # one model that cannot be used says nothing of the others
+            about = ("cannot be used: " + str(error).partition("\n")[0],)
         indented = (textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about if text)
         lines += [name, *indented]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
+
+
+def _in_short(found: Path | PublishedFile) -> tuple[str, ...]:
+    if isinstance(found, PublishedFile):
+        return found.description, f"{_megabytes(found.size or 0)}, fetched at its first use"
+    card = read_card(found)
+    size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
+    return card.description, f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
 
 
 def _megabytes(size: int) -> str:

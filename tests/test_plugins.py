@@ -23,7 +23,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import make_model
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.plugins import class_of, find_class, installed_names
+from dglcell.plugins import FOLDER, class_of, find_class, installed_names, looking_in
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
@@ -233,7 +233,8 @@ def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> 
 
 def test_a_source_says_what_it_is_of(folder: Path) -> None:
     (folder / "lines.txt").write_text("b0008 b2464\nb0727\n")
-    table = load_source(SourceConfig("my_parts:Lines"))
+    with looking_in(FOLDER):
+        table = load_source(SourceConfig("my_parts:Lines"))
     assert table.phenotypes["length"].tolist() == [10, 5]
     assert table.provenance.source == "my_parts:Lines"
     assert table.provenance.parameters == {"path": "lines.txt"}
@@ -264,12 +265,21 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
     files = read_run(run.path)
     assert page_content(files, files.report_data(), lambda panel: b"")["title"] == "mine, seed 0"
-    (folder / "my_parts.py").rename(folder / "elsewhere.py")
+    # Another process looks at the run, and nothing of it is imported; nor is it when the run predicts.
     sys.modules.pop("my_parts")
-    capsys.readouterr()
+    (folder / "my_parts.py").rename(folder / "kept.py")
+    (folder / "my_parts.py").write_text("raise AssertionError\n")
+    for words in ("config show runs/mine/seed-0/config.yaml", "report runs/mine/seed-0", "runs"):
+        assert main(words.split()) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {line}\n" in shown for line in ("name: my_parts:Additive", "scale: 0.5", "weight: 2.0"))
     assert main(["predict", str(run.path), "in.csv"]) == 2
-    assert capsys.readouterr().err.startswith("error: `model.name: my_parts:Additive` cannot be imported\n")
-    (folder / "elsewhere.py").rename(folder / "my_parts.py")
+    message = capsys.readouterr().err
+    assert message.startswith("error: `model.name: my_parts:Additive` cannot be imported\n")
+    assert "if you trust it, set PYTHONPATH to my_parts's folder" in message
+    (folder / "kept.py").replace(folder / "my_parts.py")
+    assert "" not in sys.path
+    assert str(folder) not in sys.path
     (folder / "lines.txt").write_text("b0008\n")
     assert main(["train", "mine.yaml", "experiment.name=again"]) == 2
     assert "'lines.txt' has changed since the store" in capsys.readouterr().err

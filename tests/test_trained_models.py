@@ -7,6 +7,7 @@ import shlex
 import shutil
 import zipfile
 import zlib
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -238,12 +239,43 @@ class TestDamage:
         with pytest.raises(CheckpointError, match=message):
             find_model("tiny")
 
-    def test_a_card_names_files_of_a_run_only(self, shelf: Path) -> None:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda files: files.update({"../secret.csv": "0" * 64}), "is damaged: `files` is wrong"),
+            (lambda files: files.clear(), "is damaged: `files` is wrong"),
+            (lambda files: files.pop("config.yaml"), "is damaged: `files` is wrong"),
+            (lambda files: files.pop("split.npz"), "split.npz' is not on the card of the model"),
+        ],
+    )
+    def test_a_card_names_all_files_of_a_run_and_no_others(
+        self, change: Callable[[dict[str, str]], object], message: str, shelf: Path
+    ) -> None:
         card = json.loads((shelf / "tiny" / "card.json").read_text())
-        card["files"]["../secret.csv"] = "0" * 64
+        change(card["files"])
         (shelf / "tiny" / "card.json").write_text(json.dumps(card))
-        with pytest.raises(CheckpointError, match=r"is damaged: `files` is wrong"):
+        with pytest.raises(CheckpointError, match=message):
             find_model("tiny")
+
+    def test_a_model_that_cannot_be_used_hides_no_other(self, shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.copytree(shelf / "tiny", shelf / "odd")
+        (shelf / "odd" / "card.json").write_text("{}")
+        assert main(["models"]) == 0
+        said = capsys.readouterr().out
+        assert "odd\n    cannot be used: '" in said
+        assert "\ntiny\n    Growth.\n" in said
+
+    def test_codes_of_a_terminal_are_written_out(self, shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        card = json.loads((shelf / "tiny" / "card.json").read_text())
+        card |= {name: "\x1b[2J" for name in ("description", "organism", "licence", "command", "model", "source")}
+        (shelf / "tiny" / "card.json").write_text(json.dumps(card))
+        about = {"url": "https://localhost", "sha256": "0" * 64, "size": 1, "description": "\x1b]0;x\x07"}
+        (shelf / "models.json").write_text(json.dumps({"\x1b[1m": about}))
+        assert main(["models"]) == main(["models", "tiny"]) == 0
+        said = capsys.readouterr().out
+        assert said.count(r"\x1b[2J") == 8
+        assert r"\x1b]0;x\x07" in said
+        assert "\x1b" not in said
 
     def test_a_run_is_no_trained_model(self, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["models", str(tiny_run.path)]) == 2

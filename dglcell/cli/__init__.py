@@ -24,6 +24,13 @@ TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class _Printable(logging.Formatter):
+    """Messages may quote files of strangers, whose escape codes would control the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command of ``dglcell`` and return its exit status, as `run` does."""
     return run(make_parser(), arguments)
@@ -45,7 +52,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         # Printed text has characters that the locale may lack. Python escapes them by itself only on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
     options = _parsed(parser, arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Printable("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()

@@ -24,11 +24,11 @@ def keys_of(options: argparse.Namespace) -> list[str]:
     return [*options.overrides, *([f"paths.raw={options.raw}"] if options.raw else [])]
 
 
-def load(options: argparse.Namespace) -> Config:
-    """Read the experiment that FILE, its overrides and ``--raw`` give."""
+def load(options: argparse.Namespace, *, look: bool = False) -> Config:
+    """Read the experiment that FILE, its overrides and ``--raw`` give; with ``look`` no own class is imported."""
     from dglcell.config.read import experiment_file, load_config
 
-    return load_config(experiment_file(options.config), keys_of(options))
+    return load_config(experiment_file(options.config), keys_of(options), look=look)
 
 
 def natural(text: str, least: int = 0) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_device, add_reading, add_run
 from dglcell.cli.outputs import check_output
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, count, printable
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor
@@ -74,7 +74,7 @@ def explain(options: argparse.Namespace) -> None:
         predictor = load(runs, checkpoint=options.checkpoint, device=options.device)
         found = explain_strains(predictor.members, _strains(options, table, predictor))
     if options.output is None:
-        print(show(found, predictor.cell.genes))
+        print(printable(show(found, predictor.cell.genes)))
         return
     with atomic_file(options.output) as partial:
         found.to_csv(partial, index=False)

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, count, printable
 
 INIT_HELP = "write the file of your own experiment"
 INIT_EPILOG = """\
@@ -179,7 +179,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     else:
         config = load(options)
         cell = build_cell(config.cell, config.paths.raw)
-    print(describe(cell, names=options.names))
+    print(printable(describe(cell, names=options.names)))
 
 
 def config_show(options: argparse.Namespace) -> None:
@@ -187,7 +187,7 @@ def config_show(options: argparse.Namespace) -> None:
     from dglcell.config.read import named_experiments, to_yaml
 
     if options.config is not None:
-        print(to_yaml(load(options)), end="")
+        print(to_yaml(load(options, look=True)), end="")
         return
     for name, description in named_experiments().items():
         print(name)

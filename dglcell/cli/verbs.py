@@ -313,9 +313,9 @@ def models(options: argparse.Namespace) -> None:
             raise ConfigError("which run shall be a trained model?", expected="dglcell models RUN --output MODEL")
         _write_model(options)
     elif options.name is None:
-        print(format_models(list_models()))
+        print(printable(format_models(list_models())))
     else:
-        print(format_card(options.name, find_run(options.name)))
+        print(printable(format_card(options.name, find_run(options.name))))
 
 
 def _write_model(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -25,7 +26,7 @@ from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import REMOVED, explain
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.models.config import MODELS
-from dglcell.plugins import FORM, find_class, installed_names
+from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
 
 log = logging.getLogger("dglcell")
 
@@ -60,7 +61,7 @@ BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 model's."""
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool = False) -> Config:
     """Read and validate an experiment: the files it extends first, then itself, then the overrides.
 
     Where it extends one of ``BASES``, an override of `model.name` takes the new model's base in its place.
@@ -68,16 +69,19 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     Args:
         path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
         overrides: texts ``dotted.key=value``.
+        look: import no class of one's own; its keys are then those that are written, and are not checked.
 
     Raises:
         ConfigError: a file is missing or not YAML, a key is unknown or mistyped, or a value has the wrong type.
     """
     named = [override.removeprefix("model.name=") for override in overrides if override.startswith("model.name=")]
     base = BASES.get(named[-1]) if named else None
-    config = parse_config(_merge(str(path), _site(), _layers(Path(path), (), base)), overrides, where=str(path))
-    if not config.experiment.name:
-        config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
-    config.validate()
+    merged = _merge(str(path), _site(), _layers(Path(path), (), base))
+    with looking_in(NOWHERE if look else FOLDER), suppress(NotImportedError):
+        config = parse_config(merged, overrides, where=str(path))
+        if not config.experiment.name:
+            config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
+        config.validate()
     return config
 
 
@@ -164,7 +168,8 @@ def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, A
     values = {key: json.dumps(value, default=str) for key, value in keys.items()}
     top = [field.name for field in dataclasses.fields(Config)]
     found = [f"{key}={value}" for key, value in values.items() if key in top or "." in key]
-    config = parse_config(_layers(path, ()), [*overrides, *found], where=str(path))
+    with looking_in(FOLDER):
+        config = parse_config(_layers(path, ()), [*overrides, *found], where=str(path))
     sections = {name: getattr(config, name) for name in top if dataclasses.is_dataclass(getattr(config, name))}
     known = {name: [field.name for field in dataclasses.fields(section)] for name, section in sections.items()}
     for key in [key for key in keys if key not in top and "." not in key]:
@@ -213,6 +218,16 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         ) from None
     assert isinstance(config, Config)
     return config
+
+
+def parse_inputs(recorded: DictConfig, *, where: str) -> Config:
+    """Turn what a run recorded of its cell, data and paths into a ``Config``; no class of its model is imported.
+
+    Raises:
+        ConfigError: as for ``load_config``.
+    """
+    sections = [name for name in ("cell", "data", "paths") if name in recorded]
+    return parse_config(OmegaConf.masked_copy(recorded, sections), where=where)
 
 
 @functools.lru_cache(maxsize=32)
@@ -495,13 +510,24 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
     if isinstance(name, str) and name in KINDS[section]:
         return KINDS[section][name]
-    own = find_class(section, name) if isinstance(name, str) else None
+    try:
+        own = find_class(section, name) if isinstance(name, str) else None
+    except NotImportedError:
+        return _as_written(section, plain[section])
     if own is None:
         known = [*KINDS[section], *installed_names(section)]
         expected, do = ", ".join([*known, f"or {FORM}"]), did_you_mean(name, known)
         raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=expected, do=do)
     kind: type = own.Config
     return kind
+
+
+def _as_written(section: str, content: Mapping[Any, Any]) -> type:
+    """Make a dataclass of a section's keys as they are written, for a class of the user's own that is not imported."""
+    base = KINDS[section][DEFAULTS[section]].__mro__[-2]
+    known = {field.name for field in dataclasses.fields(base)}
+    more = [(str(key), Any, None) for key in content if key not in known]
+    return dataclasses.make_dataclass("Written", more, bases=(base,))
 
 
 def _folders(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.config.experiment import Config
-from dglcell.config.read import parse_config
+from dglcell.config.read import parse_inputs
 from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.faults import Written
 from dglcell.data.sources.text_table import read_rows
@@ -93,7 +93,7 @@ class GenesOfRun:
             return cls(listed, (), strains)
         try:
             cell = CellGraph.load(directory.cell)
-            config = parse_config(read_run_config(directory), where=str(directory.config))
+            config = parse_inputs(read_run_config(directory), where=str(directory.config))
             sets = gene_sets(cell, config.cell, config.paths.raw)
             return cls(cell.genes, sets, strains, own_names(config, cell.genes))
         except DglcellError as error:

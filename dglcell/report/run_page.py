@@ -39,6 +39,7 @@ def write_report(path: Path, output: Path | None = None) -> Path:
     if output is not None:
         content = page_content(run, run.report_data(), lambda panel: render(panel)["png"])
         return write_page("run.html", output, **content)
+    run.directory.refuse_links()
     directory, data = run.directory, run.report_data()
     overview(data, directory.report)
     content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))

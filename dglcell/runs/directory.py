@@ -85,12 +85,29 @@ class RunDirectory:
         own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
         return [path for path in own if path.is_file()]
 
+    def refuse_links(self) -> None:
+        """Refuse to write where a part of the run is a link, through which another place would be written.
+
+        Other files are replaced whole, so that a link in their place is replaced, too.
+
+        Raises:
+            CheckpointError: it is one; the error names it.
+        """
+        for path in (self.checkpoints, self.figures, self.cell, self.metrics):
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"'{path}' is a link, and a run is written into its own directory only",
+                    got=f"a link to '{os.readlink(path)}'",
+                    do="put the folder or file itself there, or copy the run with `cp -rL`",
+                )
+
     def check_writable(self) -> None:
         """Refuse a directory that cannot be written or has no room before any work is done, and leave nothing there.
 
         Raises:
-            CheckpointError: the directory cannot be used; the error names the folder and the reason.
+            CheckpointError: the directory cannot be used, or a part of it is a link; the error names it and the reason.
         """
+        self.refuse_links()
         folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
         for folder in folders:
             there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))

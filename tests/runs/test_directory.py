@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 import dglcell
+from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.runs.directory import EpochLog, Inside, RunDirectory
 from dglcell.runs.usage import environment, git_state
+from tests.tiny import Tiny
 
 
 def test_checkpoints_are_found_by_name_and_by_path(tmp_path: Path) -> None:
@@ -137,3 +140,21 @@ def test_git_state_follows_the_folder(tmp_path: Path) -> None:
     assert state["dirty"] is False
     (tmp_path / "new").touch()
     assert git_state(tmp_path) == {**state, "dirty": True}
+
+
+@pytest.mark.parametrize("name", ["figures", "checkpoints", "metrics.jsonl"])
+def test_nothing_is_written_through_a_link_in_a_run(
+    name: str, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
+    shutil.copytree(tiny_run.path, run.path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if (run.path / name).exists():
+        shutil.move(run.path / name, elsewhere / name)
+    (run.path / name).symlink_to(elsewhere / name if (elsewhere / name).exists() else elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    for words in (["report", str(run.path)], ["train", str(tiny.file), *tiny.overrides(tmp_path, "trainer.epochs=9")]):
+        assert main(words) == 2
+        assert f"/{name}' is a link, and a run is written into its own directory only" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
