@@ -195,7 +195,7 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bugs_keep_their_traceback(world: Path) -> None:
     code = (
         "import sys, dglcell.config.read as config_io\n"
-        "def broken(*arguments): raise KeyError('a bug')\n"
+        "def broken(*arguments, **keywords): raise KeyError('a bug')\n"
         "config_io.load_config = broken\n"
         "from dglcell.cli import main\n"
         "sys.exit(main(['config', 'show', 'tiny.yaml']))"
