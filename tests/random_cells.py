@@ -28,6 +28,9 @@ WEIGHTED = ("converts", "converted_by")
 
 Model = TypeVar("Model", bound=nn.Module)
 
+SUMMING = ("gin", "sage")
+"""These convolutions run under every strategy; attention needs single edges."""
+
 Changes = dict[tuple[int, int], float]
 """(source, destination) → the strength that a strain leaves of the edge, 0 where it removes the edge."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import CONVS, OPERATORS, SetOperatorConfig
+from dglcell.models.config import OPERATORS, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
@@ -25,7 +25,7 @@ from tests.gpu.devices import ExplicitDevices, needs_gpu
 from tests.models.test_hetero_cell import small_config
 from tests.perturbation.states_of import agree
 from tests.perturbation.test_no_sync import make_dataset, make_task, step
-from tests.random_cells import randomise, results, textbook_cell
+from tests.random_cells import SUMMING, randomise, results, textbook_cell
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_step_of_the_set_operator_equals_that_of_a_cpu(device: str, operator: 
     agree(results_on(device, model), results_on("cpu", model))
 
 
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 @torch.inference_mode()
 def test_deletions_in_common_are_computed_as_on_a_cpu(device: str, conv: str) -> None:
     torch.manual_seed(0)
@@ -103,7 +103,7 @@ def waiting_is_an_error() -> Iterator[None]:
 
 @needs_gpu
 @pytest.mark.parametrize("exact", [False, True], ids=["", "deterministic"])
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 def test_a_step_under_node_mask_never_waits(resident: ResidentCell, conv: str, exact: bool) -> None:
     training = Training(resident, "cuda", conv=conv, dropout=0.1)
     with deterministic(exact):
@@ -122,7 +122,7 @@ def test_only_difference_waits_for_sizes(resident: ResidentCell) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 def test_memory_does_not_grow(resident: ResidentCell, conv: str, strategy: str) -> None:
     training = Training(resident, "cuda", conv=conv, strategy=strategy)
 
@@ -139,7 +139,7 @@ def test_memory_does_not_grow(resident: ResidentCell, conv: str, strategy: str) 
 
 @pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 def test_the_same_seed_gives_the_same_weights(
     device: str, resident: ResidentCell, conv: str, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

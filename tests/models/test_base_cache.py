@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from dglcell.models.config import CONVS, HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import CROSS_RELATION
@@ -25,7 +25,7 @@ from tests.examples import examples
 from tests.models.test_dango import small_dango
 from tests.models.test_hetero_cell import nine_network_cell
 from tests.models.test_set_operator import make as set_operator
-from tests.random_cells import RandomCell, random_cells, randomise
+from tests.random_cells import SUMMING, RandomCell, random_cells, randomise
 
 
 def make_model(cell: RandomCell, **changes: object) -> HeteroCell:
@@ -47,13 +47,13 @@ def predict(model: StrainModel, batches: list[GenotypeBatch]) -> list[Tensor]:
         return [model(batch).phenotypes.clone() for batch in batches]
 
 
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 @examples(6)
 @given(cell=random_cells(), data=st.data(), residual=st.booleans(), cross_relation=st.sampled_from(CROSS_RELATION))
 def test_predictions_are_those_of_a_wild_type_computed_anew(
     conv: str, cross_relation: str, cell: RandomCell, data: st.DataObject, residual: bool
 ) -> None:
-    model = make_model(cell, conv=conv, cross_relation=cross_relation, residual=residual, conv_heads=2)
+    model = make_model(cell, conv=conv, cross_relation=cross_relation, residual=residual)
     batches = batches_of(data, cell.sizes["gene"])
     # States stay shared as long as they may.
     model.choose(Choices("difference", dense_share=2.0))
@@ -189,13 +189,13 @@ def test_it_is_kept_in_evaluation_only(strategy: str) -> None:
     assert len(kept_by(model)[()]) == len(kept[()])
 
 
-@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("conv", SUMMING)
 @examples(4)
 @given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 2.0]))
 def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float
 ) -> None:
-    model, genes = make_model(cell, conv=conv, conv_heads=2), st.integers(0, cell.sizes["gene"] - 1)
+    model, genes = make_model(cell, conv=conv), st.integers(0, cell.sizes["gene"] - 1)
     model.choose(Choices("difference", dense_share=dense_share))
     expected, got = [], []
     for _ in range(3):

@@ -26,7 +26,16 @@ from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
 from tests.gpu.cells import make_cell
 from tests.perturbation.states_of import agree
-from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, resident_cell, results, textbook_cell
+from tests.random_cells import (
+    SUMMING,
+    RandomCell,
+    genotypes_of,
+    random_cells,
+    randomise,
+    resident_cell,
+    results,
+    textbook_cell,
+)
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -90,7 +99,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **
     return results(model, batch)
 
 
-@pytest.mark.parametrize("conv", [name for name in CONVS if name != "gatv2"])
+@pytest.mark.parametrize("conv", SUMMING)
 @examples(5)
 @given(
     data=st.data(),
