@@ -250,7 +250,7 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
         "data: {source: {name: 'my_parts:Lines', options: {path: lines.txt}}, batch_size: 16, normalise: none}\n"
         "model: {name: 'my_parts:Additive', scale: 0.5}\n"
         "loss: {name: 'my_parts:Absolute', weight: 2.0}\n"
-        "trainer: {epochs: 2, threads: 1, accelerator: cpu, progress: false, checkpoint: last}\n"
+        "trainer: {epochs: 2, threads: 1, accelerator: cpu, checkpoint: last}\n"
         "plot: false\n"
     )
     assert main(["train", "mine.yaml"]) == 0

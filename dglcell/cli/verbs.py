@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -68,9 +69,7 @@ def train(options: argparse.Namespace) -> None:
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.report.results_table import format_results_table
-        from dglcell.report.run_files import read_run
         from dglcell.report.sentences import format_expected, lines_below
-        from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -92,7 +91,7 @@ def train(options: argparse.Namespace) -> None:
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
     if not options.quiet:
-        print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
+        print(f"\nPredict with `dglcell predict {shlex.quote(str(result.directory.path))} GENOTYPES.csv`.")
 
 
 def _check_control(config: Config) -> None:

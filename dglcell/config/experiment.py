@@ -140,7 +140,6 @@ class TrainerConfig:
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
-    progress: bool = True  # show a progress bar on a terminal
     profiler: ProfilerName | None = None  # of Lightning: simple | pytorch; writes into the run directory; null: none
 
     @property

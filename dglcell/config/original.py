@@ -50,6 +50,7 @@ REMOVED = {
     "optimizer.groups": Removed("all parameters have the same settings", {}),
     "model.cross_relation_heads": Removed("relations are combined by sums, means or pairs"),
     "data.permuted_labels": Removed("labels are never permuted", None),
+    "trainer.progress": Removed("a line is printed for every epoch"),
     "trainer.cuda_graph": Removed("steps are launched as they are; it was never run on a GPU"),
     "model.meta_layers": Removed("`dango` weighs a gene's states by two Linear layers, as its publication says"),
     "model.reconstruction_layers": Removed("`dango` reconstructs a network by one Linear layer"),

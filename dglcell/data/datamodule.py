@@ -86,10 +86,6 @@ class StrainDataModule(pl.LightningDataModule):
         """Return batches of the validation part, in order."""
         return self.loader("validation", shuffle=False)
 
-    def test_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Return batches of the test part, in order."""
-        return self.loader("test", shuffle=False)
-
     def loader(self, part: str, *, shuffle: bool) -> DataLoader[StrainNumbers]:
         """Return a loader over one part, for this rank."""
         batches = EpochBatches(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import CheckpointIO
-from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler, RichProgressBar
+from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler
 from torch import Tensor
 
 from dglcell.data.datamodule import StrainDataModule
@@ -31,50 +30,6 @@ from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
-
-SECONDS_BETWEEN_LINES = 10.0
-
-
-class EpochBar(RichProgressBar):
-    """This is Lightning's progress bar, with epochs counted from 1."""
-
-    def _get_train_description(self, current_epoch: int) -> str:
-        return f"epoch {current_epoch + 1:>4}/{self.trainer.max_epochs}"
-
-
-class EpochLines(Callback):
-    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock, also for an epoch that is continued, because Lightning does not call its start."""
-        self._began = self._said = self._clock()
-        self._strains = self._batches = 0
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock of this epoch."""
-        self.on_train_start(trainer, module)
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Print the progress of the epoch, its speed, and the time that the rest of it takes."""
-        now, batches = self._clock(), int(trainer.num_training_batches)
-        self._strains += len(batch) * trainer.world_size
-        self._batches += 1
-        if now - self._said < SECONDS_BETWEEN_LINES or batch_idx + 1 == batches or not trainer.is_global_zero:
-            return
-        self._said, done, seconds = now, batch_idx + 1, now - self._began
-        log.info(
-            "epoch %4d/%d  %3.0f %%  %s strains/s  %s of the epoch left",
-            trainer.current_epoch + 1,
-            trainer.max_epochs,
-            100 * done / batches,
-            f"{self._strains / seconds:,.0f}",
-            timedelta(seconds=round(seconds * (batches - done) / self._batches)),
-        )
 
 
 class CheckpointFiles(CheckpointIO):

@@ -186,7 +186,6 @@ FREE_KEYS = (
     "slurm",
     "experiment",
     "trainer.epochs",
-    "trainer.progress",
     "trainer.threads",
     "trainer.timeout",
     "trainer.checkpoint",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
@@ -33,12 +32,10 @@ from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
-from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
+from dglcell.training.advice import warn_of_falling_loss
 from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import (
     CheckpointFiles,
-    EpochBar,
-    EpochLines,
     EpochPictures,
     Preemption,
     leave_signals_alone,
@@ -84,7 +81,7 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
                 enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in callbacks),
                 logger=False,
                 default_root_dir=directory.path,
-                enable_progress_bar=shows_bar(config),
+                enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 limit_val_batches=0.0 if config.split.trains_on_all else 1.0,
@@ -152,7 +149,6 @@ def make_callbacks(
             callbacks.append(keep("best_average_precision"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
-    callbacks.append(EpochBar() if shows_bar(config) else EpochLines())
     accumulation = (
         GradientAccumulationScheduler(dict(config.trainer.accumulate_grad_batches))
         if config.trainer.accumulate_grad_batches
@@ -163,11 +159,6 @@ def make_callbacks(
     # It comes after the accumulation, whose setting it corrects if a run continues in the middle of an epoch.
     timeout = timedelta(seconds=config.trainer.timeout)
     return [*callbacks, Preemption(directory, signals, accumulation, timeout)]
-
-
-def shows_bar(config: Config) -> bool:
-    """Return whether a progress bar is drawn: on a terminal, but not with ``--quiet``, which raises the log's level."""
-    return config.trainer.progress and sys.stdout.isatty() and logging.getLogger("dglcell").level < logging.WARNING
 
 
 def quieten() -> None:
@@ -242,9 +233,6 @@ def make_task(
         ),
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
-    if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
-        warn_of_warm_up(config.scheduler.warmup, task.steps)
-    warn_of_few_steps(batches, strains_per_step, task.steps)
     nulls = model.find(NullShare)
     growth = start_flux_rounds(model, config, prepared) if checkpoint is None else None
     if nulls is not None:

@@ -24,11 +24,9 @@ from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.runs.directory import RunDirectory
-from dglcell.runs.usage import complete_usage, environment, read_usage, write_usage
+from dglcell.runs.usage import complete_usage, environment, write_usage
 from dglcell.training.checkpoint import (
     check_continues,
-    read_config,
-    refuse_changes,
     resume_from,
     starting_point,
 )
@@ -197,20 +195,6 @@ def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float
             )
         sleep(POLL_SECONDS)
         waited += POLL_SECONDS
-
-
-def is_finished(config: Config) -> bool:
-    """Return whether a run has its results, with these settings and this number of epochs.
-
-    Raises:
-        ConfigError: the directory has a run with other settings.
-    """
-    directory = RunDirectory(config.run_directory)
-    if not directory.results.exists() or read_usage(directory) is None:
-        return False
-    before = read_config(directory)
-    refuse_changes(before, config, where=f"the run in '{directory.path}'")
-    return before.trainer.epochs == config.trainer.epochs
 
 
 def settle_checkpoint(config: Config, prepared: Prepared) -> Config:

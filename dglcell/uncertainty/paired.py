@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -73,15 +72,6 @@ def ahead(
                     low, high = np.nanquantile(drawn_RP[:, p], INTERVAL)
                     found[name] |= {f"{over}_low": float(low), f"{over}_high": float(high)}
     return found
-
-
-def student(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of Student's interval of a mean at 95 %, for two values or more."""
-    from scipy import stats  # which takes a second to import
-
-    mean, sd = statistics.fmean(values), statistics.stdev(values)
-    half = float(stats.t.ppf(INTERVAL[1], len(values) - 1)) * sd / math.sqrt(len(values))
-    return mean - half, mean + half
 
 
 def _differences(scores_RP: Values) -> Values:

@@ -23,7 +23,6 @@ def test_parts_do_not_mix_and_batches_have_their_sizes() -> None:
     for loader, expected, size in (
         (module.train_dataloader(), range(0, 30), 8),
         (module.val_dataloader(), range(30, 37), 5),
-        (module.test_dataloader(), range(37, 50), 5),
     ):
         batches = [batch.strains for batch in loader]
         assert sorted(torch.cat(batches).tolist()) == list(expected)

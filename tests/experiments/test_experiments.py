@@ -29,7 +29,6 @@ MOST_LINES = 30
 ONE_STEP = [
     "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
     "trainer.accumulate_grad_batches={}",
-    "trainer.progress=false",
     "plot=false",
     "plot_every=0",
     "null_models=false",

@@ -23,7 +23,7 @@ split: {{kind: random, seed: 0}}
 model: {{name: hetero_cell, hidden: 8, layers: 1, local_heads: 2, pool: [gene, reaction]}}
 optimizer: {{lr: 3.0e-3}}
 scheduler: {{name: none}}
-trainer: {{epochs: 1, threads: 1, accelerator: cpu, progress: false}}
+trainer: {{epochs: 1, threads: 1, accelerator: cpu}}
 """
 GENES = ["b0008", "b0114", "b0720", "b0721", "b0722", "b0723"]
 CHANGED = "catalyses:b0008>TALA#1+:0.5"

@@ -102,7 +102,7 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
     assert "Warning" not in first.stderr
     assert "epoch    2/2  loss " in first.stdout
     files = "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
-    assert f"{files}\nWhat next\n  predict   printf" in first.stdout
+    assert f"{files}\nPredict with `dglcell predict runs/tiny/seed-0 GENOTYPES.csv`.\n" in first.stdout
     table = first.stdout[first.stdout.index("phenotype") : first.stdout.index("picture")]
     for model in ("hetero_cell", "training mean", "additive ridge"):
         lines = [line for line in table.splitlines() if not line.startswith("On the test part")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from omegaconf import OmegaConf
 from dglcell.config.read import parse_config, to_yaml
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.runs.directory import RunDirectory
-from dglcell.training import callbacks, checkpoint_file
+from dglcell.training import checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from tests.plots.invented import png_size
@@ -121,20 +120,6 @@ def test_the_error_names_step_batch_and_strains() -> None:
     assert got.startswith("  got:      nan in step 7, batch 3: strains 100, 101, ")
     assert got.endswith("119 … and 10 more of the store")
     assert "the checkpoints of earlier epochs are kept" in do
-
-
-def test_a_long_epoch_says_how_far_it_is(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    tiny.train(tmp_path / "quick")
-    assert "strains/s" not in caplog.text
-    monkeypatch.setattr(callbacks, "SECONDS_BETWEEN_LINES", 0.0)
-    with caplog.at_level(logging.INFO, logger="dglcell"):
-        tiny.train(tmp_path / "slow", "trainer.epochs=1")
-    # 240 strains are four batches; after the last one the epoch's own line follows.
-    lines = [record.message for record in caplog.records if "strains/s" in record.message]
-    assert [line.split()[:4] for line in lines] == [["epoch", "1/1", share, "%"] for share in ("25", "50", "75")]
-    assert all(line.endswith("of the epoch left") for line in lines)
 
 
 def test_every_second_epoch_is_drawn(tiny: Tiny, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ data:
   batch_size: 4
 split: {{kind: none}}
 model: {{name: hetero_cell, hidden: 8, layers: 0, flux_rounds: 64}}
-trainer: {{accelerator: cpu, threads: 1, progress: false, checkpoint: last}}
+trainer: {{accelerator: cpu, threads: 1, checkpoint: last}}
 plot: false
 null_models: false
 paths: {{data: {folder}, runs: {folder}}}

@@ -17,7 +17,6 @@ from dglcell.report.run_files import read_run
 from dglcell.report.run_tables import read_doses, read_predictions
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.next_steps import example
 from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.prepare import Prepared
 from dglcell.training.run import train
@@ -77,8 +76,6 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
         assert found == pytest.approx(expected, rel=1e-4)
         seen |= {len(given), *given}
     assert seen >= {0, 0.2, 0.5, 1, 2}
-    said = example(directory)
-    assert said.startswith("genes,strengths,allele\\n")
     doses = read_doses(directory, "test")
     assert doses is not None
     assert doses.learned
