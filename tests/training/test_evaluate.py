@@ -8,8 +8,6 @@ from pathlib import Path
 
 import cobra
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dglcell.config.read import load_config
 from dglcell.metrics import ResultRow
@@ -17,10 +15,7 @@ from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import (
-    MISSED,
-    STRONGEST,
     evaluate_null_models,
-    extremes,
     report,
     rows_as_json,
     with_ceilings,
@@ -130,16 +125,3 @@ def test_a_table_of_replicates_has_a_ceiling(tmp_path: Path) -> None:
     validation, test = with_ceilings(rows_before, prepared)
     assert validation.metrics == {"pearson": 0.5}
     assert 0.8 < test.metrics["ceiling"] < 1
-
-
-@given(st.lists(st.tuples(st.floats(-2, 2), st.one_of(st.just(np.nan), st.floats(-2, 2))), min_size=1, max_size=12))
-def test_extremes_are_the_largest_and_each_strain_is_shown_once(values: list[tuple[float, float]]) -> None:
-    predicted, measured = (np.array(column, np.float32) for column in zip(*values, strict=True))
-    found = list(extremes(predicted, measured))
-    places = [place for place, _ in found]
-    assert len(set(places)) == len(places)
-    strength = np.abs(predicted - np.median(predicted))
-    strongest = [place for place, why in found if why == STRONGEST]
-    others = [strength[place] for place in range(len(values)) if place not in strongest]
-    assert not strongest or max(others, default=-1) <= min(strength[strongest])
-    assert all(np.isfinite(measured[place]) for place, why in found if why == MISSED)
