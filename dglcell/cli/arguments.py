@@ -108,13 +108,6 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_insecure(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--insecure``."""
-    parser.add_argument(
-        "--insecure", action="store_true", help="also download files over plain http that have no published hash"
-    )
-
-
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add the options for how a table of strains is read."""
     parser.add_argument(

@@ -156,7 +156,7 @@ def data_fetch(options: argparse.Namespace) -> None:
     if options.addresses:
         print(format_addresses(wanted))
         return
-    for text in fetch_all(wanted, raw_folder(raw), insecure=options.insecure):
+    for text in fetch_all(wanted, raw_folder(raw)):
         print(text, flush=True)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import explain, inputs, job, predict, verbs
-from dglcell.cli.arguments import add_configuration, add_insecure, add_raw, add_run
+from dglcell.cli.arguments import add_configuration, add_raw, add_run
 from dglcell.errors import printable
 
 if TYPE_CHECKING:
@@ -179,7 +179,6 @@ def _add_data(group: Group) -> None:
     )
     fetch.add_argument("--all", type=Path, dest="config", metavar="FILE", help="experiment whose files to download")
     fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
-    add_insecure(fetch)
     fetch.add_argument(
         "sources", nargs="*", metavar="NAME", help="screen in `dglcell data list`, or path of a published file"
     )

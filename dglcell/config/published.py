@@ -78,11 +78,8 @@ def published() -> dict[str, PublishedFile]:
     return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *_tables_of_screens())}
 
 
-def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool = False) -> Iterator[str]:
+def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
     """Fetch all files into a folder; one that fails does not keep the others from being fetched.
-
-    Args:
-        insecure: whether files without a declared hash are also downloaded over plain http.
 
     Yields:
         A line of text about each file that is there.
@@ -94,7 +91,7 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool =
     screens = {file.path for file in _tables_of_screens()}
     for file in wanted:
         try:
-            found = file.fetch(folder, insecure=insecure)
+            found = file.fetch(folder)
         except DglcellError as error:
             print(f"error: {error}", file=sys.stderr)
             failed.append(file.path)

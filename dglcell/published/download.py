@@ -25,12 +25,12 @@ WAITS = (1.0, 5.0)
 """A download that broke off is tried again after so many seconds."""
 
 
-def check_address(url: str, insecure: bool) -> None:
+def check_address(url: str, hashed: bool) -> None:
     """Refuse an address from which anyone on the way could send another file, and text that is not an address.
 
     Args:
         url: https, or http.
-        insecure: take plain http from other machines as well.
+        hashed: take plain http from other machines, too, because a hash shows whether the file was changed on the way.
 
     Raises:
         DataError: it is something else.
@@ -38,16 +38,16 @@ def check_address(url: str, insecure: bool) -> None:
     address = urlsplit(url)
     if address.scheme not in ("https", "http") or not address.hostname:
         raise DataError("this is no address to download from", got=url, expected="https://… or http://…")
-    if address.scheme == "http" and not insecure and address.hostname not in THIS_MACHINE:
+    if address.scheme == "http" and not hashed and address.hostname not in THIS_MACHINE:
         raise DataError(
             f"{url} is not secure",
             got="plain http and no hash to compare with: anyone on the way could send another file",
             expected="https, or a declared hash",
-            do="pass `--insecure` if you trust the network; or download the file yourself and look at it",
+            do="download the file yourself, look at it, and put it into the raw folder",
         )
 
 
-def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool) -> None:
+def download(url: str, partial: Path, target: Path, name: str, *, hashed: bool) -> None:
     """Download the content of an address to ``partial``. A transfer that breaks off is begun again, a few times.
 
     Args:
@@ -55,7 +55,7 @@ def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool
         partial: where the bytes go. (A temporary file of pooch's own would stay there after a kill.)
         target: where the file is going to be, for messages.
         name: the file's name, for messages.
-        insecure: take plain http from other machines as well, as in `check_address`.
+        hashed: take plain http, too, as in `check_address`.
 
     Raises:
         DataError: the address is not secure, or does not give a file.
@@ -63,7 +63,7 @@ def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool
     import pooch
     import requests
 
-    check_address(url, insecure)
+    check_address(url, hashed)
     log.info("downloading %s from %s", name, url)
     fetch = pooch.HTTPDownloader(
         progressbar=sys.stderr.isatty(),
@@ -71,7 +71,7 @@ def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool
         timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
         # As the file lies on the server: compressing it on the way would change size and hash of what arrives.
         headers={"Accept-Encoding": "identity", "User-Agent": f"dglcell (pooch {pooch.__version__})"},
-        hooks={"response": partial_of(_check_redirect, insecure)},
+        hooks={"response": partial_of(_check_redirect, hashed)},
     )
     for wait in (*WAITS, None):
         try:
@@ -89,7 +89,7 @@ def download(url: str, partial: Path, target: Path, name: str, *, insecure: bool
             ) from error
 
 
-def _check_redirect(insecure: bool, response: Response, **_: object) -> None:
+def _check_redirect(hashed: bool, response: Response, **_: object) -> None:
     """Check an address to which another one redirects."""
     if response.is_redirect:
-        check_address(urljoin(response.url, response.headers["Location"]), insecure)
+        check_address(urljoin(response.url, response.headers["Location"]), hashed)

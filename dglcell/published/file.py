@@ -207,7 +207,7 @@ class PublishedFile:
         source = f", and fetch it again from {self.urls[0]}" if self.urls else ", and fetch it again"
         return self._compare(path, path, f"remove it{source}")
 
-    def fetch(self, folder: str | Path, *, insecure: bool = False) -> Found:
+    def fetch(self, folder: str | Path, *, hashed: bool = False) -> Found:
         """Put the file into ``folder``: download or make it unless it or a copy is there, and check it in either case.
 
         A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
@@ -215,7 +215,7 @@ class PublishedFile:
 
         Args:
             folder: the raw folder; made where it is missing.
-            insecure: also take it over plain http where no hash would show that it was changed on the way.
+            hashed: whether what is made of it has a hash, so that it may come over plain http.
 
         Raises:
             DataError: it cannot be downloaded, has no secure address, or is not the file it should be.
@@ -226,7 +226,7 @@ class PublishedFile:
         if self.made is not None:
             return self._make(self.made, folder)
         if self.member:
-            return self._unpack(folder, insecure)
+            return self._unpack(folder)
         sources = [(file, url) for file in (self, *self.copies) for url in file.urls]
         if not sources:
             raise DataError(
@@ -237,11 +237,11 @@ class PublishedFile:
             )
         for file, url in sources[:-1]:
             try:
-                return file._download(url, folder, insecure)
+                return file._download(url, folder, hashed)
             except DataError as error:
                 log.warning("%s\nthe next address is tried", error)
         file, url = sources[-1]
-        return file._download(url, folder, insecure)
+        return file._download(url, folder, hashed)
 
     def _locate(self, raw: str | Path | None) -> tuple[PublishedFile, Path] | None:
         for file in filter(None, (self.part, self, *self.copies)):
@@ -250,15 +250,15 @@ class PublishedFile:
                     return file, find_raw(path, raw)
         return None
 
-    def _download(self, url: str, folder: Path, insecure: bool) -> Found:
+    def _download(self, url: str, folder: Path, hashed: bool) -> Found:
         packed = url.endswith(".gz") and not self.path.endswith(".gz")
         target = folder / (f"{self.path}.gz" if packed else self.path)
-        insecure = insecure or self.sha256 is not None or read_record(target) is not None
-        return self._keep(target, lambda partial: download(url, partial, target, self.path, insecure=insecure), url)
+        hashed = hashed or self.sha256 is not None or read_record(target) is not None
+        return self._keep(target, lambda partial: download(url, partial, target, self.path, hashed=hashed), url)
 
-    def _unpack(self, folder: Path, insecure: bool) -> Found:
+    def _unpack(self, folder: Path) -> Found:
         # What is declared of a file inside an archive is compared once it is unpacked.
-        archive = self.downloads[0].fetch(folder, insecure=insecure or self.sha256 is not None).path
+        archive = self.downloads[0].fetch(folder, hashed=self.sha256 is not None).path
         packed = self.member.endswith(".gz") and not self.path.endswith(".gz")
 
         def extract(partial: Path) -> None:

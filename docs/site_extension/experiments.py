@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dglcell.cluster.scripts import Sweep, render
 from dglcell.config.experiment import Config
-from dglcell.config.published import cell_files, needs
+from dglcell.config.published import needs
 from dglcell.config.read import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.training.checkpoint import FREE_KEYS
@@ -133,8 +133,7 @@ def purpose(file: Path) -> str:
 
 def run_it(config: Config, file: Path, record: Record) -> str:
     """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
-    insecure = any(file.sha256 is None and "".join(file.urls).startswith("http:") for file in cell_files(config.cell))
-    fetch = [f"dglcell data fetch --all {file}{' --insecure' if insecure else ''}"] if needs(config) else []
+    fetch = [f"dglcell data fetch --all {file}"] if needs(config) else []
     changes = {run["seed"]: " ".join(overrides(run)) for run in record.runs} or {str(config.seed): ""}
     train = [f"dglcell train {file} {change}".rstrip() for change in changes.values()]
     runs = [str(config.run_directory.with_name(f"seed-{seed}")) for seed in changes]

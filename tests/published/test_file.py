@@ -181,7 +181,7 @@ def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
 
 
 def test_plain_http_is_refused_where_no_hash_is_declared(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not secure(.|\n)*pass `--insecure` if you trust the network"):
+    with pytest.raises(DataError, match=r"is not secure(.|\n)*download the file yourself"):
         PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
     assert files(tmp_path) == []
 
@@ -190,8 +190,6 @@ def test_plain_http_is_taken_where_a_hash_is_declared_or_recorded(tmp_path: Path
     """As far as a machine without a network tells: the address is asked."""
     with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
         PublishedFile("raw.tsv", (REMOTE,), SHA256).fetch(tmp_path)
-    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
-        PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path, insecure=True)
     record(tmp_path / "raw.tsv", SHA256)
     with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
         PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
