@@ -334,7 +334,7 @@ def _write_model(options: argparse.Namespace) -> None:
 
 REPORT_HELP = "write the report of a finished run, or compare several, on one HTML page"
 REPORT_EPILOG = """\
-For one run, it writes report.html, report.png and figures/ (PNG, SVG and CSV) into the run directory.
+For one run, it writes report.html and the picture report.png into the run directory.
 With --output it writes only the page. For several runs, the page shows means and standard deviations over
 the runs of each experiment, and a CSV file next to it has these numbers. This needs no data and no GPU."""
 

@@ -13,7 +13,6 @@ from dglcell.checks import (
     AUTO,
     LONGEST_NAME,
     Count,
-    Number,
     Seed,
     at_least,
     check_count_or_auto,
@@ -288,7 +287,6 @@ class Config:
     start_from: str | None = None  # a run, trained model or checkpoint whose weights a new run begins with; null: none
     null_models: bool = True  # also fit the null models that apply, on the same split
     plot: bool = True  # draw pictures and write the report at the end of the run
-    plot_every: Number = 0  # also draw the validation part each time this many epochs are done; 0: never
     plot_points: Count = 10_000  # most points in one picture, chosen at random
 
     def validate(self) -> None:
@@ -372,7 +370,6 @@ class Config:
             "trainer.checkpoint=last": self.trainer.checkpoint != "last",
             "trainer.patience=null": self.trainer.patience is not None,
             "scheduler.name=none": self.scheduler.name == "plateau",
-            "plot_every=0": self.plot_every > 0,
         }
         mends = [f"`{mend}`" for mend, needs_validation in needed.items() if needs_validation]
         if self.split.trains_on_all and mends:

@@ -49,6 +49,7 @@ REMOVED = {
     "trainer.train_ranking": Removed("the training part is always ranked; predictions take 8 bytes a strain"),
     "optimizer.groups": Removed("all parameters have the same settings", {}),
     "model.cross_relation_heads": Removed("relations are combined by sums, means or pairs"),
+    "plot_every": Removed("the picture of a run is drawn at its end"),
     "data.permuted_labels": Removed("labels are never permuted", None),
     "trainer.progress": Removed("a line is printed for every epoch"),
     "trainer.cuda_graph": Removed("steps are launched as they are; it was never run on a GPU"),

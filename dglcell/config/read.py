@@ -354,7 +354,7 @@ def without_removed(recorded: DictConfig) -> DictConfig:
     for key, removed in REMOVED.items():
         *above, name = key.split(".")
         for section in _sections(plain, above):
-            if above[0] in KINDS and section.get("name") not in KINDS[above[0]]:
+            if above and above[0] in KINDS and section.get("name") not in KINDS[above[0]]:
                 continue  # a class of the user's own may have such a key
             if name not in section:
                 continue

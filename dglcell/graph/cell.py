@@ -16,7 +16,6 @@ from dglcell.graph.catalogue import GENE_SETS, provenance
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
-from dglcell.graph.gene_sets import SUBSYSTEMS
 from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.names import add_names
@@ -255,4 +254,4 @@ def _add_metabolism(
         relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
     dropped = {"unknown": list(unknown), "edges_dropped": report.rows_dropped}
     subsystems = {name: list(members) for name, members in metabolism.subsystems.items()}
-    return {**metabolism.provenance, **dropped, **({SUBSYSTEMS: subsystems} if subsystems else {})}
+    return {**metabolism.provenance, **dropped, **({"subsystems": subsystems} if subsystems else {})}

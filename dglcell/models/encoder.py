@@ -18,15 +18,13 @@ from dglcell.machine.devices import free_memory
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
-from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.links import Link
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
-from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import PerturbedCell, perturb
+from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
 log = logging.getLogger("dglcell")
@@ -158,26 +156,6 @@ class CellEncoder(nn.Module):
         for layer in self.layers:
             states = layer(perturbed, states)
         return states
-
-    @torch.no_grad()
-    def relation_weights(self) -> list[RelationWeights]:
-        """Return how much of each relation every layer's learned combinations take, in the wild type.
-
-        There is one entry for each layer and node type with a learned combination: none for sums and means, and none
-        where only one relation ends in a node type.
-        """
-        training = self.training
-        self.eval()
-        wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
-        strategy = "edge_mask" if self.config.needs_edges() else "node_mask"
-        perturbed = perturb(self.cell, wild_type, strategy, self.config.kernel)
-        states = {t: perturbed.start(self.inputs(t)) for t in self.node_types}
-        found = []
-        for number, layer in enumerate(self.layers):
-            found += cast(HeteroLayer, layer).relation_weights(perturbed, states, number)
-            states = layer(perturbed, states)
-        self.train(training)
-        return found
 
     def inputs(self, node_type: str) -> Tensor:
         """Return the states that the first round starts from, [N, H]."""

@@ -17,7 +17,6 @@ from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_
 from dglcell.models.model import Prediction
 from dglcell.nn.balanced import MOST_BALANCED
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.node_head import NodeHead
@@ -270,9 +269,6 @@ class HeteroCell(PerturbedModel):
         rest = self._encode(genotypes, of_shared, "difference")
         nodes = {name: first.nodes[name] + further for name, further in rest.nodes.items()}
         return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH, nodes, rest.lost)
-
-    def relation_weights(self) -> list[RelationWeights]:
-        return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
         """Pool states, multiplied by the number of nodes."""

@@ -16,7 +16,6 @@ from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
-from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.links import Link
 from dglcell.nn.node_head import NodeHead
@@ -305,10 +304,6 @@ class StrainModel(nn.Module):
     def shares_deletions(self) -> bool:
         """Return whether evaluation costs less for batches that say which deletions their strains have in common."""
         return False
-
-    def relation_weights(self) -> list[RelationWeights]:
-        """Return how much of each relation learned combinations take; none for a model without such combinations."""
-        return []
 
 
 def make_model(

@@ -13,7 +13,6 @@ from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
@@ -178,9 +177,6 @@ class SetOperator(StrainModel):
         if self.null_share is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.null_share(as_given), self.config.null_share)
         return Prediction(phenotypes, difference, parts)
-
-    def relation_weights(self) -> list[RelationWeights]:
-        return self.encoder.relation_weights()
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
         """Return the score of the strain without deletions, [1, T]."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, cast
-
 import torch
 from torch import Tensor, nn
 
@@ -12,45 +9,12 @@ from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import PAIRWISE, CrossRelation
 from dglcell.perturbation.rules import joined
 
-NODES_AT_ONCE = 2048
-"""Weights are computed for so many nodes at a time."""
-
-
-@dataclass(frozen=True)
-class RelationWeights:
-    """Hold the weights that a layer's learned combination of relations gives to each of its options.
-
-    Attributes:
-        layer: number of the layer, from 0.
-        node_type: node type in which the relations end.
-        options: names of the relations, of their pairs, and "mean".
-        weights: means over nodes, [options], which sum to one.
-    """
-
-    layer: int
-    node_type: str
-    options: list[str]
-    weights: Tensor
-
-
-class Mix(Protocol):
-    """Define the methods that a mixture of K relations has beside those of a module."""
-
-    def options(self, names: list[str]) -> list[str]:
-        """Return the names of the weights, for relations of these names."""
-
-    def __call__(self, *h: Tensor) -> Tensor:
-        """Mix K rows [N, H] to one, [N, H]."""
-
-    def weights(self, *h: Tensor) -> Tensor:
-        """Return the weights of the mixture, [N, options]."""
-
 
 class RelationMixer(nn.Module):
     """Mix relations, then apply a norm.
 
     Args:
-        mix: module with the methods of ``Mix``.
+        mix: module that mixes K rows [N, H] to one.
         norm: norm of rows.
     """
 
@@ -58,24 +22,10 @@ class RelationMixer(nn.Module):
         super().__init__()
         self.mix, self.norm = mix, norm
 
-    def options(self, names: list[str]) -> list[str]:
-        """Return the names of the weights, for relations of these names."""
-        return cast(Mix, self.mix).options(names)
-
     def forward(self, *h: Tensor) -> Tensor:
         """Return the mixture of K rows [N, H] at once, [N, H]."""
         out: Tensor = self.norm(self.mix(*h))
         return out
-
-    @torch.no_grad()
-    def mean_weights(self, *h: Tensor) -> Tensor:
-        """Return the weights of the options, averaged over nodes, [options].
-
-        Args:
-            h: K rows [N, H].
-        """
-        portions = zip(*(rows.split(NODES_AT_ONCE) for rows in h), strict=True)
-        return torch.stack([cast(Mix, self.mix).weights(*rows).sum(0) for rows in portions]).sum(0) / len(h[0])
 
 
 class PairLinear(nn.Module):
@@ -145,12 +95,6 @@ class PairwiseInteraction(nn.Module):
         self.register_buffer("by_second", by_second, persistent=False)
         self.register_buffer("back", torch.argsort(by_second), persistent=False)
 
-    @staticmethod
-    def options(names: list[str]) -> list[str]:
-        """Return the names of the options for these relations, in order."""
-        pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
-        return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]
-
     def forward(self, *h: Tensor) -> Tensor:
         """Return the mixture, [N, H]."""
         a_NPB, mean_NH = self._last_hidden(h), joined(torch.stack, h, 1).mean(1)
@@ -159,10 +103,6 @@ class PairwiseInteraction(nn.Module):
         weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
         of_pairs_NH = torch.matmul(weighted_NC, self.last.weight.flatten(0, 1)) + torch.matmul(share_NP, self.last.bias)
         return of_pairs_NH + share_N1 * mean_NH
-
-    def weights(self, *h: Tensor) -> Tensor:
-        """Return the weights that every node gives to each option, [N, options]."""
-        return self._shares(self._last_hidden(h), joined(torch.stack, h, 1).mean(1))
 
     def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
         """Return the input of all pairs' last layers, [N, P, b]."""

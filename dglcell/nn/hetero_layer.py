@@ -16,7 +16,7 @@ from dglcell.kernels.row_chain import steps_of
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
-from dglcell.nn.cross_relation import RelationMixer, RelationWeights, make_mixer
+from dglcell.nn.cross_relation import RelationMixer, make_mixer
 from dglcell.nn.row_chains import chained_sum
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, stacked
@@ -191,21 +191,6 @@ class HeteroLayer(nn.Module):
             number = sum(len(message.positions) for message in messages)
             return x.sum([(lambda total: total / number, [x.sum(updates)]), *residual])
         return x.sum([*updates, *residual])
-
-    @torch.no_grad()
-    def relation_weights(
-        self, perturbed: PerturbedCell, states: Mapping[str, States], number: int
-    ) -> list[RelationWeights]:
-        """Return the weights that the learned combinations of this layer, which has a number, give to their options."""
-        found = []
-        for node_type, messages in self._messages(perturbed, states).items():
-            mixer = self.mixer(node_type)
-            if mixer is not None:
-                options = mixer.options([name for _, name, end in self.relations if end == node_type])
-                x_NH = states[node_type].base_NH
-                rows = _Mixture(messages, mixer).rows(x_NH, *(message.received.base_NH for message in messages))
-                found.append(RelationWeights(number, node_type, options, mixer.mean_weights(*rows)))
-        return found
 
     def mixer(self, node_type: str) -> RelationMixer | None:
         """Return the learned combination of the relations that end in a node type; None where there is none."""

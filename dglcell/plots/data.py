@@ -1,4 +1,4 @@
-"""Hold the data that a report shows: predictions, embeddings, the record of a training."""
+"""Hold the data that a report shows: predictions, doses, the record of a training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,31 +58,6 @@ def _value(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-CUT = 0.08
-"""This is the usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
-doi:10.1126/science.aao1729), there together with p < 0.05."""
-
-EDGES = (-np.inf, -0.40, -0.32, -0.24, -0.16, -0.08, 0.0, 0.08, 0.16, 0.24, np.inf)
-"""Bins of scores have these edges, multiples of the cut."""
-
-NAMES = ("epsilon", "tau", "gene_interaction")
-SUFFIXES = ("_interaction", "_interaction_score")
-
-
-def is_interaction(phenotype: str) -> bool:
-    """Return whether a phenotype is an epsilon or tau score, by its name.
-
-    S-scores are not such scores: they are on a scale of their own.
-    """
-    name = phenotype.lower()
-    return name in NAMES or name.endswith(SUFFIXES)
-
-
-def is_binary(values: NDArray[np.floating]) -> bool:
-    """Return whether all values are 0 or 1."""
-    return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
-
-
 DEFAULT_POINTS = 10_000
 
 
@@ -94,15 +68,13 @@ class Predictions:
     Attributes:
         measured: [S] measured phenotypes, NaN where not measured.
         predicted: [S] predicted phenotypes.
-        num_deletions: [S] number of deleted genes of each strain.
     """
 
     measured: NDArray[np.floating]
     predicted: NDArray[np.floating]
-    num_deletions: NDArray[np.integer]
 
     def __post_init__(self) -> None:
-        shapes = {np.shape(a) for a in (self.measured, self.predicted, self.num_deletions)}
+        shapes = {np.shape(self.measured), np.shape(self.predicted)}
         if len(shapes) != 1:
             raise DataError(
                 "report: columns of the predictions differ in shape", got=sorted(shapes), expected="[S] each"
@@ -116,7 +88,7 @@ class Predictions:
         """Return the strains with a measurement and a finite prediction, in float64."""
         measured, predicted = np.asarray(self.measured, float), np.asarray(self.predicted, float)
         keep = np.isfinite(measured) & np.isfinite(predicted)
-        return Predictions(measured[keep], predicted[keep], np.asarray(self.num_deletions)[keep])
+        return Predictions(measured[keep], predicted[keep])
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -142,102 +114,18 @@ class Doses:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """Say which strains a panel shows.
-
-    Attributes:
-        unit: unit of the phenotype; dimensionless where empty.
-        part: ``test`` or ``validation``.
-        points: largest number of single points that are drawn, chosen at random.
-    """
-
-    predictions: Predictions
-    phenotype: str
-    unit: str = ""
-    part: str = "test"
-    points: int = DEFAULT_POINTS
-
-    @property
-    def usable(self) -> Predictions:
-        """Return the strains with a measurement and a finite prediction."""
-        return self.predictions.usable
-
-    def key(self, panel: str) -> str:
-        """Return the stem of a panel's files; different phenotypes never share one."""
-        return f"{self.part}-{quote(self.phenotype, safe='')}-{panel}"
-
-    @property
-    def nothing(self) -> str:
-        """Return why there is nothing to draw; the text is empty where there is something."""
-        return "" if len(self.usable) else f"no measured {self.part} strains"
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Hold the embeddings z_p of some strains of the test part.
-
-    Attributes:
-        strains: [S'] rows of the strains among the predictions of that part, ascending.
-        vectors: [S', D] embeddings.
-    """
-
-    strains: NDArray[np.integer]
-    vectors: NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class EmbeddingMap:
-    """Hold positions of embeddings along their first two principal components.
-
-    Attributes:
-        strains: [S'] rows among the predictions of the test part.
-        positions: [S', 2] positions in the plane.
-        explained: shares of the variance along both axes.
-    """
-
-    strains: NDArray[np.integer]
-    positions: NDArray[np.floating]
-    explained: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class NodeChanges:
-    """Hold values of nodes that differ from the wild type in some test strains, by how much they do.
-
-    Changes are in units of the standard deviation of the node over the training strains.
-
-    Attributes:
-        nodes: [n] names of the nodes.
-        measured: [n] measured changes.
-        predicted: [n] predicted changes.
-    """
-
-    nodes: NDArray[Any]
-    measured: NDArray[np.floating]
-    predicted: NDArray[np.floating]
-
-
-RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
-"""This maps layer and node type to the names of K relations (or pairs of them) and their mean weights: [K], or [K, K]
-where each relation weighs every other."""
-
-
-@dataclass(frozen=True)
 class ReportData:
-    """Hold all data of one finished run that its report shows.
+    """Hold all data of one finished run that its picture shows.
 
     Attributes:
-        subtitle: lines below it: seed, sizes, parameters, time.
+        subtitle: lines below the title: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
-        history: record of the training; may be empty.
         predictions: part → phenotype → predictions of the model.
+        history: record of the training; may be empty.
         units: phenotype → unit; dimensionless where missing or empty.
         best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
-        embedding_map: map of the test part, if the model has embeddings.
-        relation_weights: weights of relations, if the model has them.
         points: largest number of single points that are drawn in one panel.
         doses: part → strengths of strains; none where strains delete their genes.
-        node_changes: name of values of nodes → those that change in test strains.
     """
 
     title: str
@@ -247,11 +135,8 @@ class ReportData:
     history: History = field(default_factory=History)
     units: Mapping[str, str] = field(default_factory=dict)
     best_epoch: int | None = None
-    embedding_map: EmbeddingMap | None = None
-    relation_weights: RelationWeights = field(default_factory=dict)
     points: int = DEFAULT_POINTS
     doses: Mapping[str, Doses] = field(default_factory=dict)
-    node_changes: Mapping[str, NodeChanges] = field(default_factory=dict)
 
     @property
     def phenotypes(self) -> list[str]:
@@ -262,10 +147,3 @@ class ReportData:
     def kind(self, phenotype: str) -> str:
         """Return the kind of a phenotype's labels, as its metrics say; regression where it has none."""
         return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
-
-    def subject(self, phenotype: str, part: str = "test") -> Subject | None:
-        """Return what panels of one phenotype and part show; None where there are no predictions."""
-        predictions = self.predictions.get(part, {}).get(phenotype)
-        if predictions is None:
-            return None
-        return Subject(predictions, phenotype, self.units.get(phenotype, ""), part, self.points)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +12,11 @@ from dglcell.plots.data import ReportData
 from dglcell.plots.style import (
     BLUE,
     GREY,
-    HEIGHT,
     SERIES,
     TITLE_PAD,
-    WIDTH,
-    Panel,
-    Table,
     heading,
     robust_range,
     shorten,
-    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -84,40 +78,6 @@ def responses(run: ReportData, phenotype: str) -> dict[str, Response]:
         own = order[(usable & (genes == name))[order]]
         found[name] = Response(part[own], medium[own], left[own], measured[own], predicted[own])
     return found
-
-
-def dose_panels(run: ReportData) -> list[Panel]:
-    """Make a panel for each phenotype of strains that weaken single genes; none for strains that delete genes."""
-    found = {phenotype: responses(run, phenotype) for phenotype in run.phenotypes}
-    return [_panel(run, phenotype, of_gene) for phenotype, of_gene in found.items() if of_gene]
-
-
-def _panel(run: ReportData, phenotype: str, of_gene: dict[str, Response]) -> Panel:
-    n = sum(len(response.left) for response in of_gene.values())
-    colors = media_colors(of_gene)
-    learned = ", as the model has learned it" if any(doses.learned for doses in run.doses.values()) else ""
-    in_media = " Each colour is a medium." if len(colors) > 1 else ""
-    caption = (
-        f"Measured {phenotype} (points: filled for test strains, open for validation strains) and predicted "
-        f"{phenotype} (lines) along what is left of a gene{learned}: 0 is a deletion, 1 the wild type. The genes "
-        f"are those with the most measured strains that change no other gene, n = {n:,}.{in_media} Where several "
-        "strains have the same strength, the line goes through the mean of their predictions."
-    )
-    rows = [
-        (gene, *row)
-        for gene, response in of_gene.items()
-        for row in zip(*(column.tolist() for column in response), strict=True)
-    ]
-    height = HEIGHT if len(of_gene) <= COLUMNS else 1.6 * HEIGHT
-    return Panel(
-        f"{quote(phenotype, safe='')}-dose-response",
-        TITLE,
-        caption,
-        Table(("gene", "part", "medium", "left", "measured", "predicted"), rows),
-        lambda axes: draw_doses(axes, of_gene, with_unit(shorten(phenotype), run.units.get(phenotype, ""))),
-        2 * WIDTH,
-        height,
-    )
 
 
 def media_colors(of_gene: dict[str, Response]) -> dict[str, str]:

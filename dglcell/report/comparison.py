@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -14,15 +15,16 @@ import numpy as np
 
 from dglcell import __version__
 from dglcell.errors import DataError, count
+from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, UNRANKED
-from dglcell.plots.comparison import SCORES, Score, comparison_panels
-from dglcell.plots.style import Table, render
-from dglcell.report.ensemble import SPREAD_NOTE, Ensemble, find_ensembles, spread_table
-from dglcell.report.page import UNDEFINED, Grid, figure, format_value, number, write_page
+from dglcell.plots.panels import SCORES
+from dglcell.plots.pictures import comparison
+from dglcell.report.ensemble import Ensemble, find_ensembles
+from dglcell.report.page import UNDEFINED, Grid, data_uri, format_value, number, write_page
 from dglcell.report.results_table import Line, ResultsTable, best_of
 from dglcell.report.run_files import RunFiles, read_run
 
-UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
+UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
 
 
@@ -118,15 +120,15 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
     return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
 
 
-def comparison_numbers(groups: Sequence[Group]) -> Table:
-    """Return the numbers of these tables and all other metrics, one value a row."""
-    rows = []
-    for group in groups:
-        for (phenotype, part, metric), values in group.values.items():
-            key = (phenotype, part, metric)
-            runs = group.together or len(values)
-            rows.append((group.kind, group.name, *key, group.mean(key), group.sd(key), runs))
-    return Table(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"), rows)
+def write_numbers(groups: Sequence[Group], path: Path) -> None:
+    """Write the numbers of these tables and all other metrics as CSV, one value a row."""
+    with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"))
+        for group in groups:
+            for key, values in group.values.items():
+                numbers = (f"{x:.7g}" if math.isfinite(x) else "" for x in (group.mean(key), group.sd(key)))
+                writer.writerow((group.kind, group.name, *key, *numbers, group.together or len(values)))
 
 
 def differences(runs: Sequence[RunFiles]) -> Grid:
@@ -211,9 +213,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
-    ensembles = find_ensembles(runs)
-    groups = with_ensembles(group_runs(runs), ensembles)
-    panels = comparison_panels(_scores(groups), _curves(runs))
+    groups = with_ensembles(group_runs(runs), find_ensembles(runs))
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
@@ -221,13 +221,11 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
         "warnings": warnings_of(runs),
         "tables": comparison_tables(groups),
         "table_note": NOTE,
-        "spread": spread_table(ensembles),
-        "spread_note": SPREAD_NOTE,
-        "figures": [figure(panel, render(panel)["png"]) for panel in panels],
+        "picture": data_uri(comparison(_scores(groups))),
         "differences": differences(runs),
         "runs": runs_table(runs),
     }
-    comparison_numbers(groups).write(output.with_suffix(".csv"))
+    write_numbers(groups, output.with_suffix(".csv"))
     return write_page("comparison.html", output, **content)
 
 
@@ -252,21 +250,12 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
     return Grid([*heads, "seed", "parameters", "epochs", "best epoch", "minutes"], rows, texts=len(heads))
 
 
-def _scores(groups: Sequence[Group]) -> dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]]:
-    """Return phenotype → its score, and name → whether it is a null model, and test score of every run."""
-    scores: dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]] = {}
+def _scores(groups: Sequence[Group]) -> dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]]:
+    """Return phenotype → kind of its labels, and name → whether it is a null model, and test score of every run."""
+    scores: dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]] = {}
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
-            score = SCORES[group.kinds[phenotype]]
-            if (part, metric) == ("test", score.metric):
-                scores.setdefault(phenotype, (score, {}))[1][group.name] = (group.is_null, values)
+            kind = group.kinds[phenotype]
+            if (part, metric) == ("test", SCORES[kind].metric):
+                scores.setdefault(phenotype, (kind, {}))[1][group.name] = (group.is_null, values)
     return scores
-
-
-def _curves(runs: Sequence[RunFiles]) -> dict[str, list[tuple[list[int], list[float]]]]:
-    """Return experiment → epochs and validation Pearson, averaged over phenotypes, of every run."""
-    curves: dict[str, list[tuple[list[int], list[float]]]] = {}
-    for run in runs:
-        curve = (run.history.epochs.tolist(), run.history.curve("validation/pearson").tolist())
-        curves.setdefault(run.name, []).append(curve)
-    return curves

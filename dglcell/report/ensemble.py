@@ -1,32 +1,18 @@
-"""Treat runs of one experiment as one model: score the mean of their predictions, and use their spread."""
+"""Treat runs of one experiment as one model: score the mean of their predictions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError
-from dglcell.metrics import ResultRow, mean_ranks, pearson, rows_of
-from dglcell.report.page import UNDEFINED, Grid, number
+from dglcell.metrics import ResultRow, rows_of
 from dglcell.report.run_files import PARTS, RunFiles
 from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import MEND
-
-ONE_SD = 0.6827
-"""This share of a normal distribution is within one standard deviation."""
-
-SPREAD_NOTE = (
-    "Shares of the strains whose measured value is within one or two standard deviations (sd) of the runs' mean. They "
-    "would be 68 % and 95 % if runs differed as much as predictions err. Runs have errors in common, "
-    "so the shares are usually smaller. The factor makes the share within one sd 68 % on the validation part. "
-    "The columns “scaled” use the sd times this factor. Spearman is the rank correlation of sd and absolute error: "
-    "above 0, predictions on which the runs disagree err more."
-)
 
 
 @dataclass(frozen=True)
@@ -36,40 +22,10 @@ class Joined:
     Attributes:
         measured: [S] labels, NaN where missing.
         mean: [S] mean of the runs' predictions.
-        sd: [S] standard deviation over the runs.
     """
 
     measured: NDArray[np.floating]
     mean: NDArray[np.floating]
-    sd: NDArray[np.floating]
-
-    @property
-    def errors(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Return absolute error and standard deviation of the measured strains."""
-        keep = ~np.isnan(self.measured)
-        return np.abs(self.mean - self.measured)[keep], self.sd[keep]
-
-    def within(self, width: float) -> float:
-        """Return the share of the measured strains whose error is at most ``width`` standard deviations.
-
-        It is NaN without any measured strain.
-        """
-        error, sd = self.errors
-        return float(np.mean(error <= width * sd)) if len(error) else float("nan")
-
-    @property
-    def factor(self) -> float:
-        """Return the number of standard deviations within which ``ONE_SD`` of the measured strains are.
-
-        It is NaN where no such number exists.
-        """
-        error, sd = self.errors
-        if not len(error):
-            return math.nan
-        with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.where(error == 0, 0.0, error / sd)
-        factor = float(np.quantile(needed, ONE_SD, method="higher"))
-        return factor if math.isfinite(factor) else math.nan
 
 
 @dataclass(frozen=True)
@@ -134,30 +90,5 @@ def _ensemble(name: str, runs: Sequence[RunFiles]) -> Ensemble:
                     f"the runs of {name} have the same split, but not predictions of the same strains", do=MEND
                 )
             predicted_RS = np.stack([each.predicted for each in found])
-            parts[part] = Joined(labels[0], predicted_RS.mean(0), predicted_RS.std(0, ddof=1))
+            parts[part] = Joined(labels[0], predicted_RS.mean(0))
     return Ensemble(name, own[0].model, len(runs), kinds, joined)
-
-
-def spread_table(ensembles: Sequence[Ensemble]) -> Grid:
-    """Make a table of how much of the error on the test part the spread over runs explains.
-
-    It is for phenotypes that are numbers.
-    """
-    rows = []
-    for ensemble in ensembles:
-        for phenotype, parts in ensemble.joined.items():
-            if ensemble.kinds[phenotype] != REGRESSION or "test" not in parts:
-                continue
-            test = parts["test"]
-            factor = parts["validation"].factor if "validation" in parts else float("nan")
-            shares = [test.within(width) for width in (1, 2, factor, 2 * factor)]
-            ranks = [mean_ranks(np.asarray(values, np.float64)) for values in test.errors]
-            cells = [*(_percent(share) for share in shares[:2]), number(factor, 3)]
-            cells += [*(_percent(share) for share in shares[2:]), number(pearson(*ranks), 2)]
-            rows.append([ensemble.name, phenotype, str(ensemble.runs), *cells])
-    heads = ["runs", "1 sd", "2 sd", "factor", "1 sd, scaled", "2 sd, scaled", "Spearman"]
-    return Grid(["experiment", "phenotype", *heads], rows, texts=2)
-
-
-def _percent(share: float) -> str:
-    return UNDEFINED if np.isnan(share) else f"{100 * share:.0f} %"

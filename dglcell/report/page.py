@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import ResultRow, format_metric
-from dglcell.plots.style import WIDTH, Panel
 from dglcell.report.results_table import ResultsTable, results_tables
 
 if TYPE_CHECKING:
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
 
 
 UNDEFINED = "–"
-PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Hold a picture with its caption.
-
-    Attributes:
-        id: unique on the page.
-        source: the picture, as a data URI.
-        width, height: natural size in CSS pixels.
-        is_wide: whether it needs the width of two pictures.
-    """
-
-    id: str
-    title: str
-    caption: str
-    source: str
-    width: int
-    height: int
-    is_wide: bool
 
 
 @dataclass(frozen=True)
@@ -49,38 +27,16 @@ class Grid:
     Attributes:
         rows: rows with one text per column.
         texts: number of columns from the left that are text; the others are numbers, set flush right.
-        notes: number of columns from the right that are text again, not numbers.
     """
 
     columns: list[str]
     rows: list[list[str]]
     texts: int = 1
-    notes: int = 0
 
 
-@dataclass(frozen=True)
-class Section:
-    """Hold pictures under one heading, and a table that is folded away.
-
-    Attributes:
-        id: unique on the page.
-        is_open: whether they are shown from the beginning.
-        table: table that is folded away; None for no table.
-    """
-
-    id: str
-    title: str
-    figures: list[Figure]
-    is_open: bool = True
-    table: Grid | None = None
-    table_title: str = ""
-
-
-def figure(panel: Panel, png: bytes) -> Figure:
-    """Make a figure from the picture of a panel."""
-    source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-    width, height = round(panel.width * PIXELS), round(panel.height * PIXELS)
-    return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height, panel.width > 1.2 * WIDTH)
+def data_uri(png: bytes) -> str:
+    """Return a picture as text that a page holds."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def number(value: object, digits: int = 4) -> str:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from dglcell.errors import printable
 from dglcell.metrics import COLUMNS, COUNTED, LOWER_IS_BETTER, UNDEFINED, UNRANKED, ResultRow, format_metric
-from dglcell.report.sentences import beaten
 
 BEST = "* marks the best value of its column, for each phenotype and part."
 NO_TEST_PART = (
@@ -87,8 +86,8 @@ def results_tables(rows: Iterable[ResultRow], show: Callable[[str, float], str])
 def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> str:
     """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
 
-    Phenotypes of numbers and of classes have a table each, with the columns of their kind. A sentence below says where
-    a null model is better than the model. Without rows, a sentence says that there is no test part.
+    Phenotypes of numbers and of classes have a table each, with the columns of their kind. Without rows, a sentence
+    says that there is no test part.
 
     Args:
         rows: as for `results_tables`.
@@ -98,7 +97,7 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> s
     if not rows:
         return NO_TEST_PART
     tables = [_format_table(table, color) for table in results_tables(rows, format_metric)]
-    return "\n\n".join([*tables, BEST, *map(printable, beaten(rows))])
+    return "\n\n".join([*tables, BEST])
 
 
 def _format_table(found: ResultsTable, color: bool) -> str:

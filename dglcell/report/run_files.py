@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml, without_removed
@@ -28,13 +27,11 @@ from dglcell.files.untrusted import (
     mapping_of,
     optional,
     read_json,
-    read_npz,
     record,
 )
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Embedding, History, NodeChanges, Predictions, RelationWeights, ReportData
-from dglcell.plots.embedding import principal_map
-from dglcell.report.run_tables import damaged_file, read_doses, read_node_changes, read_predictions
+from dglcell.plots.data import History, Predictions, ReportData
+from dglcell.report.run_tables import damaged_file, read_doses, read_predictions
 from dglcell.runs.directory import EpochLog, RunDirectory
 
 CONFIG = {
@@ -102,11 +99,6 @@ OF_NODES = list_of(record(ROW))
 ROWS, NODES = "rows", "nodes"
 """These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
 
-WEIGHTS, ROWS_OF_WEIGHTS = list_of(NUMBER), list_of(list_of(NUMBER))
-EITHER = Kind(f"{WEIGHTS.expected}, or rows of them", lambda v: WEIGHTS.fits(v) or ROWS_OF_WEIGHTS.fits(v))
-RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": EITHER}))
-"""This is the content of ``relation_weights.json``."""
-
 PARTS = ("test", "validation")
 
 
@@ -133,9 +125,6 @@ class RunFiles:
         environment: versions, git state, hashes, sizes.
         results: the table of results, and the checkpoint that it is of.
         predictions: part → phenotype → predictions.
-        embedding: embeddings of some test strains, if the model has one.
-        relation_weights: weights of relations, if the model has them.
-        node_changes: name of values of nodes → those that change in test strains, if the model predicts any.
     """
 
     directory: RunDirectory
@@ -144,9 +133,6 @@ class RunFiles:
     results: dict[str, Any]
     history: History
     predictions: dict[str, dict[str, Predictions]]
-    embedding: Embedding | None
-    relation_weights: RelationWeights
-    node_changes: dict[str, NodeChanges]
 
     @property
     def name(self) -> str:
@@ -194,7 +180,6 @@ class RunFiles:
 
     def report_data(self) -> ReportData:
         """Return the data in the form that the plots take."""
-        points, embedding = self.config["plot_points"], self.embedding
         return ReportData(
             title=self.name,
             rows=self.rows,
@@ -203,11 +188,8 @@ class RunFiles:
             history=self.history,
             units=self.results["units"],
             best_epoch=self.best_epoch if self.rows else None,  # the last one, where nothing says which is best
-            embedding_map=None if embedding is None else principal_map(embedding, points, self.seed),
-            relation_weights=self.relation_weights,
-            points=points,
+            points=self.config["plot_points"],
             doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
-            node_changes=self.node_changes,
         )
 
 
@@ -234,10 +216,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(found)}")
-    embedding = _read_embedding(directory.embedding)
-    strains = {len(found) for found in predictions.get("test", {}).values()}
-    if embedding is not None and not all(((embedding.strains >= 0) & (embedding.strains < n)).all() for n in strains):
-        raise damaged_file(directory.embedding, "strains that the test part does not have")
     return RunFiles(
         directory,
         config,
@@ -245,9 +223,6 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         results,
         History(rows),
         predictions,
-        embedding,
-        _read_relation_weights(directory.relation_weights),
-        read_node_changes(directory.node_changes),
     )
 
 
@@ -299,35 +274,6 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
         expected="a run that was trained and evaluated to its end",
         do="continue it with the `dglcell train` command that started it",
     )
-
-
-def _read_embedding(path: Path) -> Embedding | None:
-    if not os.path.lexists(path):
-        return None
-    try:
-        arrays = read_npz(path)
-    except UnreadableError as error:
-        raise damaged_file(path, error) from error
-    strains, vectors = (arrays.get(name, np.empty(0)) for name in ("strains", "vectors"))
-    fits = strains.dtype.kind in "iu" and vectors.dtype.kind == "f" and strains.shape == vectors.shape[:1]
-    if not fits or vectors.ndim != 2:
-        shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in arrays.items())
-        raise damaged_file(path, shapes or "no arrays")
-    return Embedding(strains, vectors)
-
-
-def _read_relation_weights(path: Path) -> RelationWeights:
-    if not os.path.lexists(path):
-        return {}
-    content = _read_json(path)
-    fits = RELATIONS.fits(content) and all(
-        len(row) == len(entry["relations"])
-        for entry in content.values()
-        for row in (entry["weights"] if ROWS_OF_WEIGHTS.fits(entry["weights"]) else [entry["weights"]])
-    )
-    if not fits:
-        raise damaged_file(path, "other fields")
-    return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:

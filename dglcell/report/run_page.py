@@ -1,33 +1,29 @@
-"""Report on one run: its pictures with their numbers, and one page that has everything."""
+"""Report on one run: a picture, and one page that has everything."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import ResultRow, best_row
-from dglcell.plots import ReportData, overview, run_panels, write_panel
-from dglcell.plots.comparison import SCORES, curve_key
-from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
-from dglcell.plots.relations import relation_means
-from dglcell.plots.style import Panel, render
-from dglcell.report.genes import genes_tables
-from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, page_tables, write_page
+from dglcell.metrics import best_row
+from dglcell.plots.panels import SCORES, curve_key
+from dglcell.plots.pictures import described, overview
+from dglcell.plots.style import save
+from dglcell.report.genes import strain_tables
+from dglcell.report.page import NOTE, UNDEFINED, Grid, data_uri, format_value, number, page_tables, write_page
 from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.report.sentences import beaten, left_out_lines, lines_below, tested
-from dglcell.runs.directory import RunDirectory
+from dglcell.report.sentences import left_out_lines, lines_below, tested
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
     """Report on a finished run.
 
-    It writes the overview (``report.png``), a picture a panel (``figures/``: PNG, SVG and the numbers as CSV) and the
-    page (``report.html``) into the run directory; with ``output``, that page alone, and the directory is left as it is.
+    It writes the picture (``report.png``) and the page (``report.html``) into the run directory; with ``output``, that
+    page alone, and the directory is left as it is.
 
     Returns:
         the path of the page.
@@ -36,22 +32,19 @@ def write_report(path: Path, output: Path | None = None) -> Path:
         CheckpointError: the run is not finished, or its files are missing or damaged.
     """
     run = read_run(path)
-    if output is not None:
-        content = page_content(run, run.report_data(), lambda panel: render(panel)["png"])
-        return write_page("run.html", output, **content)
-    run.directory.refuse_links()
-    directory, data = run.directory, run.report_data()
-    overview(data, directory.report)
-    content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))
-    return write_page("run.html", directory.page, **content)
+    picture = overview(run.report_data())
+    if output is None:
+        run.directory.refuse_links()
+        save(picture, run.directory.report)
+    return write_page("run.html", output or run.directory.page, **page_content(run, picture))
 
 
-def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> dict[str, Any]:
+def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
     """Return the variables of the page's template.
 
     Args:
-        data: the run's data in the form that the plots take.
-        draw: function from a panel to its PNG file.
+        run: what a finished run wrote.
+        picture: the PNG file that the page shows.
     """
     about, config, rows = run.environment, run.config, [*run.rows, *run.node_rows]
     path = shlex.quote(str(run.directory.path))
@@ -63,15 +56,14 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
         "tables": page_tables(rows),
-        "table_note": " ".join(
-            [
-                *table_notes(rows),
-                *lines_below(rows, config["split"]["kind"]),
-                *left_out_lines(run.results.get("left_out", {})),
-            ]
-        ),
-        "genes": genes_tables(run),
-        "sections": sections(run, data, draw),
+        "table_note": NOTE if rows else NO_TEST_PART,
+        "lines_below": [
+            *lines_below(rows, config["split"]["kind"]),
+            *left_out_lines(run.results.get("left_out", {})),
+        ],
+        "strains": strain_tables(run),
+        "picture": data_uri(picture),
+        "caption": described(run.report_data()),
         "setting": setting(run),
         "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
@@ -83,13 +75,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "environment": environment_facts(about),
         "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
         "epochs": epochs_table(run),
-        "files_note": files_note(run.directory),
     }
-
-
-def table_notes(rows: Sequence[ResultRow]) -> list[str]:
-    """Return the notes below the table of results, or in its place."""
-    return [NOTE, *beaten(rows)] if rows else [NO_TEST_PART]
 
 
 def cards(run: RunFiles) -> list[dict[str, str]]:
@@ -103,25 +89,6 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
         label, value = f"{own.phenotype}, test {score.title}", format_value(score.metric, reached)
         found.append({"label": label, "value": value, "note": note})
     return found
-
-
-def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:
-    """Return the sections of figures; those of the validation part are folded away."""
-    found = []
-    for i, (title, panels) in enumerate(run_panels(data).items(), start=1):
-        figures = [figure(panel, draw(panel)) for panel in panels]
-        table = relations_table(run) if title == "Relations" else None
-        is_open = not title.endswith("validation part")
-        found.append(Section(f"section-{i}", title, figures, is_open, table, "The weights as a table"))
-    return found
-
-
-def relations_table(run: RunFiles) -> Grid:
-    """Make a table of relation weights by layer."""
-    means = relation_means(run.relation_weights)
-    names = dict.fromkeys(name for row in means.values() for name in row)
-    rows = [[name, *(number(row.get(name), 3) for row in means.values())] for name in names]
-    return Grid(["relation", *(f"layer {place}" for place in means)], rows)
 
 
 def setting(run: RunFiles) -> list[tuple[str, str]]:
@@ -197,26 +164,14 @@ def epochs_table(run: RunFiles) -> Grid:
     """Make a table of the record's main columns, an epoch a row."""
     history = run.history
     keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
-    keys |= {key: f"term {name}" for key, name in term_keys(history).items()}
     for phenotype, kind in {row.phenotype: row.kind for row in run.rows}.items():
         keys[curve_key(phenotype, kind)] = f"{phenotype} validation {SCORES[kind].title}"
-    keys |= {NORM: "embedding norm", SPREAD: "embedding spread", COSINE: "embedding cosine"}
     keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
     present = set(history.keys())
     shown = {key: name for key, name in keys.items() if key in present}
     curves = [history.curve(key).tolist() for key in shown]
     rows = [[str(epoch), *map(number, values)] for epoch, *values in zip(history.epochs, *curves, strict=True)]
     return Grid(["epoch", *shown.values()], rows, texts=0)
-
-
-def files_note(directory: RunDirectory) -> str:
-    """Describe the other files in the run directory."""
-    epochs = len(list(directory.figures.glob("epoch-*.png")))
-    during = f" It also has {epochs} pictures of the validation part during training." if epochs else ""
-    return (
-        f"{directory.metrics.name} has the complete record of every epoch. {directory.figures.name}/ has every figure "
-        f"as PNG and SVG, and its numbers as CSV.{during}"
-    )
 
 
 def _first_best(values: Any, run: RunFiles) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.errors import CheckpointError, DataError, DglcellError
 from dglcell.files.untrusted import Wrong, damaged
-from dglcell.plots.data import Doses, NodeChanges, Predictions
+from dglcell.plots.data import Doses, Predictions
 from dglcell.runs.directory import MEND, RunDirectory
 
 MEASURED, PREDICTED = "measured_", "predicted_"
@@ -35,15 +34,13 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
     """
     with _predictions_table(directory, part) as (header, lines):
         places = {name: i for i, name in enumerate(header) if i and name.startswith((MEASURED, PREDICTED))}
-        counts, columns = array("q"), {name: array("d") for name in places}
+        columns = {name: array("d") for name in places}
         for line in lines:
-            counts.append(line[0].count(";") + 1)
             for name, i in places.items():
                 columns[name].append(float(line[i]) if line[i] else math.nan)
         names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
         return {
-            name: Predictions(*(np.array(one) for one in (columns[MEASURED + name], columns[PREDICTED + name], counts)))
-            for name in names
+            name: Predictions(*(np.array(columns[kind + name]) for kind in (MEASURED, PREDICTED))) for name in names
         }
 
 
@@ -103,31 +100,6 @@ def _table(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
             yield header, lines
     except (ValueError, IndexError, KeyError, DataError, UnicodeDecodeError, csv.Error) as error:
         raise damaged_file(path, error if path.stat().st_size else "an empty file") from error
-
-
-def read_node_changes(path: Path) -> dict[str, NodeChanges]:
-    """Return name of values of nodes → those that change, from ``nodes_test.csv``; empty where there is no such file.
-
-    Raises:
-        CheckpointError: the file is not as a run wrote it.
-    """
-    if not os.path.lexists(path):
-        return {}
-    of_names: dict[str, list[tuple[str, float, float]]] = {}
-    with _table(path) as (header, lines):
-        if tuple(header) != NODE_CHANGES:
-            raise ValueError(f"columns {', '.join(header)}")
-        for name, node, *numbers in lines:
-            wild_type, spread, measured, predicted = map(float, numbers)
-            if not (spread > 0 and math.isfinite(measured) and math.isfinite(predicted)):
-                raise ValueError(f"{name} of {node}: {', '.join(numbers)}")
-            change = (measured - wild_type) / spread, (predicted - wild_type) / spread
-            of_names.setdefault(name, []).append((node, *change))
-    found = {}
-    for name, rows in of_names.items():
-        nodes, measured_n, predicted_n = zip(*rows, strict=True)
-        found[name] = NodeChanges(np.array(nodes), np.array(measured_n), np.array(predicted_n))
-    return found
 
 
 def damaged_file(path: Path, reason: Wrong | Exception | str) -> DglcellError:

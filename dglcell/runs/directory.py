@@ -65,18 +65,12 @@ class RunDirectory:
     calibration = Inside("calibration.npz")  #: of the model's intervals; none without a validation part
     report = Inside("report.png")  #: the report's picture
     page = Inside("report.html")  #: the report, one file that contains everything
-    figures = Inside("figures")  #: folder of pictures of the report, and of those drawn during training
     names = Inside("names.csv")  #: standard names of genes, for a trained model whose users build its cell graph
     embedding = Inside("embedding_test.npz")  #: embeddings of some test strains
     node_changes = Inside("nodes_test.csv")  #: values of nodes that change in some test strains, measured and predicted
-    relation_weights = Inside("relation_weights.json")  #: mean weights of relations in each layer
     checkpoints = Inside("checkpoints")  #: folder of checkpoints
     last = Inside("checkpoints/last.ckpt")  #: of the last finished epoch
     interrupted = Inside("checkpoints/interrupted.ckpt")  #: of a run that was told to stop within an epoch
-
-    def epoch_picture(self, epoch: int) -> Path:
-        """Return the path of the picture of the validation part after an epoch, counted from 1."""
-        return self.figures / f"epoch-{epoch:03}.png"
 
     def files(self) -> list[Path]:
         """Return the files of the run that exist, without files that others may have put beside them."""
@@ -93,7 +87,7 @@ class RunDirectory:
         Raises:
             CheckpointError: it is one; the error names it.
         """
-        for path in (self.checkpoints, self.figures, self.cell, self.metrics):
+        for path in (self.checkpoints, self.cell, self.metrics):
             if path.is_symlink():
                 raise CheckpointError(
                     f"'{path}' is a link, and a run is written into its own directory only",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import CheckpointIO
@@ -23,7 +21,6 @@ from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from dglcell.training.distributed import HostGroup
@@ -266,57 +263,3 @@ def leave_signals_alone(trainer: pl.Trainer) -> None:
     """
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-
-
-@dataclass(frozen=True)
-class EpochPictures:
-    """Draw a picture after every so many epochs.
-
-    Attributes:
-        directory: directory of the run.
-        title: name of the run.
-        every: number of epochs from one picture to the next; 0 for no pictures.
-        units: phenotype → unit.
-        points: largest number of single points in a panel.
-        seed: seed for the choice of these points.
-    """
-
-    directory: RunDirectory
-    title: str
-    every: int
-    units: dict[str, str]
-    points: int
-    seed: int
-
-    def due(self, epoch: int) -> bool:
-        """Return whether ``epoch``, counted from 0, is to be drawn."""
-        return self.every > 0 and (epoch + 1) % self.every == 0
-
-    def draw(
-        self,
-        epoch: int,
-        phenotypes: Sequence[str],
-        predicted_ST: Tensor,
-        measured_ST: Tensor,
-        embedding_SD: Tensor | None,
-    ) -> None:
-        """Draw the validation part.
-
-        Args:
-            predicted_ST, measured_ST: in original units, NaN where not measured.
-            embedding_SD: embeddings of the same strains; None for a model that has none.
-        """
-        predicted, measured = predicted_ST.cpu().numpy(), measured_ST.cpu().numpy()
-        unknown = np.zeros(len(predicted), dtype=np.int64)  # numbers of deletions, which no panel here shows
-        subjects = [
-            Subject(
-                Predictions(measured[:, t], predicted[:, t], unknown), name, self.units.get(name, ""), "validation",
-                self.points,
-            )
-            for t, name in enumerate(phenotypes)
-        ]  # fmt: skip
-        embedding = None
-        if embedding_SD is not None:
-            embedding = Embedding(np.arange(len(predicted)), embedding_SD.cpu().numpy())
-        path = self.directory.epoch_picture(epoch + 1)
-        epoch_picture(path, f"{self.title}, epoch {epoch + 1}", subjects, embedding, self.seed)

@@ -20,7 +20,6 @@ from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
-from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_files import NODES, ROWS
@@ -76,7 +75,6 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
-    write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     if found.node_scores is not None:
         found.node_scores.write_changes(directory.node_changes, config.plot_points)
@@ -230,15 +228,6 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
     """Return rows as they are written to ``results.json``."""
     return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
-
-
-def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> None:
-    """Write options and weights of every layer and node type, or remove the file if the model has none."""
-    if not weights:
-        path.unlink(missing_ok=True)
-        return
-    of_layers = {f"{found.layer + 1}, {found.node_type}": found for found in weights}
-    write_json(path, {name: {"relations": f.options, "weights": f.weights.tolist()} for name, f in of_layers.items()})
 
 
 def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:

@@ -36,7 +36,6 @@ from dglcell.training.advice import warn_of_falling_loss
 from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import (
     CheckpointFiles,
-    EpochPictures,
     Preemption,
     leave_signals_alone,
 )
@@ -223,14 +222,6 @@ def make_task(
         epochs=settings.epochs,
         steps=count_steps(batches, settings.epochs, settings.accumulate_grad_batches),
         record=EpochLog(directory.metrics, settings.epochs, settings.checkpoint),
-        pictures=EpochPictures(
-            directory,
-            f"{config.experiment.name}, seed {config.seed}",
-            config.plot_every,
-            dict(dataset.units),
-            config.plot_points,
-            config.seed,
-        ),
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
     nulls = model.find(NullShare)

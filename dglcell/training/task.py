@@ -32,58 +32,8 @@ from dglcell.optimizers import (
     rate_of,
 )
 from dglcell.runs.directory import EpochLog
-from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
 from dglcell.training.whole_step import WholeStep
-
-
-def embedding_sums(embedding_BD: Tensor) -> Tensor:
-    """Return [2D + 4] sums over the strains of a batch, in float64 and on its device.
-
-    They are Σz, Σz/‖z‖, Σ‖z‖, Σ‖z‖², the number of strains, and the number of those with ‖z‖ > 0. Sums of several
-    batches, and of several ranks, add up.
-    """
-    z_BD = embedding_BD.detach().double()
-    norm_B = z_BD.norm(dim=1)
-    is_nonzero_B = norm_B > 0
-    unit_BD = z_BD / norm_B.masked_fill(~is_nonzero_B, 1.0)[:, None]
-    scalars = [norm_B.sum(), norm_B.square().sum(), torch.ones_like(norm_B).sum(), is_nonzero_B.sum()]
-    return torch.cat([z_BD.sum(0), unit_BD.sum(0), torch.stack(scalars)])
-
-
-def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
-    r"""Return the figures of all strains of all ranks from the sums of each batch.
-
-    Args:
-        batches: results of :func:`embedding_sums`; the function waits for the device once.
-
-    Returns:
-        ``embedding_norm``: mean of :math:`\lVert z\rVert`.
-
-        ``embedding_spread``: :math:`\sum\lVert z_i-\bar z\rVert^2 / \sum\lVert z_i\rVert^2`, from 0, all strains have
-        the same embedding, to 1, they lie around the origin. It is the Dirichlet energy over all pairs of strains,
-        :math:`\frac{1}{2n}\sum_{ij}\lVert z_i-z_j\rVert^2`, relative to the squared length (Cai and Wang 2020,
-        arXiv:2006.13318, there over the edges of a graph).
-
-        ``embedding_cosine``: mean cosine of all pairs of different strains; 1 where all point the same way. One minus
-        it is the mean average distance of Chen et al. 2020, arXiv:1909.03211, over all pairs. A zero embedding has no
-        direction and is left out.
-
-        What is undefined is NaN.
-    """
-    sums = collect_rows(torch.stack(batches)).sum(0)
-    width = (len(sums) - 4) // 2
-    total_D, units_D = sums[:width], sums[width : 2 * width]
-    lengths = torch.stack([total_D.square().sum(), units_D.square().sum()])
-    of_total, of_units, norms, squares, n, nonzero = torch.cat([lengths, sums[-4:]]).tolist()
-    spread = 1 - of_total / (n * squares) if squares > 0 else math.nan
-    cosine = (of_units - nonzero) / (nonzero * (nonzero - 1)) if nonzero > 1 else math.nan
-    return {
-        "embedding_norm": norms / n if n else math.nan,
-        # Rounding may give a value outside the range.
-        "embedding_spread": spread if math.isnan(spread) else min(1.0, max(0.0, spread)),
-        "embedding_cosine": cosine if math.isnan(cosine) else min(1.0, max(-1.0, cosine)),
-    }
 
 
 class StrainTask(pl.LightningModule):
@@ -100,7 +50,6 @@ class StrainTask(pl.LightningModule):
         epochs: number of epochs of the whole training.
         steps: number of optimiser steps of the whole training.
         about: the facts that checkpoints record about their run, as plain containers.
-        pictures: draws the validation part while the model learns; None for no pictures.
     """
 
     def __init__(
@@ -117,17 +66,14 @@ class StrainTask(pl.LightningModule):
         steps: int,
         record: EpochLog,
         about: dict[str, Any],
-        pictures: EpochPictures | None = None,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
         self.kinds, self.loss = kinds, loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
-        self.pictures = pictures
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
         self._terms: dict[str, list[str]] = {}
-        self._embedding_sums: list[Tensor] = []
         self._validated: list[Prediction] = []
         self._validated_nodes: list[dict[str, Tensor]] = []
         self._epoch_metrics: dict[str, float] = {}
@@ -218,8 +164,6 @@ class StrainTask(pl.LightningModule):
         prediction: Prediction = self.model(batch.perturbations)
         self._validated.append(prediction.as_numbers())
         self._validated_nodes.append(self._scaled_nodes(batch))
-        if prediction.embedding is not None:
-            self._embedding_sums.append(embedding_sums(prediction.embedding))
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
@@ -246,7 +190,7 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        for seen in (self._seen["validation"], self._embedding_sums, self._validated, self._validated_nodes):
+        for seen in (self._seen["validation"], self._validated, self._validated_nodes):
             seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -255,17 +199,11 @@ class StrainTask(pl.LightningModule):
         self._learning_rate = rate.clone() if isinstance(rate, Tensor) else rate
 
     def on_validation_epoch_end(self) -> None:
-        """Compute validation metrics exactly over all ranks, and draw a picture if one is due."""
+        """Compute validation metrics exactly over all ranks."""
         prediction = joined(self._validated).with_rows(collect_rows)
         self._validated.clear()
         losses = self._validation_loss(prediction)
-        restored_ST, labels_ST, self._epoch_metrics = self._measure("validation", losses)
-        if self._embedding_sums:
-            metrics = embedding_metrics(self._embedding_sums)
-            self._epoch_metrics |= {f"validation/{name}": value for name, value in metrics.items()}
-        # The first rank has the strains of all ranks.
-        if self.pictures is not None and self.pictures.due(self.current_epoch) and self.trainer.is_global_zero:
-            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, prediction.embedding)
+        self._epoch_metrics = self._measure("validation", losses)[2]
 
     def on_train_epoch_end(self) -> None:
         """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""

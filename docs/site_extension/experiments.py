@@ -150,7 +150,7 @@ def overrides(run: dict[str, str]) -> list[str]:
     """The keys that the run's command changed and that change its result."""
     pairs = [word for word in shlex.split(run["command"]) if "=" in word and not word.startswith("-")]
     free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.checkpoint"))
-    return [pair for pair in pairs if not pair.startswith((*free, "plot_every", "plot_points"))]
+    return [pair for pair in pairs if not pair.startswith((*free, "plot_points"))]
 
 
 def as_job(config: Config, file: Path, record: Record) -> str:

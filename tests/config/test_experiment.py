@@ -73,9 +73,9 @@ def test_wrong_values_are_refused_by_key(minimal: Path, override: str, expected:
 
 
 def test_all_keys_that_need_a_validation_part_are_named(minimal: Path) -> None:
-    keys = ["trainer.checkpoint=last", "trainer.patience=3", "scheduler.name=plateau", "plot_every=1"]
+    keys = ["trainer.checkpoint=last", "trainer.patience=3", "scheduler.name=plateau"]
     message = refusal(minimal, "split.kind=none", *keys)
-    assert "set `trainer.patience=null`, `scheduler.name=none`, `plot_every=0`; the model" in message
+    assert "set `trainer.patience=null`, `scheduler.name=none`; the model" in message
     assert load_config(minimal, ["split.kind=none", keys[0]]).split.trains_on_all
 
 

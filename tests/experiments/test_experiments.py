@@ -30,7 +30,6 @@ ONE_STEP = [
     "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
     "trainer.accumulate_grad_batches={}",
     "plot=false",
-    "plot_every=0",
     "null_models=false",
     "data={batch_size: 64, eval_batch_size: 64}",
     "split.subset=null",

@@ -198,43 +198,6 @@ def test_every_node_type_combines_its_own_relations() -> None:
     assert pairs == [{"gene": 6, "reaction": 3}, {"gene": 6, "reaction": 3}, {"gene": 6}]
 
 
-@pytest.mark.parametrize(
-    ("cross_relation", "names", "shape"),
-    [
-        (
-            "pairwise_interaction",
-            [
-                "physical",
-                "physical × regulatory",
-                "physical × catalysed_by",
-                "regulatory",
-                "regulatory × catalysed_by",
-                "catalysed_by",
-                "mean",
-            ],
-            (7,),
-        ),
-    ],
-)
-def test_weights_of_relations_have_names_and_belong_to_the_wild_type(
-    cross_relation: str, names: list[str], shape: tuple[int, ...]
-) -> None:
-    model = one_of_each(cross_relation, pool=["gene", "metabolite"], dropout=0.5)
-    found = model.encoder.relation_weights()
-    by_place = {(w.layer, w.node_type): w for w in found}
-    assert sorted(by_place) == [(0, "gene"), (0, "reaction"), (1, "gene"), (1, "reaction"), (2, "gene")]
-    assert model.training
-    for again, weights in zip(model.encoder.relation_weights(), found, strict=True):
-        assert torch.equal(again.weights, weights.weights)
-        assert not weights.weights.requires_grad
-        torch.testing.assert_close(weights.weights.sum(-1), torch.ones(weights.weights.shape[:-1]))
-    assert (by_place[1, "gene"].options, by_place[1, "gene"].weights.shape) == (names, shape)
-
-
-def test_sums_have_no_weights_of_relations() -> None:
-    assert one_of_each("mean").encoder.relation_weights() == []
-
-
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)
 @pytest.mark.parametrize("conv", CONVS)
 def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None:

@@ -9,18 +9,16 @@ import numpy as np
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
-from dglcell.plots import Embedding, History, Predictions, ReportData, Subject
-from dglcell.plots.data import is_binary
-from dglcell.plots.embedding import principal_map
+from dglcell.plots.data import History, Predictions, ReportData
 
 
-def predictions(n: int, numbers: tuple[int, ...] = (2,), seed: int = 0, *, binary: bool = False) -> Predictions:
+def predictions(n: int, seed: int = 0, *, binary: bool = False) -> Predictions:
     """n strains, every seventh not measured."""
     rng = np.random.default_rng(seed)
     measured = rng.integers(0, 2, n).astype(float) if binary else -np.exp(rng.normal(size=n))
     measured[::7] = np.nan
     predicted = 0.5 * np.nan_to_num(measured) + rng.normal(size=n)
-    return Predictions(measured, predicted, rng.choice(numbers, n))
+    return Predictions(measured, predicted)
 
 
 def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
@@ -35,16 +33,10 @@ def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
     return History(rows)
 
 
-def embedding(n: int, width: int = 6, seed: int = 0) -> Embedding:
-    """n strains with random embeddings."""
-    vectors = np.random.default_rng(seed).normal(size=(n, width)) * np.linspace(2, 0.1, width)
-    return Embedding(np.arange(n), vectors.astype(np.float32))
-
-
 def row_of(model: str, part: str, phenotype: str, p: Predictions, is_null: bool) -> ResultRow:
     """Metrics as a run has them."""
     metrics = regression_metrics(p.predicted, p.measured)
-    if not is_binary(p.usable.measured):
+    if not np.isin(p.usable.measured, (0.0, 1.0)).all():
         return ResultRow(model, part, phenotype, metrics, is_null)
     metrics |= classification_metrics(p.predicted, p.measured)
     return ResultRow(model, part, phenotype, metrics, is_null, CLASSIFICATION)
@@ -53,7 +45,7 @@ def row_of(model: str, part: str, phenotype: str, p: Predictions, is_null: bool)
 def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> ReportData:
     """A run with a model and two null models."""
     rows = [
-        row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted, p.num_deletions), is_null)
+        row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted), is_null)
         for phenotype, p in phenotypes.items()
         for name, factor, is_null in ((model, 1.0, False), ("additive ridge", -0.5, True), ("mean", 0.0, True))
         for part in ("validation", "test")
@@ -63,29 +55,17 @@ def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dg
     return ReportData("demo", rows, parts, ("seed 0",), history(list(phenotypes), epochs), best_epoch=best, **more)
 
 
-def subject(n: int, phenotype: str = "fitness", seed: int = 0, **more: Any) -> Subject:
-    """n strains of one phenotype."""
-    return Subject(predictions(n, seed=seed), phenotype, **more)
-
-
-CONSTANT = Predictions(np.arange(20.0), np.full(20, 0.3), np.full(20, 2))
-NOTHING = Predictions(np.zeros(0), np.zeros(0), np.zeros(0, dtype=int))
-UNMEASURED = Predictions(np.full(9, np.nan), np.zeros(9), np.full(9, 2))
+CONSTANT = Predictions(np.arange(20.0), np.full(20, 0.3))
+NOTHING = Predictions(np.zeros(0), np.zeros(0))
+UNMEASURED = Predictions(np.full(9, np.nan), np.zeros(9))
 LONG = "a_very_long_name_" * 8
-NETWORKS = [f"network_{i}" for i in range(4)]
-WEIGHTS = {
-    "1": (NETWORKS, np.array([0.1, 0.2, 0.3, 0.4])),
-    "2": (NETWORKS[:2], np.array([[0.5, 0.5], [0.9, 0.1]])),
-}
 RUNS = {
     "one phenotype, few strains": run_of({"fitness": predictions(20)}),
     "five strains": run_of({"tau": predictions(5)}),
-    "one strain": run_of({"fitness": Predictions(np.ones(1), np.zeros(1), np.ones(1, dtype=int))}),
+    "one strain": run_of({"fitness": Predictions(np.ones(1), np.zeros(1))}),
     "one phenotype, many strains": run_of({"s_score": predictions(5000)}),
-    "an interaction": run_of({"digenic_interaction": predictions(4000)}),
     "yes and no": run_of({"negative_interaction": predictions(100, binary=True)}),
-    "several numbers of deletions": run_of({"fitness": predictions(400, (1, 2, 3))}),
-    "three phenotypes": run_of({name: predictions(60, (2, 3)) for name in ("fitness", "epsilon", "tau")}),
+    "three phenotypes": run_of({name: predictions(60) for name in ("fitness", "epsilon", "tau")}),
     "no history": run_of({"fitness": predictions(50)}, epochs=0),
     "one epoch": run_of({"fitness": predictions(50)}, epochs=1),
     "empty test part": run_of({"fitness": NOTHING}),
@@ -93,11 +73,6 @@ RUNS = {
     "constant prediction": run_of({"fitness": CONSTANT}),
     "long names": run_of({LONG: predictions(40)}, model=LONG),
     "dollar signs": run_of({"cost $x^$_{": predictions(40)}, model="$\\frac"),
-    "embeddings and relations": run_of(
-        {"fitness": predictions(300)},
-        embedding_map=principal_map(embedding(300), 100),
-        relation_weights=WEIGHTS,
-    ),
     "metrics only": ReportData("demo", run_of({"fitness": CONSTANT}).rows, {}),
     "nothing at all": ReportData("", [], {}),
     "epochs without values": ReportData(

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.plots import Doses, Predictions, ReportData, run_panels
-from dglcell.plots.doses import MOST_GENES, dose_panels, draw_doses, media_colors, responses
+from dglcell.plots.data import Doses, Predictions, ReportData
+from dglcell.plots.doses import MOST_GENES, draw_doses, media_colors, responses
+from dglcell.plots.pictures import described, overview
 from dglcell.plots.style import BLUE, STYLE, new_figure
-from tests.plots.invented import LONG, RUNS
-from tests.plots.test_panels import texts_outside
+from tests.plots.invented import LONG, RUNS, png_size
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -22,7 +22,7 @@ def doses_of(n: int, genes: list[str], media: list[str], seed: int = 0) -> tuple
     doses = Doses(rng.choice(genes, n), rng.choice([0.0, 0.1, 0.3, 0.5, 0.9, 1.2], n), rng.choice(media, n))
     measured = rng.normal(size=n)
     measured[::7] = np.nan
-    return doses, Predictions(measured, rng.normal(size=n), np.ones(n, dtype=int))
+    return doses, Predictions(measured, rng.normal(size=n))
 
 
 def run_of(n: int, genes: list[str], media: list[str], phenotype: str = "growth") -> ReportData:
@@ -56,31 +56,20 @@ def test_the_genes_with_the_most_measured_strains_are_shown() -> None:
 
 def test_only_runs_with_weakened_genes_have_the_panel() -> None:
     run = run_of(60, ["a", "b"], [""])
-    sections = run_panels(run)
-    assert [panel.key for panel in sections["Dose and response"]] == ["growth-dose-response"]
+    assert "along what is left of a gene" in described(run)
     deleted = {part: replace(doses, strengths=0 * doses.strengths) for part, doses in run.doses.items()}
     several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
     for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
-        assert "Dose and response" not in run_panels(other)
+        assert "along what is left" not in described(other)
 
 
 @pytest.mark.parametrize(
     ("genes", "media"),
-    [
-        (["a"], [""]),
-        (["a", LONG], [f"{i}{LONG}" for i in range(3)]),
-        (["a", "b", "$c$", "d"], ["LB", "M9"]),
-        (list("abcdefgh"), list("12345")),
-    ],
+    [(["a"], [""]), (["a", LONG], [f"{i}{LONG}" for i in range(3)]), (list("abcdefgh"), list("12345"))],
 )
-def test_the_panel_is_drawn_within_its_picture(
-    genes: list[str], media: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (panel,) = dose_panels(run_of(150, genes, media, LONG))
-    assert panel.caption.endswith(".")
-    assert ("Each colour is a medium" in panel.caption) == (1 < len(media) <= 3)
-    assert texts_outside(panel, monkeypatch) == []
-    assert {row[0] for row in panel.table.rows} <= set(genes)
+def test_it_is_drawn_below_the_other_panels(genes: list[str], media: list[str]) -> None:
+    run = run_of(150, genes, media, LONG)
+    assert png_size(overview(run))[1] - png_size(overview(replace(run, doses={})))[1] == pytest.approx(700, abs=2)
 
 
 def test_what_is_drawn_of_a_gene() -> None:
@@ -90,7 +79,7 @@ def test_what_is_drawn_of_a_gene() -> None:
     found = responses(run, "growth")
     response, colors = found["a"], media_colors(found)
     with mpl.rc_context(STYLE):
-        axes = new_figure(4, 3, 80).subplots()
+        axes = new_figure(4, 3).subplots()
         draw_doses(axes, found, "growth")
     (small,) = axes.child_axes
     drawn = {line.get_color(): line for line in small.lines[1:]}

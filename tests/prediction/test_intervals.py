@@ -60,7 +60,7 @@ def test_the_test_part_says_what_intervals_are_worth(
     assert own.metrics == pytest.approx(evaluate_run(tiny_run.path)[1].metrics)
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out
-    assert f"Intervals that are to hold 90 % of fitness hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
+    assert f"fitness, intervals for 90 %: hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
     assert "so 90 % was to be expected" in printed
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow
 from dglcell.report.results_table import BEST, best_of, format_results_table
-from dglcell.report.sentences import beaten, format_expected, left_out_lines, within_lines
+from dglcell.report.sentences import format_expected, left_out_lines, within_lines
 
 
 def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
@@ -62,43 +61,6 @@ def test_the_table_has_no_escape_codes_unless_asked() -> None:
     assert "\x1b[2m" in format_results_table(rows, color=True)
 
 
-def test_a_sentence_says_which_null_model_is_better_on_the_test_part() -> None:
-    rows = [
-        row("dglcell", "validation", 0.1),
-        row("dglcell", "test", 0.5912),
-        row("mean", "test", math.nan, True),
-        row("ridge", "test", 0.595, True),
-        row("kernel", "test", 0.6131, True),
-        row("kernel", "validation", 0.9, True),
-    ]
-    sentence = (
-        "On the test part null models predict fitness better than dglcell does: 'kernel' by Pearson (0.613 against "
-        "0.591), Spearman (0.613 against 0.591), MAE (0.3869 against 0.4088)."
-    )
-    assert beaten(rows) == [sentence]
-    assert format_results_table(rows).endswith(f"\n\n{sentence}")
-    (other,) = beaten(rows[:4])
-    assert "'ridge' by Pearson (0.595 against 0.591)" in other
-    assert beaten(rows[:3]) == []
-    assert beaten([row("dglcell", "test", 0.5), row("ridge", "test", 0.5, True)]) == []
-
-
-def test_classes_are_compared_by_average_precision() -> None:
-    null = ResultRow("mean", "test", "lethal", {"average_precision": 0.5}, True, CLASSIFICATION)
-    (sentence,) = beaten([class_row("a", "test", 0.25), null])
-    assert sentence.endswith("better than a does: 'mean' by AP (0.500 against 0.250).")
-
-
-def test_each_measure_by_which_a_null_model_is_better_is_named() -> None:
-    def measured(model: str, pearson: float, spearman: float, mae: float) -> ResultRow:
-        metrics = {"pearson": pearson, "spearman": spearman, "mae": mae}
-        return ResultRow(model, "test", "fitness", metrics, model != "dglcell", REGRESSION)
-
-    rows = [measured("dglcell", 0.9, 0.5, 0.2), measured("ridge", 0.8, 0.6, 0.3), measured("bound", 0.7, 0.7, 0.1)]
-    (sentence,) = beaten(rows)
-    assert sentence.endswith("does: 'bound' by Spearman (0.700 against 0.500), MAE (0.1000 against 0.2000).")
-
-
 def test_what_is_left_out_is_said_once_for_each_reason() -> None:
     left_out = {"x": {"a": "needs pairs", "b": "needs pairs", "c": "is slow"}, "y": {"c": "is slow"}}
     assert left_out_lines(left_out) == [
@@ -107,14 +69,13 @@ def test_what_is_left_out_is_said_once_for_each_reason() -> None:
     ]
 
 
-def test_a_sentence_has_the_mean_within_conditions() -> None:
+def test_a_line_has_the_mean_within_conditions() -> None:
     rows = [row("dglcell", "test", 0.8), row("mean", "test", math.nan, True), row("kernel", "test", 0.7, True)]
     assert within_lines(rows) == []
     within = zip(rows, (0.25, math.nan, 0.31), strict=True)
     rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
     assert within_lines(rows) == [
-        "Within one condition at a time, such as a medium, Pearson of fitness is 0.250 on average for dglcell, and "
-        "'kernel' has 0.310. That of all test strains also counts that conditions differ in their means."
+        "fitness, Pearson within one condition at a time, on average: dglcell 0.250, 'kernel' 0.310"
     ]
 
 

@@ -142,7 +142,7 @@ def test_git_state_follows_the_folder(tmp_path: Path) -> None:
     assert git_state(tmp_path) == {**state, "dirty": True}
 
 
-@pytest.mark.parametrize("name", ["figures", "checkpoints", "metrics.jsonl"])
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl"])
 def test_nothing_is_written_through_a_link_in_a_run(
     name: str, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,7 +124,7 @@ def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 def run(runs: Runs, tmp_path: Path) -> RunDirectory:
     """Return a copy, to be damaged."""
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("report.*"))
     return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from dglcell.data.node_values import CellValues, NodeValues
 from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.metrics import NODES
-from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import evaluate_run
@@ -202,14 +200,6 @@ def test_values_that_change_are_written_and_drawn(run: RunDirectory, prepared: P
         assert abs(row["measured"] - row["wild_type"]) > 1e-4 * row["spread"]
     changed = np.abs(values.of_strains(test) - values.wild_type) > 1e-2
     assert changed.sum() * 0.9 < len(table) <= changed.size
-    page = write_report(run.path, tmp_path / "page.html").read_text()
-    assert "flux: measured against predicted changes" in page
-    copy = RunDirectory(tmp_path / "copy")
-    shutil.copytree(run.path, copy.path)
-    for content in ("values,node\n", "values,node,wild_type,spread,measured,predicted\nflux,PFK,1,0,2,3\n", ""):
-        copy.node_changes.write_text(content)
-        with pytest.raises(CheckpointError, match=r"nodes_test\.csv' is damaged"):
-            write_report(copy.path)
 
 
 def test_a_run_with_values_of_nodes_goes_on(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dglcell.config.read import load_config
-from dglcell.plots import run_panels
+from dglcell.plots.pictures import described
 from dglcell.report.run_files import read_run
 from dglcell.report.run_tables import read_doses, read_predictions
 from dglcell.training import predicted as predicted_module
@@ -80,7 +80,7 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     assert doses is not None
     assert doses.learned
     assert list(read_predictions(directory, "test")) == ["growth"]
-    assert "Dose and response" in run_panels(read_run(directory.path).report_data())
+    assert "as the model has learned it" in described(read_run(directory.path).report_data())
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

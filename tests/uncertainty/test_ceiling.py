@@ -50,17 +50,11 @@ def test_what_is_not_known_is_nan_and_pure_noise_zero() -> None:
     assert ceiling(np.ones(9), 1.0) == 1
 
 
-def test_a_sentence_states_it() -> None:
+def test_a_line_states_it() -> None:
     rows = [
         ResultRow("set_operator", "validation", "s_score", {"pearson": 0.6}),
         ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758}),
         ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_null=True),
     ]
-    (sentence,) = ceiling_lines(rows)
-    assert "would have Pearson of s_score of about 0.758" in sentence
-    assert sentence.endswith("set_operator has 0.600.")
-    above = ResultRow("additive ridge", "test", "s_score", {"pearson": 0.8}, is_null=True)
-    assert ceiling_lines([*rows, above]) == [
-        f"{sentence} As additive ridge reaches 0.800, replicates must vary more than that."
-    ]
+    assert ceiling_lines(rows) == ["s_score, Pearson of a model without error, by replicates: about 0.758"]
     assert ceiling_lines(rows[::2]) == []

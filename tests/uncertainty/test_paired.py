@@ -84,15 +84,8 @@ def test_what_cannot_be_compared() -> None:
     assert ahead(REGRESSION, values, {}, values, strains) == {}
 
 
-@pytest.mark.parametrize(
-    ("lead", "verdict"),
-    [
-        ((0.03, 0.01, 0.05, 0.001, 0.06), "The model is better."),
-        ((-0.03, -0.05, -0.01, -0.06, -0.001), "The null model is better."),
-        ((0.03, 0.01, 0.05, -0.01, 0.06), "This does not tell which of them is better."),
-    ],
-)
-def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdict: str) -> None:
+@pytest.mark.parametrize("lead", [(0.03, 0.01, 0.05, 0.001, 0.06), (-0.03, -0.05, -0.01, -0.06, -0.001)])
+def test_the_line_has_both_intervals(lead: tuple[float, ...]) -> None:
     names = "ahead", "ahead_low", "ahead_high", "ahead_genes_low", "ahead_genes_high"
     metrics = dict(zip(names, lead, strict=True))
     rows = [
@@ -101,9 +94,10 @@ def test_the_sentence_follows_from_the_intervals(lead: tuple[float, ...], verdic
         ResultRow("low-rank ridge", "test", "fitness", {"pearson": 0.47, **metrics}, is_null=True),
         ResultRow("undefined", "test", "fitness", {}, is_null=True),
     ]
-    (sentence,) = ahead_lines(rows)
-    assert f"is 0.030 {'higher' if lead[0] > 0 else 'lower'} for set_operator than for 'low-rank ridge'" in sentence
-    assert f"{lead[3]:+.3f} to {lead[4]:+.3f} if genes".replace("-", "\N{MINUS SIGN}") in sentence
-    assert sentence.endswith(verdict)
+    (line,) = ahead_lines(rows)
+    assert line.startswith(
+        f"fitness, Pearson of set_operator less that of 'low-rank ridge': {lead[0]:+.3f} (95 % inter"
+    )
+    assert line.endswith(f"{lead[1]:+.3f} to {lead[2]:+.3f} over strains, {lead[3]:+.3f} to {lead[4]:+.3f} over genes)")
     assert ahead_lines(rows[:1]) == []
     assert ahead_lines([rows[0].with_metrics({"n": 3}), *rows[1:]]) == []  # too few strains for a correlation

@@ -1,0 +1,243 @@
+"""Draw the panels of a run: measured against predicted, the model beside null models, and learning curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.metrics import ResultRow, best_row
+from dglcell.plots.data import History, ReportData
+from dglcell.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    LIGHT,
+    ORANGE,
+    SERIES,
+    draw_nothing,
+    heading,
+    number,
+    robust_range,
+    sample,
+    shorten,
+    with_unit,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Score(NamedTuple):
+    """Describe a metric of which more is better.
+
+    Attributes:
+        name: name that axes show.
+        title: short name for titles.
+    """
+
+    metric: str
+    name: str
+    title: str
+
+
+SCORES = {
+    REGRESSION: Score("pearson", "Pearson correlation", "Pearson"),
+    CLASSIFICATION: Score("average_precision", "Average precision", "average precision"),
+}
+"""This maps the kind of labels to the metric by which models are compared."""
+
+MODEL_NAME_LENGTH, EXPERIMENT_LENGTH = 38, 60
+FEW_STRAINS, FEW_EPOCHS = 200, 25
+LOG_FROM = 20.0  # ratio of the largest to the smallest value
+JITTER = 0.06
+"""Classes are drawn up to so far above and below their number, so that points do not hide each other."""
+
+
+def curve_key(phenotype: str, kind: str) -> str:
+    """Return the key of a phenotype's validation score in the record."""
+    return f"validation/{phenotype}/{SCORES[kind].metric}"
+
+
+def draw_agreement(axes: Axes, run: ReportData, phenotype: str) -> None:
+    """Draw measured against predicted values of test strains, one point a strain."""
+    title, found = f"{shorten(phenotype)}: test part", run.predictions.get("test", {}).get(phenotype)
+    if found is None or not len(found.usable):
+        draw_nothing(axes, title, "no measured test strains")
+        return
+    p, shown = found.usable, sample(len(found.usable), run.points)
+    metrics, chosen = found.metrics, f"{len(shown):,} of " if len(shown) < len(p) else ""
+    said = f"Pearson {number(metrics['pearson'])} · Spearman {number(metrics['spearman'])} · n = {chosen}{len(p):,}"
+    heading(axes, title, said)
+    measured = p.measured
+    if run.kind(phenotype) == CLASSIFICATION:
+        measured = measured + np.random.default_rng(0).uniform(-JITTER, JITTER, len(measured))
+    few = len(shown) < FEW_STRAINS
+    axes.scatter(
+        p.predicted[shown], measured[shown], s=22 if few else 8, alpha=0.7 if few else 0.25, color=BLUE, linewidths=0
+    )
+    axes.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
+    axes.set(xlim=robust_range(p.predicted), ylim=robust_range(measured))
+    axes.locator_params(axis="x", nbins=6)
+    unit = run.units.get(phenotype, "")
+    axes.set_xlabel(with_unit(f"predicted {shorten(phenotype)}", unit))
+    axes.set_ylabel(with_unit(f"measured {shorten(phenotype)}", unit))
+
+
+def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
+    """Draw the score of the model and of the null models, the best on top."""
+    title = "Against null models"
+    shown = [row for row in rows if row.phenotype == phenotype]
+    scores: dict[str, dict[str, float]] = {}
+    metric, name_of_metric, _ = SCORES[shown[0].kind if shown else REGRESSION]
+    for row in shown:
+        scores.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
+    drawn = [name for name, of in scores.items() if any(map(math.isfinite, of.values()))]
+    if not drawn:
+        draw_nothing(axes, title, "no score is defined" if scores else "no results")
+        return
+    heading(axes, title, "bars: test · diamonds: validation")
+    nulls = {row.model for row in shown if row.is_null}
+    names = sorted(drawn, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
+    test, validation = (
+        np.array([scores[name].get(part, math.nan) for name in names]) for part in ("test", "validation")
+    )
+    axes.barh(range(len(names)), np.nan_to_num(test), height=0.36, color=[LIGHT if n in nulls else BLUE for n in names])
+    axes.scatter(
+        validation, range(len(names)), marker="D", s=22, facecolor="white", edgecolor=INK, linewidths=0.9, zorder=3
+    )
+    ends = np.nan_to_num(np.stack([test, validation]))
+    low, high = min(0.0, float(ends.min())), max(0.05, float(ends.max()))
+    for position, name in enumerate(names):
+        weight = "normal" if name in nulls else "bold"
+        end = max(0.0, float(ends[:, position].max())) + 0.04 * (high - low)
+        axes.text(end, position, number(test[position]), va="center", weight=weight, in_layout=False)
+    axes.set_yticks(range(len(names)), [shorten(name, MODEL_NAME_LENGTH) for name in names])
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_fontweight("normal" if name in nulls else "bold")
+    axes.tick_params(axis="y", length=0)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.6, len(names) - 0.4), xlabel=name_of_metric)
+    axes.spines["left"].set_visible(False)
+
+
+def _or_lowest(value: float) -> float:
+    return value if math.isfinite(value) else -2.0
+
+
+def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
+    """Draw the loss on the training and validation parts by epoch."""
+    curves = {name: history.curve(f"{name}/loss") for name in ("train", "validation")}
+    if draw_curves(axes, "Loss", history, curves, best_epoch, colors={"train": GREY, "validation": BLUE}):
+        axes.set_ylabel("loss [normalised units]")
+
+
+def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str], kind: str) -> None:
+    """Draw scores on the validation part by epoch, one curve a phenotype of this kind.
+
+    The dotted line is the best null model.
+    """
+    score = SCORES[kind]
+    curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
+    curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
+    nulls = [_best_null(run, p, score.metric) for p in curves]
+    note = "dotted: best null model" if any(map(math.isfinite, nulls)) else ""
+    if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_epoch, note=note):
+        return
+    for i, null in enumerate(nulls):
+        if math.isfinite(null):
+            axes.axhline(null, color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
+    axes.set_yscale("linear")
+    axes.set_ylabel(score.name)
+
+
+def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
+    """Return the highest validation score of a null model; NaN where none is defined."""
+    nulls = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == phenotype)
+    best = best_row(nulls, metric)
+    return math.nan if best is None else best.metrics[metric]
+
+
+def draw_curves(
+    axes: Axes,
+    title: str,
+    history: History,
+    curves: Mapping[str, NDArray[np.float64]],
+    best_epoch: int | None,
+    *,
+    note: str = "",
+    colors: Mapping[str, str] | None = None,
+) -> bool:
+    """Draw lines through the epochs that have a value.
+
+    Epochs have markers while they are few. The axis is logarithmic where values span much.
+
+    Args:
+        axes: where to draw.
+        title: title of the panel.
+        history: the record of the training.
+        curves: name → one value an epoch.
+        best_epoch: epoch that is marked.
+        note: text below the title.
+        colors: name → colour; in the order of the palette where None.
+
+    Returns:
+        Whether there was anything to draw; else the panel says so.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    if not curves:
+        draw_nothing(axes, title, "no value in any epoch" if len(history) else "no training history")
+        return False
+    best = "" if best_epoch is None else f"orange: best epoch, {best_epoch}"
+    heading(axes, title, " · ".join(filter(None, [note, best])))
+    for i, (name, values) in enumerate(curves.items()):
+        known = np.isfinite(values)
+        axes.plot(
+            history.epochs[known], values[known], marker="o" if known.sum() <= FEW_EPOCHS else None, markersize=3.5,
+            color=colors[name] if colors else SERIES[i % len(SERIES)], label=shorten(name, 30),
+        )  # fmt: skip
+    finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
+    if finite.min() > 0 and finite.max() / finite.min() > LOG_FROM:
+        axes.set_yscale("log")
+    if best_epoch is not None:
+        axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
+    axes.margins(x=0.02)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(curves) > 1:
+        axes.legend()
+    return True
+
+
+def draw_scores(axes: Axes, score: Score, scores: Mapping[str, tuple[bool, Sequence[float]]], phenotype: str) -> None:
+    """Draw a row for each experiment and null model, the best mean on top.
+
+    Args:
+        axes: where to draw.
+        score: the metric.
+        scores: name → whether it is a null model, and one value a run.
+        phenotype: what is predicted.
+    """
+    finite = {name: [v for v in values if math.isfinite(v)] for name, (_, values) in scores.items()}
+    names = sorted(scores, key=lambda name: float(np.mean(finite[name])) if finite[name] else -2.0)
+    title = f"Test {score.title} of {shorten(phenotype)}"
+    if not any(finite.values()):
+        draw_nothing(axes, title, "no score is defined")
+        return
+    heading(axes, title, "points: runs · lines: means · grey: null models")
+    for row, name in enumerate(names):
+        color = GREY if scores[name][0] else BLUE
+        axes.axhline(row, color=LIGHT, linewidth=0.5, zorder=0)
+        axes.scatter(finite[name], [row] * len(finite[name]), s=22, color=color, alpha=0.75, linewidths=0)
+        if finite[name]:
+            axes.plot([np.mean(finite[name])] * 2, [row - 0.28, row + 0.28], color=color, linewidth=2)
+    axes.set_yticks(range(len(names)), [shorten(name, EXPERIMENT_LENGTH) for name in names])
+    axes.set(ylim=(-0.6, len(names) - 0.4), xlabel=score.name)
+    axes.margins(x=0.08)
+    axes.spines["left"].set_visible(False)

@@ -1,0 +1,97 @@
+"""The picture of a run, and that of several: drawn for every shape of data, the same each time, with right numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dglcell.data.table import REGRESSION
+from dglcell.errors import DataError
+from dglcell.plots.data import Predictions
+from dglcell.plots.panels import draw_agreement, draw_models, draw_validation_score
+from dglcell.plots.pictures import comparison, described, overview
+from dglcell.plots.style import STYLE, new_figure, sample, shorten
+from tests.plots.invented import NOTHING, RUNS, png_size, predictions, run_of
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
+    """Axes with a panel on them."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        axes = new_figure(5, 3).subplots()
+        draw(axes, *arguments)
+    return axes
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_shape_of_data_is_drawn_without_a_warning(name: str) -> None:
+    width, height = png_size(overview(RUNS[name]))
+    assert width == 1600
+    assert height >= 900
+    assert described(RUNS[name]).startswith("Measured against predicted")
+
+
+def test_a_row_for_each_of_at_most_three_phenotypes_and_the_same_bytes_again() -> None:
+    runs = [run_of({f"y{i}": predictions(20) for i in range(count)}) for count in (1, 5)]
+    heights = [png_size(overview(run))[1] for run in runs]
+    assert heights[1] - heights[0] == pytest.approx(960 + 26, abs=3)  # two rows, and a line that says what is not shown
+    assert overview(runs[0]) == overview(runs[0])
+
+
+def test_points_are_the_measured_strains_and_at_most_so_many() -> None:
+    p = predictions(500)
+    axes = drawn(draw_agreement, run_of({"fitness": p}), "fitness")
+    usable = np.column_stack([p.usable.predicted, p.usable.measured])
+    np.testing.assert_array_equal(axes.collections[0].get_offsets(), usable)
+    axes = drawn(draw_agreement, run_of({"fitness": p}, points=50), "fitness")
+    np.testing.assert_array_equal(axes.collections[0].get_offsets(), usable[sample(len(usable), 50)])
+    assert f"Pearson {p.metrics['pearson']:.3f}".replace("-", "\N{MINUS SIGN}") in axes.texts[0].get_text()
+
+
+def test_the_model_stands_beside_null_models_the_best_on_top() -> None:
+    run = run_of({"fitness": predictions(100)})
+    axes = drawn(draw_models, run.rows, "fitness")
+    test = {row.model: row.metrics["pearson"] for row in run.rows if row.part == "test"}
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["additive ridge", "dglcell"]  # that of a constant prediction is undefined
+    assert [bar.get_width() for bar in axes.patches] == [test[name] for name in names]
+
+
+def test_the_best_null_model_is_a_line_in_the_learning_curve() -> None:
+    run = run_of({"fitness": predictions(100)})
+    axes = drawn(draw_validation_score, run, ["fitness"], REGRESSION)
+    curve, *lines = axes.lines
+    assert curve.get_ydata().tolist() == run.history.curve("validation/fitness/pearson").tolist()
+    best = max(r.metrics["pearson"] for r in run.rows if r.is_null and np.isfinite(r.metrics["pearson"]))
+    assert best in [line.get_ydata()[0] for line in lines]
+
+
+def test_several_runs_are_points_around_their_mean() -> None:
+    scores = {"one": (False, [0.5, 0.7]), "ridge": (True, [0.4]), "none": (False, [float("nan")])}
+    height = png_size(comparison({"fitness": (REGRESSION, scores)}))[1]
+    assert png_size(comparison({"a": (REGRESSION, scores), "b": (REGRESSION, scores)}))[1] > 1.8 * height
+    assert png_size(comparison({}))[0] == 1600
+
+
+def test_arrays_of_different_length_are_refused() -> None:
+    with pytest.raises(DataError, match="differ in shape"):
+        Predictions(np.zeros(3), np.zeros(2))
+    assert len(NOTHING.usable) == 0
+
+
+def test_names_are_shortened_in_the_middle_and_start_no_formula() -> None:
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    assert shorten("cost $x^$") == r"cost \$x^\$"
+
+
+def test_a_report_imports_no_window_system() -> None:
+    code = "import dglcell.report.run_page, sys; assert not {'tkinter', 'matplotlib.pyplot'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
