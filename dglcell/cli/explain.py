@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_device, add_reading, add_run
-from dglcell.cli.outputs import check_output
+from dglcell.cli.outputs import add_overwrite, check_outputs
 from dglcell.errors import ConfigError, count, printable
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="table of all subsets, .csv (default: print them)"
     )
+    add_overwrite(parser)
     add_reading(parser)
     add_device(parser)
 
@@ -48,7 +49,7 @@ def explain(options: argparse.Namespace) -> None:
     """Run ``dglcell explain``.
 
     Raises:
-        ConfigError: a table is not alone, or an output would overwrite an input or a file of a run.
+        ConfigError: a table is not alone, or the output exists.
     """
     table = _table(options)
     from dglcell.trained_models import find_run
@@ -60,15 +61,11 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.machine.devices import check_device, threads
     from dglcell.prediction.subsets import explain as explain_strains
     from dglcell.prediction.subsets import show
-    from dglcell.runs.directory import RunDirectory
 
     runs = runs_in(options.run_directory)
     if options.output is not None:
         check_format(options.output, (".csv",))
-        given = [path for path in (table, options.checkpoint) if path is not None]
-        check_output(
-            options.output, "explanations", given + [path for run in runs for path in RunDirectory(run).files()]
-        )
+        check_outputs(options, options.output)
     check_device(options.device)
     with threads(None):
         predictor = load(runs, checkpoint=options.checkpoint, device=options.device)

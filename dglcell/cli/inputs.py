@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load
+from dglcell.cli.outputs import add_overwrite, check_outputs
 from dglcell.errors import ConfigError, count, printable
 
 INIT_HELP = "write the file of your own experiment"
@@ -65,7 +66,7 @@ def add_init(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
     parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
-    parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")
+    add_overwrite(parser)
     add_raw(parser)
 
 
@@ -76,6 +77,7 @@ def init(options: argparse.Namespace) -> None:
     from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
+    check_outputs(options, file, options.write_clean)
     if options.table is None and options.screen is None:
         if not sys.stdin.isatty():
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
@@ -87,7 +89,7 @@ def init(options: argparse.Namespace) -> None:
         names = {key.name for key in fields(WantedTable)} - {"path", "clean"}
         given = {name: getattr(options, name) for name in names}
         wanted = replace(wanted, table=replace(wanted.table, clean=options.write_clean, **given))
-    wanted = replace(wanted, raw=options.raw, force=options.force, model=options.model)
+    wanted = replace(wanted, raw=options.raw, model=options.model)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
     if not options.quiet:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import keys_of
-from dglcell.cli.outputs import check_output
+from dglcell.cli.outputs import add_overwrite, check_outputs
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", metavar="PATH", help="write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
     )
+    add_overwrite(parser)
 
 
 def experiments(path: Path) -> list[Path]:
@@ -147,20 +148,24 @@ def render(options: argparse.Namespace) -> None:
         return
     output = Path(options.output)
     into_folder = options.config.is_dir() or output.is_dir() or options.output.endswith("/")
-    for file in files:
-        job = make_job(options, file)
-        path = output / f"{job.config.experiment.name}.sh" if into_folder else output
+    jobs = [make_job(options, file) for file in files]
+    paths = [output / f"{job.config.experiment.name}.sh" if into_folder else output for job in jobs]
+    check_outputs(options, *(path for job, path in zip(jobs, paths, strict=True) if not _is_up_to_date(path, job)))
+    for job, path in zip(jobs, paths, strict=True):
         # Values of variables may be tokens.
-        check_output(path, "a script of a job")
         private = bool(job.config.slurm.environment)
         is_open = private and path.exists() and path.stat().st_mode & 0o077
-        if not path.exists() or path.read_text(encoding="utf-8") != job.script or is_open:
+        if is_open or not _is_up_to_date(path, job):
             with atomic_file(path) as partial:
                 partial.touch(0o600 if private else 0o666)
                 partial.write_text(job.script, encoding="utf-8")
             print(f"script written to {path}")
     if into_folder:
         print(f"{count(len(files), 'script')} in {output} up to date")
+
+
+def _is_up_to_date(path: Path, job: Job) -> bool:
+    return path.is_file() and path.read_bytes() == job.script.encode()
 
 
 def submit(options: argparse.Namespace) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_device, add_reading, add_run, natural, positive, reporter, strengths
-from dglcell.cli.outputs import check_output
+from dglcell.cli.outputs import add_overwrite, check_outputs
 from dglcell.errors import ConfigError, count
 from dglcell.prediction import KINDS, PRECISIONS
 
@@ -136,6 +136,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
     )
+    add_overwrite(parser)
     parser.add_argument(
         "--nodes",
         type=Path,
@@ -172,11 +173,18 @@ def predict(options: argparse.Namespace) -> None:
 
     Raises:
         ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table, or a
-            ranking without a number of strains; or the output would overwrite an input or a file of a run.
+            ranking without a number of strains; or an output exists.
     """
+    from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.ranks import Ranks
 
     check(options)
+    if options.output is not None:
+        check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
+    if options.nodes is not None:
+        check_format(options.nodes)
+    # A design that was stopped goes on with its own parts, and `PartFiles` tells what is its own.
+    check_outputs(options, None if options.designs else options.output, options.nodes)
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
@@ -184,34 +192,15 @@ def predict(options: argparse.Namespace) -> None:
     if ranks.size > 1 and options.output is None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
     from dglcell.api import load, runs_in
-    from dglcell.data.sources import source_files
-    from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.prediction.intervals import Intervals
-    from dglcell.runs.directory import RunDirectory
-
-    def refuse_to_replace(inputs: Iterable[Path | str]) -> None:
-        # A folder is checked later, when it is known which predictions its parts must hold.
-        if options.output is not None and (options.output.suffix or not options.output.is_dir()):
-            check_output(options.output, "predictions", inputs)
 
     runs = runs_in(options.run_directory)
-    if options.output is not None:
-        check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
-    given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
-    refuse_to_replace([*given, *(path for run in runs for path in RunDirectory(run).files())])
-    if options.nodes is not None:
-        check_format(options.nodes)
-        check_output(
-            options.nodes, "predictions", [*given, *(path for run in runs for path in RunDirectory(run).files())]
-        )
     check_device(options.device)
     with threads(options.threads):
         device = device_of_rank(options.device, ranks)
         members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
         intervals = None if options.interval is None else Intervals.of(members, runs, options.interval)
-        for config in (member.config for member in members):
-            refuse_to_replace(source_files(config.data.source, config.paths.raw))
         if options.designs:
             _predict_design(options, members, intervals, ranks)
         else:
@@ -382,6 +371,7 @@ def _predict_design(
         intervals=intervals,
         ranks=ranks,
         report=report,
+        overwrite=options.overwrite,
     )
     if rate is None:
         report(FINISHED)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_raw, keys_of, load, phenotype_pair, positive, reporter
-from dglcell.cli.outputs import check_output
+from dglcell.cli.outputs import add_overwrite, check_outputs
 from dglcell.errors import ConfigError, MissingDependencyError, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
 
@@ -231,6 +231,7 @@ def add_baselines(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
     )
+    add_overwrite(parser)
     parser.add_argument("--without-messages", action="store_true", help="also train the same model without messages")
     parser.add_argument(
         "--epochs", type=positive, metavar="N", help="epochs of that model (default: 8 times those of the experiment)"
@@ -241,10 +242,9 @@ def baselines(options: argparse.Namespace) -> None:
     """Run ``dglcell baselines``."""
     if options.epochs and not options.without_messages:
         raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
+    check_outputs(options, options.output)
     with StopSignals() as signals:
         config = load(options)
-        if options.output is not None:
-            check_output(options.output, "results of null models")
         if options.without_messages:
             from dglcell.training.control import train_control
 
@@ -294,6 +294,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
         "--limit", dest="limits", action="append", metavar="TEXT", help="what users should know; may be given again"
     )
     made.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
+    add_overwrite(made)
     made.add_argument(
         "--without-strains", action="store_true", help="leave out measured phenotypes of validation and test strains"
     )
@@ -322,8 +323,8 @@ def _write_model(options: argparse.Namespace) -> None:
     from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import About, export
 
-    if not options.output.is_dir():
-        check_output(options.output, "a trained model")
+    if not (options.overwrite and options.output.is_dir()):
+        check_outputs(options, options.output)
     about = About(options.organism, options.licence, options.limits, options.description)
     written = export(Path(options.name), options.output, about, strains=not options.without_strains)
     files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
@@ -349,24 +350,23 @@ def add_report(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="page (default: RUN/report.html; for several: comparison.html)",
     )
+    add_overwrite(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def report(options: argparse.Namespace) -> None:
     """Run ``dglcell report``."""
-    from dglcell.report.comparison import write_comparison
+    from dglcell.report.comparison import DEFAULT_OUTPUT, write_comparison
     from dglcell.report.run_page import write_report
     from dglcell.runs.directory import RunDirectory
     from dglcell.trained_models import find_run
 
+    output = options.output or (DEFAULT_OUTPUT if len(options.run_directories) > 1 else None)
+    check_outputs(options, output, output.with_suffix(".csv") if output and len(options.run_directories) > 1 else None)
     paths = [find_run(path) for path in options.run_directories]
     if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
         raise ConfigError(f"nothing is written into the trained model '{paths[0]}'", do="name the page: --output FILE")
-    if options.output is not None:
-        check_output(options.output, "a page of a report")
-        if len(paths) > 1:
-            check_output(options.output.with_suffix(".csv"), "a table of a comparison")
-    page = write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output)
+    page = write_comparison(paths, output) if len(paths) > 1 else write_report(paths[0], output)
     print(page)
     if options.open:
         webbrowser.open(Path(page).absolute().as_uri())

@@ -187,7 +187,7 @@ def render_build(config: Config, file: Path, overrides: Sequence[str], store: Pa
 
 def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Path) -> str:
     """Return a script for ``sbatch`` that compares finished runs on one page."""
-    words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page)])]
+    words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page), "--overwrite"])]
     return _script(_on_one_cpu(config), file, [" ".join(words)])
 
 

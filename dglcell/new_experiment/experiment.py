@@ -15,7 +15,7 @@ from dglcell.data.columns import CONDITION
 from dglcell.data.sources import load_source
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, count, listing
+from dglcell.errors import count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.new_experiment.cell import Downloads, cell_keys, find_cell
@@ -47,7 +47,6 @@ class Wanted:
         cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
         split: value of `split.kind`.
         raw: folder of raw files, as for `raw_folder`.
-        force: whether an existing file is replaced.
         model: a key of `BASES`; chosen where None.
     """
 
@@ -57,7 +56,6 @@ class Wanted:
     cell: str
     split: str = "random"
     raw: str | None = None
-    force: bool = False
     model: str | None = None
 
 
@@ -76,8 +74,6 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
         DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
         GraphError: the cell graph cannot be built.
     """
-    if wanted.file.exists() and not wanted.force:
-        raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or replace it with `--force`")
     downloads = downloads or Downloads(wanted.raw)
     cell = find_cell(wanted.cell, wanted.screen, downloads)
     content, own = _content(wanted, cell, downloads)

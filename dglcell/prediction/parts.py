@@ -19,6 +19,8 @@ from dglcell.files.parquet import import_pyarrow, open_writer
 RECORD = "_predictions.json"
 """This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
 
+REPLACE = "name another file, or replace it: `--overwrite`"
+
 ROWS = "rows_of_a_part"
 FOOTER = "dglcell"
 
@@ -56,13 +58,13 @@ class PartFiles:
         # The folder gets this name before it is removed, so that its remains are never taken for parts.
         self._leaving = output.with_name(f"{output.name}.parts.joined")
         with only_writer(self.folder):
-            self.joined = self.is_single and output.exists() and not replaces
+            self.joined = self.is_single and os.path.lexists(output) and not replaces
             if not self.joined:
                 self._begin(choose)
             elif self._was_joined():
                 self._leave()
             else:
-                raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
+                raise DataError(f"'{output}' exists already; nothing was written", do=REPLACE)
         if self.joined:
             shutil.rmtree(self._leaving, ignore_errors=True)
 

@@ -182,6 +182,7 @@ def predict_design(
     ranks: Ranks = ALONE,
     worth_sharing: int = WORTH_SHARING,
     report: Callable[[str], None] = print,
+    overwrite: bool = False,
 ) -> float | None:
     """Predict the strains of ``design`` in order and write them to ``output``.
 
@@ -214,7 +215,8 @@ def predict_design(
     if design.strengths:
         predict(design.part(0, 1))  # A model that refuses strengths does so before a folder of parts is made.
     about = describe_design(members, design, ranking) | ({} if intervals is None else intervals.describe())
-    parts = PartFiles(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
+    rows_of_a_part = functools.partial(_rows_of_a_part, design, predict, batch_size, ranks)
+    parts = PartFiles(output, about, len(design), rows_of_a_part, replaces=overwrite)
     if parts.joined:
         report(f"{output} is complete already")
         return 0.0

@@ -1,104 +1,113 @@
-"""What ``--output`` may replace, for every command that has it."""
+"""What exists is replaced only where ``--overwrite`` says so, by every verb that writes a file that the user names."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dglcell.cli import main
-from dglcell.cli.outputs import KINDS, check_output
 from dglcell.cli.parser import make_parser
-from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
 from tests.cli.test_main import verbs_of
 from tests.tiny import Tiny
 
 COMMANDS = {
-    "predict": ["predict", "{run}", "{table}"],
-    "explain": ["explain", "{run}", "{table}"],
-    "report": ["report", "{run}"],
-    "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
-    "models": ["models", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
-    "job render": ["job", "render", "{experiment}"],
+    "predict": ("predict {run} {table} -o {out}", "out.csv"),
+    "predict a design": ("predict {run} --all-singles --genes {genes} -o {out}", "out.parquet"),
+    "predict a ranking": ("predict {run} --all-singles --genes {genes} --top 2 -o {out}", "out.csv"),
+    "predict nodes": ("predict {run} {table} -o new.csv --nodes {out}", "nodes.csv"),
+    "explain": ("explain {run} {table} -o {out}", "out.csv"),
+    "report": ("report {run} -o {out}", "page.html"),
+    "report several": ("report {run} {copy} -o {out}", "page.html"),
+    "report their numbers": ("report {run} {copy} -o page.html", "page.csv"),
+    "baselines": ("baselines {experiment} data.store={store} paths.runs={runs} -o {out}", "out.json"),
+    "models": ("models {run} --organism E.coli --licence MIT --limit Tiny. -o {out}", "model.zip"),
+    "job render": ("job render {experiment} -o {out}", "job.sh"),
+    "init": ("init {out} --table {labels} --cell textbook", "mine.yaml"),
+    "init a clean copy": ("init new --table {labels} --cell textbook --write-clean {out}", "clean.csv"),
 }
-"""Verb → its arguments without ``--output``."""
+"""Words of a command, and the name of the file that it is to write."""
 
-TARGETS = ["experiment", "store", "run file", "checkpoint", "table", "foreign table", "symbolic link", "hard link"]
+NO_OTHER = ("predict nodes", "models", "init a clean copy")
+"""These would need a run with nodes, replace only what is a model, and write only where there are faults."""
 
-CASES = [("report", what) for what in TARGETS]
-CASES += [(verb, what) for verb in COMMANDS if verb != "report" for what in ("run file", "foreign table", "hard link")]
-"""One verb with every target: all of them ask `check_output`."""
+KINDS: dict[str, Callable[[Path, Path], object]] = {
+    "an empty file": lambda out, other: out.touch(),
+    "an earlier output": lambda out, other: out.write_text("genes,predicted_fitness\nb0008,1\n"),
+    "measurements": lambda out, other: out.write_text("gene_1,predicted_fitness,measured\nb0008,1,2\n"),
+    "a page": lambda out, other: out.write_text("<!doctype html><title>Mine</title>"),
+    "a script": lambda out, other: out.write_text("#!/usr/bin/env python\n"),
+    "a JSON file": lambda out, other: out.write_text('{"reactions": [], "left_out": {}}'),
+    "a link": lambda out, other: out.symlink_to(other),
+    "a link to nowhere": lambda out, other: out.symlink_to("nowhere"),
+    "another name": lambda out, other: out.hardlink_to(other),
+}
+"""What is there → a function that puts it there, given another file of the user's."""
 
 
 def test_every_verb_with_an_output_is_tested() -> None:
-    found = {
+    verbs = dict(verbs_of(make_parser()))
+    with_output = {
         " ".join(verb)
-        for verb, parser in verbs_of(make_parser())
+        for verb, parser in verbs.items()
         if any("--output" in action.option_strings or action.dest == "output" for action in parser._actions)
     }
-    assert found == set(COMMANDS)
+    assert with_output | {"init"} == {name for name in COMMANDS if tuple(name.split()) in verbs}
+    can = {" ".join(verb) for verb, parser in verbs.items() if "--overwrite" in parser._option_string_actions}
+    assert can == with_output | {"init", "data build"}
 
 
 @pytest.fixture
-def place(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path) -> dict[str, Path]:
-    """A run, a store, an experiment and a table of one's own, which nothing may change."""
-    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
-    shutil.copytree(tiny_run.path, run.path)
-    shutil.copytree(tiny.store, tmp_path / "store")
-    (tmp_path / "mine.yaml").write_text(tiny.file.read_text())
-    (tmp_path / "table.csv").write_text("genes\nb0008;b0114\n")
-    (tmp_path / "foreign.csv").write_text("what,else\n1,2\n")
+def place(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Provide a working folder with a run, an experiment and tables."""
+    monkeypatch.chdir(tmp_path)
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "mine.yaml").write_text(tiny.file.read_text())
+    (files / "table.csv").write_text("genes\nb0008;b0114\n")
+    (files / "genes.txt").write_text("b0008\nb0114\nb0115\n")
+    shutil.copy(tiny_run.predictions("test"), files / "labels.csv")
+    copy = shutil.copytree(tiny_run.path, files / "copy" / "seed-1")
     return {
-        "run": run.path, "runs": tmp_path / "runs", "experiment": tmp_path / "mine.yaml",
-        "store": tmp_path / "store", "table": tmp_path / "table.csv",
+        "copy": copy,
+        "run": tiny_run.path, "runs": tmp_path / "runs", "experiment": files / "mine.yaml", "store": tiny.store,
+        "table": files / "table.csv", "genes": files / "genes.txt", "labels": files / "labels.csv",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("verb", "what"), CASES)
-def test_nothing_of_another_kind_is_replaced(
-    verb: str, what: str, place: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_exists_is_left_alone(
+    kind: str, place: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = {
-        "experiment": place["experiment"],
-        "store": place["store"] / "data.mdb",
-        "run file": place["run"] / "config.yaml",
-        "checkpoint": place["run"] / "checkpoints" / "last.ckpt",
-        "table": place["table"],
-        "foreign table": tmp_path / "foreign.csv",
-    }.get(what, place["experiment"])
-    output = target
-    if what.endswith("link"):
-        output = tmp_path / "out.csv"
-        output.symlink_to(target) if what == "symbolic link" else output.hardlink_to(target)
-    before = target.read_bytes()
-    words = [word.format(**place) for word in COMMANDS[verb]]
-    assert main([*words, "--output", str(output)]) == 2
-    said = capsys.readouterr().err
-    refused = (
-        "would overwrite",
-        "is there and is something else than",
-        "may be written",
-        "the suffix does not say",
-        "is Markdown",
-    )
-    assert any(text in said for text in refused)
-    assert "output" in said.partition("  do:  ")[2]
-    assert target.read_bytes() == before
-    assert not list(tmp_path.rglob("*.partial*"))
+    for words, name in COMMANDS.values():
+        out = tmp_path / name
+        KINDS[kind](out, place["genes"])
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        assert main([word.format(**place, out=out) for word in words.split()]) == 2
+        said = capsys.readouterr().err
+        assert (
+            f"'{out.relative_to(tmp_path) if '{out}' not in words else out}' exists already; nothing was writ" in said
+        )
+        assert "\n  do:       name another file, or replace it: `--overwrite`\n" in said
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        out.unlink()
 
 
-def test_an_earlier_output_is_replaced(place: dict[str, Path], tmp_path: Path) -> None:
-    words = [word.format(**place) for word in COMMANDS["job render"]]
-    (tmp_path / "out").touch()
-    for _ in range(2):  # over an empty file, and over an output
-        assert main([*words, "--output", str(tmp_path / "out")]) == 0
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NO_OTHER])
+def test_it_is_replaced_where_that_is_asked_for(name: str, place: dict[str, Path], tmp_path: Path) -> None:
+    words, file = COMMANDS[name]
+    out = tmp_path / file
+    out.symlink_to(place["genes"])
+    assert main([word.format(**place, out=out) for word in [*words.split(), "--overwrite"]]) == 0
+    assert not out.is_symlink()
+    assert out.stat().st_size > 20
+    assert place["genes"].read_text() == "b0008\nb0114\nb0115\n"
 
 
-def test_nothing_is_written_beside_a_store(place: dict[str, Path]) -> None:
-    for kind in KINDS:
-        with pytest.raises(ConfigError, match="is a store, in which nothing else may be written"):
-            check_output(place["store"] / "new.csv", kind)
-        with pytest.raises(ConfigError, match="is a folder"):
-            check_output(place["runs"], kind)
+def test_a_folder_is_no_file(place: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page.html").mkdir()
+    assert main(["report", str(place["run"]), "-o", "page.html", "--overwrite"]) == 2
+    assert "error: 'page.html' is a folder; nothing was written" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from benchmarks.collect import RESULTS, read, usage
 from dglcell.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-RENEW = "renew it with: dglcell job render conf --output jobs"
+RENEW = "renew it with: dglcell job render conf --output jobs --overwrite"
 
 
 def scripts(folder: Path) -> dict[str, bytes]:
@@ -93,7 +93,7 @@ def test_scripts_that_are_current_are_not_written_again(
     monkeypatch.chdir(ROOT)
     script = next((rendered / "104-kuzmin2020-pilot").iterdir())
     script.write_text("#!/bin/bash\nold")
-    assert main(["job", "render", "conf/104-kuzmin2020-pilot", "--output", str(rendered)]) == 0
+    assert main(["job", "render", "conf/104-kuzmin2020-pilot", "--output", str(rendered), "--overwrite"]) == 0
     said = capsys.readouterr().out
     assert said == f"script written to {script}\n2 scripts in {rendered} up to date\n"
     assert main(["job", "render", "conf/104-kuzmin2020-pilot"]) == 2

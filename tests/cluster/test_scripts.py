@@ -129,7 +129,7 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
     render_job = ["job", "render", str(file), "--output", str(script)]
     assert main(render_job) == 0
     assert script.stat().st_mode & 0o044, "others may read it"
-    secret = [*render_job, "slurm.environment.TOKEN=s3cret"]
+    secret = [*render_job, "--overwrite", "slurm.environment.TOKEN=s3cret"]
     for _ in range(2):
         assert main(secret) == 0
         assert script.stat().st_mode & 0o777 == 0o600
@@ -289,7 +289,15 @@ def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path
 
 def test_runs_are_compared_on_one_page(file: Path) -> None:
     script = render_comparison(load_config(file), file, [Path("runs/a b"), Path("runs/c")], Path("runs/page.html"))
-    assert commands(script)[0][2:] == ["dglcell", "report", "runs/a b", "runs/c", "--output", "runs/page.html"]
+    assert commands(script)[0][2:] == [
+        "dglcell",
+        "report",
+        "runs/a b",
+        "runs/c",
+        "--output",
+        "runs/page.html",
+        "--overwrite",
+    ]
 
 
 def test_a_pipeline_needs_runs_to_compare(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,8 @@ class Command:
 
 
 TRAIN = "train {files}/small.yaml plot=false null_models=false"
+EXISTS = "exists already; nothing was written"
+TABLE = "predict {run} {files}/genotypes.csv"
 DESIGN = "predict {run} --genes {files}/genes.txt"
 
 COMMANDS = {
@@ -77,14 +79,13 @@ COMMANDS = {
         Command("train", TRAIN, sample=3),
         Command("continue", f"{TRAIN} trainer.epochs=3", "train"),
         Command("report", "report {run}", "train", sample=0),
-        Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train"),
-        Command(
-            "predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train", sample=0
-        ),
+        Command("predict_table", f"{TABLE} -o {{root}}/out.csv", "train", EXISTS),
+        Command("predict_table_to_parquet", f"{TABLE} -o {{root}}/out.parquet", "train", EXISTS, sample=0),
         Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train"),
         Command("predict_design_to_folder", f"{DESIGN} --all-pairs --batch-size 6 -o {{root}}/out", "train"),
         Command(
             "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=0
         ),
+        Command("explain", "explain {run} {files}/genotypes.csv -o {root}/explained.csv", "train", EXISTS, sample=1),
     )
 }

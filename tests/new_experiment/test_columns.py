@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def init(text: str, split: str = "random", **more: object) -> str:
     Path("strains.csv").write_text(text)
     table = WantedTable(Path("strains.csv"), **more)  # type: ignore[arg-type]
-    return write_experiment(Wanted(Path("mine.yaml"), table, None, "textbook", split, force=True))
+    return write_experiment(Wanted(Path("mine.yaml"), table, None, "textbook", split))
 
 
 def test_strengths_and_conditions_are_found() -> None:
@@ -77,7 +77,7 @@ def test_names_that_the_user_gives_come_first() -> None:
     ):
         text = "locus,left,Growth medium,note,growth\nb0008,0.5,a,x,0.9\nb0114,0.2,b,y,0.8\nb0115,0.3,b,y,0.7\n"
         Path("strains.csv").write_text(text)
-        command = ["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--force", *options]
+        command = ["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--overwrite", *options]
         assert main([*command, "--strengths", "left", "--phenotypes", "growth"]) == 0
         config = load_config(Path("mine.yaml"))
         assert config.data.source.csv.conditions == conditions

@@ -38,7 +38,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wanted(table: Path, **more: Any) -> Wanted:
     """Return what is wanted of a table; ``more`` are fields of both records."""
-    whole = {name: more.pop(name) for name in ("cell", "split", "raw", "force") if name in more}
+    whole = {name: more.pop(name) for name in ("cell", "split", "raw") if name in more}
     return Wanted(Path("mine.yaml"), WantedTable(table, **more), None, **({"cell": "textbook"} | whole))
 
 
@@ -131,15 +131,6 @@ def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
     assert [path.name for path in Path().iterdir()] == ["strains.csv"]
 
 
-def test_a_file_is_not_replaced(table: Path) -> None:
-    Path("mine.yaml").write_text("seed: 1\n")
-    with pytest.raises(ConfigError, match=r"'mine\.yaml' exists already\n.*replace it with `--force`"):
-        write_experiment(wanted(table))
-    assert Path("mine.yaml").read_text() == "seed: 1\n"
-    write_experiment(wanted(table, force=True))
-    assert load_config(Path("mine.yaml")).experiment.name == "mine"
-
-
 def test_answers_make_the_same_as_options(table: Path) -> None:
     answers = iter(["strains.csv", "textbook", ""])
     assert ask(Path("mine.yaml"), lambda question: next(answers)) == wanted(table)
@@ -223,7 +214,7 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
     assert strains.genotypes[-1] == ["b1241"]
     assert len(strains) == 10
     with pytest.raises(ConfigError, match="`--write-clean` names the table itself"):
-        write_experiment(wanted(table, clean=table, force=True))
+        write_experiment(wanted(table, clean=table))
 
 
 def pairs_and_singles(pairs: int, singles: int) -> str:
@@ -247,7 +238,7 @@ def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
     ]
     assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, clean=Path("clean.csv")))
     assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
-    said = write_experiment(wanted(table, force=True, keep_blank=True))
+    said = write_experiment(wanted(table, keep_blank=True))
     assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
 
 
@@ -267,20 +258,20 @@ def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
     assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"].tolist() == [0.5, 1.0]
     Path("no.xlsx").write_text("gene_1,growth\n")
     with pytest.raises(DataError, match=r"'no\.xlsx' is no spreadsheet"):
-        write_experiment(wanted(Path("no.xlsx"), force=True))
+        write_experiment(wanted(Path("no.xlsx")))
 
 
 def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
     write_experiment(wanted(table, cell="ecoli-core"))
     assert load_config(Path("mine.yaml")).cell.model == "textbook"
     with pytest.raises(ConfigError) as refused:
-        write_experiment(wanted(table, cell="ecoli-cor", force=True))
+        write_experiment(wanted(table, cell="ecoli-cor"))
     said = str(refused.value)
     assert "no cell graph is called 'ecoli-cor'" in said
     assert all(f"\n            {line}" in said for line in describe_cells())
     assert "did you mean ecoli-core" in said
     with pytest.raises(ConfigError, match=r"the file of the metabolic model 'mine\.xml' is not there"):
-        write_experiment(wanted(table, cell="mine.xml", force=True))
+        write_experiment(wanted(table, cell="mine.xml"))
 
 
 def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> None:
@@ -360,7 +351,7 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
     assert said[0] == "strains     3, phenotypes growth"
     assert said[-1] == "repeated    3 rows of genes listed before, 2 with equal values: averaged"
     table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
-    assert "repeated" not in write_experiment(wanted(table, force=True))
+    assert "repeated" not in write_experiment(wanted(table))
 
 
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
@@ -382,6 +373,7 @@ def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.Capt
     assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
     assert "extends: bases/pairs.yaml  # as `--model` says" in capsys.readouterr().out
     assert load_config(Path("mine.yaml")).model.name == "set_operator"
-    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "dango", "--force"]) == 2
+    words = ["init", "mine", "--table", "strains.csv", "--cell", "textbook"]
+    assert main([*words, "--model", "dango", "--overwrite"]) == 2
     assert "expected: hetero_cell or set_operator" in capsys.readouterr().err
     assert load_config(Path("mine.yaml")).model.name == "set_operator"

@@ -28,7 +28,7 @@ def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -
     """Return rows of the predictions of a CSV with this text."""
     source, target = folder / "in.csv", folder / "out.csv"
     source.write_bytes(text.encode() if isinstance(text, str) else text)
-    assert main(["predict", str(run.path), str(source), "-o", str(target), *options]) == 0
+    assert main(["predict", str(run.path), str(source), "-o", str(target), "--overwrite", *options]) == 0
     with target.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -196,7 +196,7 @@ def test_nothing_is_written_on_error(
     source, target = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text("genes\nb0008\nnope\n")
     target.write_text("genes,predicted_fitness\n")
-    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target), "--overwrite"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "line 3: unknown gene 'nope'" in captured.err
@@ -209,58 +209,6 @@ def test_a_run_predicts_where_neither_store_nor_model_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(predict(tiny_run, tmp_path, "genes\nb0008\n", "--checkpoint", "last")) == 1
-
-
-@pytest.mark.parametrize(
-    ("what", "how"),
-    [
-        ("in.csv", "the same name"),
-        ("in.csv", "symbolic link"),
-        ("in.csv", "hard link"),
-        ("genes.csv", "the same name"),
-        ("genes.csv", "symbolic link"),
-        ("predictions_test.csv", "the same name"),
-        ("predictions_test.csv", "symbolic link"),
-        ("cell/edges.npz", "symbolic link"),
-        ("best_loss.ckpt", "hard link"),
-    ],
-)
-def test_an_input_is_not_overwritten(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, how: str
-) -> None:
-    target = {
-        "in.csv": tmp_path / "in.csv",
-        "genes.csv": tmp_path / "genes.csv",
-        "best_loss.ckpt": tiny_run.checkpoint("best_loss"),
-    }.get(what, tiny_run.path / what)
-    (tmp_path / "in.csv").write_text("genes\nb0008;b0114\n")
-    (tmp_path / "genes.csv").write_text("b0008\nb0114\n")
-    before, output = target.read_bytes(), tmp_path / "out.csv"
-    if how == "the same name":
-        output = target
-    elif how == "symbolic link":
-        output.symlink_to(target)
-    else:
-        output.hardlink_to(target)
-    source = (
-        ["--all-pairs", "--genes", str(tmp_path / "genes.csv")] if what == "genes.csv" else [str(tmp_path / "in.csv")]
-    )
-    assert main(["predict", str(tiny_run.path), *source, "-o", str(output)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: predictions would overwrite '{target}', which the command reads\n"
-        f"  got:      --output {output}\n"
-        "  expected: a new file, or an earlier one with predictions\n"
-        "  do:       choose another output\n"
-    )
-    assert target.read_bytes() == before
-
-
-def test_an_output_in_the_run_directory_may_be_written_again(tiny_run: RunDirectory, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "run")
-    shutil.copytree(tiny_run.path, run.path)
-    (tmp_path / "in.csv").write_text("genes\nb0008;b0114\n")
-    for _ in range(2):
-        assert main(["predict", str(run.path), str(tmp_path / "in.csv"), "-o", str(run.path / "mine.csv")]) == 0
 
 
 ROWS = [["first", "b0008", "b0114"], ["second", "b0115", ""]]
