@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import dglcell
 from dglcell.api import Predictor
 from dglcell.cli import main
-from dglcell.cli.outputs import check_output
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
 from dglcell.prediction.subsets import (
@@ -131,10 +130,11 @@ def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(
     table.write_text("genes\nb0008\nb0720\nb0114;b0115\nb0116\n")
     assert main(["explain", run, str(table)]) == 0
     assert "gltA (b0720)" in capsys.readouterr().out.splitlines()[2]
-    for _ in range(2):  # a later output replaces an earlier one
-        assert main(["explain", run, str(table), "-o", str(output)]) == 0
-        assert "4 strains explained in" in capsys.readouterr().out
-        check_output(output, "explanations")
+    assert main(["explain", run, str(table), "-o", str(output)]) == 0
+    assert "4 strains explained in" in capsys.readouterr().out
+    assert main(["explain", run, str(table), "-o", str(output)]) == 2
+    assert "exists already; nothing was written" in capsys.readouterr().err
+    assert main(["explain", run, str(table), "-o", str(output), "--overwrite"]) == 0
     assert pd.read_csv(output, keep_default_na=False)["subset"].tolist()[:4] == ["", "b0008", "", "b0720"]
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.cli.outputs import check_output
 from dglcell.metrics import format_metric
 from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
@@ -96,10 +95,9 @@ def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Pat
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     output = tmp_path / "elsewhere" / "page.html"
     output.parent.mkdir()
-    output.touch()  # An empty file is replaced, and so is an earlier page.
-    assert main(["report", str(run.path), "--output", str(output)]) == 0
-    Page(output).check()
-    check_output(output, "a page of a report")
+    for overwrite in ([], ["--overwrite"]):
+        assert main(["report", str(run.path), "--output", str(output), *overwrite]) == 0
+        Page(output).check()
     assert [path.name for path in output.parent.iterdir()] == ["page.html"]
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
