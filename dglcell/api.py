@@ -27,7 +27,6 @@ from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.known_strains import are_known, renamed, strains_of_runs
-from dglcell.prediction.nodes import predict_nodes
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.subsets import explain
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
@@ -223,32 +222,6 @@ class Predictor:
         _, _, table = self._read(strains, conditions or {})
         with _PREDICTING:
             return explain(self.members, table.strains, batch_size)
-
-    def predict_nodes(
-        self,
-        strains: Genotypes | pd.DataFrame | Strains,
-        *,
-        conditions: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-    ) -> pd.DataFrame:
-        """Predict values of nodes in strains, such as fluxes of reactions, with a model that was trained on them.
-
-        Args:
-            strains, conditions, batch_size: as for `predict`.
-
-        Returns:
-            A row for each strain in order, and a column for each node, e.g. ``flux:PFK``, in original units; for
-            several seeds it is their mean. The index is that of `predict`.
-
-        Raises:
-            CheckpointError: the model predicts no values of nodes.
-            GenotypeError: strains cannot be predicted.
-        """
-        import pandas as pd
-
-        frame, _, table = self._read(strains, conditions or {})
-        with _PREDICTING:
-            return pd.DataFrame(predict_nodes(self.members, table, batch_size=batch_size), index=frame.index)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:

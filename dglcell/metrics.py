@@ -323,9 +323,6 @@ def row_of(
     return ResultRow(model, part, phenotype, metrics, is_null, kind)
 
 
-NODES = "nodes"
-"""Values of nodes are of this kind, whose metrics are over all nodes of a type (``dglcell.training.node_values``)."""
-
 COLUMNS = {
     REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
     CLASSIFICATION: {
@@ -336,22 +333,13 @@ COLUMNS = {
         "f1": "F1",
         "brier": "Brier",
     },
-    NODES: {
-        "n": "n",
-        "nodes": "nodes",
-        "pearson": "Pearson",
-        "r2": "R²",
-        "mae": "MAE",
-        "unbalanced": "unbalanced",
-    },
 }
 """This maps the kind of labels and a metric to the title of its column."""
 
-HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision", NODES: "pearson"}
+HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
 """This maps the kind of labels to the metric that comes first where models are compared."""
 
-UNRANKED = frozenset({"n", "nodes", "prevalence", "unbalanced"})
-COUNTED = frozenset({"n", "nodes"})
+UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
 
@@ -367,7 +355,7 @@ def format_metric(metric: str, value: float) -> str:
     """Format one value as the tables show it; errors have four digits, correlations three decimals."""
     if not math.isfinite(value):
         return UNDEFINED
-    if metric in COUNTED:
+    if metric == "n":
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"

@@ -125,10 +125,10 @@ class Problem:
 
 
 class NullModel(Protocol):
-    """Predict one phenotype, or the values of V nodes, from the deleted genes."""
+    """Predict one phenotype from the deleted genes."""
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S] or [S, V]."""
+        """Return predictions in the units of the labels, [S]."""
 
 
 def squared_error(model: NullModel, strains: Strains, y: NDArray[np.floating]) -> float:

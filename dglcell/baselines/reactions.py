@@ -199,8 +199,8 @@ class ReactionKernelRidge:
         own_share: the attribute ``own`` of the ``LostSetKernel``.
         penalty: variance of the noise.
         landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M] coefficients of these strains, or [M, V] of V values of nodes.
-        mean: mean of the training labels, or [V] means.
+        coefficients: [M] coefficients of these strains.
+        mean: mean of the training labels.
     """
 
     own_share: float
@@ -208,12 +208,12 @@ class ReactionKernelRidge:
     kernel: LostSetKernel = field(repr=False)
     landmarks: sparse.csr_array = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float | NDArray[np.float64] = field(repr=False)
+    mean: float = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S] or [S, V]."""
+        """Return predictions in the units of the labels, [S]."""
         vectors = self.kernel.features(strains)
-        found = np.empty((len(strains), *self.coefficients.shape[1:]))
+        found = np.empty(len(strains))
         for rows in blocks(len(strains), len(self.coefficients)):
             found[rows] = self.mean + self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
         return found
@@ -236,19 +236,18 @@ def fit_landmarks(
 
     Args:
         vectors: [S, F] vectors of the training strains.
-        values: [S] or [S, M] what is regressed, around zero.
+        values: [S] what is regressed, around zero.
         penalties: variances of the noise.
 
     Yields:
-        for each penalty it, the vectors [L, F] of the strains that span the regression, and their coefficients, [L] or
-        [L, M].
+        for each penalty it, the vectors [L, F] of the strains that span the regression, and their coefficients [L].
     """
     different = _different_rows(vectors)
     chosen = np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])
     landmarks = vectors[chosen]
     # With L the landmarks' kernel and C that of strains and landmarks, CᵀC + penalty · L is solved for every penalty.
     inner = LostSetKernel.between(landmarks, landmarks)
-    square, right = SMALLEST * np.eye(len(chosen)), np.zeros((len(chosen), *values.shape[1:]))
+    square, right = SMALLEST * np.eye(len(chosen)), np.zeros(len(chosen))
     for rows in blocks(len(values), len(chosen)):
         crossed = LostSetKernel.between(vectors[rows], landmarks)
         square += crossed.T @ crossed

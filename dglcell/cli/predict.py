@@ -46,11 +46,6 @@ strength_1, strength_2, …, or into one column `strengths`. 0 or nothing is a d
 model sees conditions, such as the growth medium, the table has each of them in a column of its name, or of the name
 that it had in training; --condition gives one value for all rows. A row without a gene is then the wild type.
 
-values of nodes:
-  dglcell predict RUN genotypes.csv -o predictions.csv --nodes fluxes.csv
-A model that was trained on values of nodes (`data.nodes`), such as fluxes of reactions, also predicts these. --nodes
-names a second file with the same rows, and a column for each node, e.g. flux:PFK, in original units.
-
 several seeds:
   dglcell predict runs/EXPERIMENT genotypes.csv -o predictions.csv
 Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
@@ -137,12 +132,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
     )
     add_overwrite(parser)
-    parser.add_argument(
-        "--nodes",
-        type=Path,
-        metavar="FILE",
-        help="also predict values of nodes, such as fluxes, into this .csv or .parquet file",
-    )
     parser.add_argument(
         "--with",
         dest="predict_with",
@@ -246,12 +235,6 @@ def check(options: argparse.Namespace) -> None:
         ConfigError: as `predict` says.
     """
     check_candidates(options, "what shall be predicted?", (*OF_DESIGNS, "top", "precision"))
-    if options.nodes is not None and (options.designs or options.nodes == options.output):
-        raise ConfigError(
-            "--nodes is for a table, and names a file of its own",
-            got="a design" if options.designs else f"the file of --output, {options.output}",
-            do="write the strains into a CSV, or name another file",
-        )
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
 
@@ -314,8 +297,6 @@ def _predict_table(
 
     table = table_of(options, members, intervals)
     table = name_models(table, members)
-    if options.nodes is not None:
-        _predict_nodes(options, members, table, ranks)
     if intervals is not None:
         intervals.warn_of_new_genes(table)
     is_complete = predict_table(
@@ -329,18 +310,6 @@ def _predict_table(
     where = f" written to {options.output}" if options.output else ""
     where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where
     print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
-
-
-def _predict_nodes(options: argparse.Namespace, members: Sequence[Trained], table: GenotypeTable, ranks: Ranks) -> None:
-    from dglcell.prediction.nodes import predict_nodes
-    from dglcell.prediction.table import write_table
-
-    if ranks.size > 1:
-        raise ConfigError("several processes cannot write values of nodes", got=ranks.name, do="leave --nodes out")
-    found = predict_nodes(members, table, batch_size=options.batch_size)
-    write_table(options.nodes, table, found)
-    to = sys.stdout if options.output else sys.stderr
-    print(f"{count(len(found), 'node')} in {count(len(table), 'strain')} written to {options.nodes}", file=to)
 
 
 def _predict_design(

@@ -254,7 +254,7 @@ def baselines(options: argparse.Namespace) -> None:
     from dglcell.training.evaluate import evaluate_null_models
 
     found = evaluate_null_models(config, options.output, options.command)
-    print(f"\n{format_results_table([*found.rows, *found.node_rows], color=sys.stdout.isatty())}\n")
+    print(f"\n{format_results_table(found.rows, color=sys.stdout.isatty())}\n")
     print("\n".join(left_out_lines(found.left_out)))
 
 

@@ -24,16 +24,14 @@ from dglcell.checks import (
 )
 from dglcell.data.config import (
     NORMALISATIONS,
-    NodesConfig,
     SplitConfig,
     Unknown,
 )
-from dglcell.data.node_values import NAME
 from dglcell.data.sources import SourceConfig
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError
 from dglcell.graph.config import CellConfig
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
-from dglcell.models.config import MODELS, NODES, HeteroCellConfig, ModelConfig
+from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
@@ -78,7 +76,6 @@ class DataConfig:
     source: SourceConfig = field(default_factory=SourceConfig)
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
     phenotypes: list[str] | None = None  # the phenotypes to predict; null: all
-    nodes: dict[str, NodesConfig] = field(default_factory=dict)  # name → values of nodes to predict, such as flux
     normalise: Scale = "standard"  # scales labels: standard | none | logistic, by training statistics
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: Count = 128  # strains per step and device
@@ -87,12 +84,6 @@ class DataConfig:
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
         self.source.validate()
-        for name, nodes in self.nodes.items():
-            if not NAME.fullmatch(name):
-                raise ConfigError(
-                    "`data.nodes` has a name that cannot be used", got=name, expected="letters, digits, _"
-                )
-            check_values(nodes, f"data.nodes.{name}")
 
     @property
     def evaluation_batch(self) -> int:
@@ -302,7 +293,6 @@ class Config:
                 section.validate()
         self._validate_names()
         self._validate_loss()
-        self._validate_nodes()
         self._validate_validation()
         has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
         if self.model.needs_relations() and not has_relation:
@@ -310,29 +300,6 @@ class Config:
                 "no relation is left for the model",
                 got="no relation with reactions, no `cell.networks`, no `cell.derived`",
                 do="give networks or derived relations, or set `model.metabolism: true` where the model has that key",
-            )
-
-    def _validate_nodes(self) -> None:
-        if self.data.nodes and NODES not in self.model.provides():
-            raise ConfigError(
-                "`data.nodes` needs a model that predicts values of nodes",
-                got=f"`model.name: {self.model.name}`",
-                expected="hetero_cell",
-                do="set `model.name: hetero_cell`, or leave `data.nodes` out",
-            )
-        stray = [name for name in self.loss.nodes if name not in self.data.nodes]
-        if stray:
-            raise ConfigError(
-                "`loss.nodes` weighs values of nodes that `data.nodes` does not have",
-                got=listing(stray),
-                expected="among " + (listing(self.data.nodes) or "none"),
-            )
-        weights = [self.loss.nodes.get(name, 1.0) for name in self.data.nodes]
-        if self.loss.phenotypes == 0 and not any(weights):
-            raise ConfigError(
-                "`loss` leaves the predictions without any term",
-                got="`loss.phenotypes: 0`, and no values of nodes with a weight",
-                do="set `loss.phenotypes: 1`, or give values of nodes in `data.nodes`",
             )
 
     def _validate_loss(self) -> None:

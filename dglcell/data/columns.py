@@ -21,7 +21,6 @@ Array = Any
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
 CONDITION, SEEN = "condition", "seen"
-NODE_ROW, NODE_VALUES = "node_row", "node_values"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
 
@@ -44,9 +43,7 @@ class Column(NamedTuple):
     Attributes:
         kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
             the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
-            [S, C], the conditions as a model sees them (`Strains.with_conditions`); or ``NODE_ROW``, the row of the
-            strain's vector among its values of nodes (`dglcell.data.node_values`), −1 without one; or ``NODE_VALUES``,
-            [B, M], these vectors for a batch.
+            [S, C], the conditions as a model sees them (`Strains.with_conditions`).
         name: the phenotype that it is, or belongs to; or the condition.
         categories: names that the values of a condition are indices of; none where they are numbers.
     """

@@ -1,4 +1,4 @@
-"""Define the configuration of an experiment's split, and of values of nodes."""
+"""Define the configuration of an experiment's split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 
 from dglcell.checks import Count, Seed, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
-from dglcell.graph.schema import NODE_TYPES, REACTION
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 PARTS = ("train", "validation", "test")
@@ -198,22 +197,6 @@ class SplitConfig:
 
 
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
-NodeType = Annotated[str, one_of(*NODE_TYPES)]
-
-
-@dataclass
-class NodesConfig:
-    """Choose values of nodes that a model predicts in every strain, such as fluxes of reactions."""
-
-    type: NodeType = REACTION  # node type: gene | reaction | metabolite
-    path: str | None = None  # table of values by strain and node; null: the source keeps values of this name
-    genes: list[str] = field(default_factory=lambda: ["genes"])  # table: columns of the strain's deleted genes
-    node: str | None = None  # table with a row for each value: column of nodes; null: a column for each node
-    value: str = "value"  # table with a row for each value: column of values
-    unit: str = ""  # table: unit of the values
-    unknown: Unknown = "refuse"  # nodes that the cell graph lacks: refuse | drop
-    zero_if_lost: bool = False  # nodes that a strain loses have the value 0, as lost reactions have no flux
-
 
 NORMALISATIONS = ("standard", "none", "logistic")
 """Labels can be normalised in these ways; ``dglcell.data.transform.Normaliser`` explains them."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dglcell.data.columns import NODE_VALUES, Column
 from dglcell.data.dataset import EpochBatches
-from dglcell.data.node_values import CellValues
 from dglcell.data.strains import Strains
 
 
@@ -54,7 +50,6 @@ class StrainDataModule(pl.LightningDataModule):
         batch_size: B in training, per rank.
         eval_batch_size: B in evaluation, per rank.
         seed: seed of the training order.
-        nodes: name → values of nodes of the strains, which batches get.
 
     Attributes:
         first_batch: the batch that the first epoch begins with, where a run continues in the middle of one.
@@ -68,12 +63,10 @@ class StrainDataModule(pl.LightningDataModule):
         batch_size: int,
         eval_batch_size: int,
         seed: int,
-        nodes: Mapping[str, CellValues] | None = None,
     ) -> None:
         super().__init__()
         self.dataset, self.parts = dataset, parts
         self.batch_size, self.eval_batch_size, self.seed = batch_size, eval_batch_size, seed
-        self.nodes = nodes or {}
         self.first_batch = 0
         self._resident = dataset
         self._numbers = _Numbers(dataset.offsets)
@@ -118,7 +111,7 @@ class StrainDataModule(pl.LightningDataModule):
         taken = self._resident.take(batch.strains.to(device, non_blocking=True), size)
         for labels in taken.phenotypes.values():
             labels[len(labels) - batch.fillers :] = torch.nan
-        return with_node_values(taken, self.nodes, batch.strains, batch.fillers)
+        return taken
 
 
 def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:
@@ -127,22 +120,3 @@ def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.d
     On a GPU it is as many as B strains can delete, so that shapes do not change.
     """
     return genes if device.type == "cpu" else strains * max_deletions
-
-
-def with_node_values(batch: Strains, nodes: Mapping[str, CellValues], strains: Tensor, fillers: int = 0) -> Strains:
-    """Return a batch with a column of values for each kind of nodes, on the device of the batch.
-
-    Args:
-        batch: strains of a data set.
-        nodes: name → values of the same data set.
-        strains: [B] numbers of the strains in the data set, on the host.
-        fillers: how many of the last strains have no values.
-    """
-    if not nodes:
-        return batch
-    found = {}
-    for name, values in nodes.items():
-        values_BM = values.of_strains(strains.numpy())
-        values_BM[len(values_BM) - fillers :] = np.nan
-        found[Column(NODE_VALUES, name)] = torch.from_numpy(values_BM).to(batch.device)
-    return batch.with_(columns={**batch.columns, **found})

@@ -22,7 +22,6 @@ from dglcell.data.columns import (
     CONDITION,
     COUNTS,
     MEASURED,
-    NODE_ROW,
     PHENOTYPE,
     STRENGTHS,
     TARGETS,
@@ -31,7 +30,6 @@ from dglcell.data.columns import (
     content_hash,
     target_dtype,
 )
-from dglcell.data.node_values import read_node_values, verify_node_values
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import canonical_hash, parse_json, sha256_file
@@ -289,10 +287,7 @@ class Store:
         of = [Column.of_label(labels[number]) for number in wanted[len(first) :]]
         found = dict(zip(of, columns, strict=True))
         units = {column.name: meta.units[column.name] for column in found if column.kind == PHENOTYPE}
-        nodes = read_node_values(self.path, meta.strains)
-        found |= {Column(NODE_ROW, name): rows for name, (_, rows) in nodes.items()}
-        values = {name: of for name, (of, _) in nodes.items()}
-        return Strains(meta.names, targets, offsets, found, units, meta.provenance, strengths, values)
+        return Strains(meta.names, targets, offsets, found, units, meta.provenance, strengths)
 
     def verify(self) -> None:
         """Check the vocabulary, and each column by its hash.
@@ -308,7 +303,6 @@ class Store:
                 expected=self.meta.vocabulary_sha256,
             )
         self.read()
-        verify_node_values(self.path)
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
         """Return one column, copied from its values."""

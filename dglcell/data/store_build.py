@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 import dglcell
 from dglcell.data.columns import (
     CONDITION,
-    NODE_ROW,
     P_VALUE,
     PHENOTYPE,
     REPLICATES,
@@ -30,7 +29,6 @@ from dglcell.data.columns import (
     stored_numbers,
     target_dtype,
 )
-from dglcell.data.node_values import is_node_file
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
 from dglcell.data.strains import Strains, translated
 from dglcell.errors import DataError, GenotypeError
@@ -84,7 +82,7 @@ def _check_genotypes(
 
 def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, NDArray[np.float32]]:
     """Return the columns as they are stored, in their order; conditions have been checked with their source."""
-    if {column for column in strains.columns if column.kind != NODE_ROW} != set(columns):
+    if set(strains.columns) != set(columns):
         raise DataError(
             "the label columns differ from those of the store",
             got=_named(sorted(strains.columns)) or "none",
@@ -159,7 +157,6 @@ class StoreWriter:
         self._has_strengths = head.strengths is not None
         self._hash = ContentHash(self._vocabulary, self._columns, self._units, with_strengths=self._has_strengths)
         self._pending: list[Strains] = []
-        self._node_rows: dict[str, list[NDArray[np.integer]]] = {name: [] for name in head.nodes}
         self._values: list[int] = []
         self._strains = self._deletions = 0
         json.dumps(asdict(head.provenance))
@@ -169,7 +166,6 @@ class StoreWriter:
             _refuse_to_replace(self.path)
         with ExitStack() as stack:
             directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
-            stack.push(partial(self._write_nodes, directory))
             stack.push(partial(_record_hash, directory))
             self._file = stack.enter_context(GrowingFile(directory, self.path))
             stack.push(self._finish)
@@ -191,8 +187,6 @@ class StoreWriter:
         """
         for start in range(0, len(strains), VALUE_STRAINS):
             piece = self._checked(strains.slice(start, min(start + VALUE_STRAINS, len(strains))))
-            for name, rows in self._node_rows.items():
-                rows.append(strains.columns[Column(NODE_ROW, name)][start : start + len(piece)])
             self._hash.update(piece.num_deletions, piece.targets, piece.strengths, piece.columns)
             self._strains += len(piece)
             self._pending.append(piece)
@@ -234,12 +228,6 @@ class StoreWriter:
             self._file.append(value_key(len(self._values), number), values.tobytes())
         self._values.append(len(strains))
         self._deletions += len(strains.targets)
-
-    def _write_nodes(self, directory: Path, kind: type[BaseException] | None, *_: object) -> None:
-        """Write values of nodes beside the store, unless an exception ended the build."""
-        if kind is None:
-            for name, rows in self._node_rows.items():
-                self._head.nodes[name].write(directory, name, np.concatenate(rows))
 
     def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
         """Write what is pending and the description, unless an exception ended the build."""
@@ -332,7 +320,7 @@ def _refuse_to_replace(path: Path) -> None:
     others = ["a file"]
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())
-        others = [name for name in names if name not in (DATA_FILE, HASH_FILE) and not is_node_file(name)]
+        others = [name for name in names if name not in (DATA_FILE, HASH_FILE)]
     if others:
         raise DataError(
             f"'{path}' will not be replaced: it is not a store",

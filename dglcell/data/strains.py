@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from dglcell.data.columns import (
     CONDITION,
     MEASURED,
-    NODE_ROW,
-    NODE_VALUES,
     PHENOTYPE,
     PREFIXES,
     ROW,
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     import torch
     from scipy import sparse
 
-    from dglcell.data.node_values import NodeValues
     from dglcell.graph.cell_graph import CellGraph
     from dglcell.perturbation.genotype import GenotypeBatch
 PIECE = 2**20
@@ -70,7 +67,6 @@ class Strains:
         provenance: where the strains came from.
         strengths: [P] float32, what is left of each target: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild
             type, more where it is overexpressed. None where all are deleted.
-        nodes: name → values of nodes, whose column ``NODE_ROW`` has each strain's row.
 
     Raises:
         DataError: the columns do not fit together, or a name cannot be used.
@@ -83,7 +79,6 @@ class Strains:
     units: Mapping[str, str] = field(default_factory=dict)
     provenance: Provenance = field(default_factory=lambda: Provenance("python"))
     strengths: Array | None = None
-    nodes: Mapping[str, NodeValues] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_names("gene", tuple(self.names))
@@ -581,8 +576,7 @@ class Strains:
             columns["strengths"] = [";".join(written[a:b]) for a, b in itertools.pairwise(self.offsets)]
         for (kind, name, categories), values in self.columns.items():
             shown = np.array(categories, dtype=object)[values.astype(np.int64)] if categories else values
-            if kind not in (NODE_ROW, NODE_VALUES):
-                columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = shown
+            columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = shown
         about = {name: getattr(self.provenance, name) for name in ("source", "description", "citation", "licence")}
         return made.AnnData(
             self.design.astype(np.float32),

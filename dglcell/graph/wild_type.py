@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dglcell.errors import GraphError
 from dglcell.graph.features import standardised
 from dglcell.graph.metabolism import model_reaction
-from dglcell.graph.pools import conserved_pools
 from dglcell.graph.schema import METABOLITE, REACTION
 
 if TYPE_CHECKING:
@@ -72,63 +69,6 @@ def wild_type_fluxes(model: Model) -> Fluxes:
     except OptimizationError as error:
         raise GraphError("the wild type has no fluxes", got=error, expected="a model that grows") from error
     return {name: flux if abs(flux) > UNUSED_FLUX else 0.0 for name, flux in fluxes.items()}
-
-
-@dataclass(frozen=True)
-class WildTypeBalance:
-    """Hold the flux balance of the cell without deletions, by reaction node and metabolite.
-
-    Fluxes are those of the node's direction, and the nodes of a reaction share them equally.
-
-    Attributes:
-        flux: [N] fluxes at the fastest growth with the least total flux.
-        least, largest: [N] bounds of the fluxes.
-        gain: [N] what a unit of flux adds to growth.
-        prices: [M] by how much growth rises with a unit of each metabolite.
-        pools: [M, 2] number of the pool of each metabolite, and its weight there; see ``Pools``.
-    """
-
-    flux: Tensor
-    least: Tensor
-    largest: Tensor
-    gain: Tensor
-    prices: Tensor
-    pools: Tensor
-
-
-def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Sequence[str]) -> WildTypeBalance:
-    """Return the flux balance of a model.
-
-    Args:
-        model: any cobra model.
-        reactions: names of the reaction nodes of the cell graph.
-        metabolites: names of its metabolites.
-
-    Raises:
-        GraphError: the model does not grow.
-    """
-    fluxes = wild_type_fluxes(model)
-    prices = model.optimize().shadow_prices
-    rows = []
-    for name, nodes in zip(reactions, nodes_of_reactions(reactions), strict=True):
-        reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
-        bounds = sorted(sign * bound for bound in reaction.bounds)
-        values = [sign * fluxes[reaction.id], *bounds]
-        row = [*(max(0.0, value) for value in values), sign * reaction.objective_coefficient]
-        rows.append([value / nodes for value in row])
-    flux, least, largest, gain = torch.tensor(rows, dtype=torch.float32).unbind(1)
-    price = torch.tensor([prices[name] for name in metabolites], dtype=torch.float32)
-    return WildTypeBalance(flux, least, largest, gain, price, _pools_of(model, fluxes, metabolites))
-
-
-def _pools_of(model: Model, fluxes: Fluxes, metabolites: Sequence[str]) -> Tensor:
-    from cobra.util import create_stoichiometric_matrix
-    from scipy.sparse import csr_array
-
-    stoichiometry = csr_array(create_stoichiometric_matrix(model))
-    found = conserved_pools(stoichiometry, np.array([fluxes[reaction.id] for reaction in model.reactions]))
-    rows = [model.metabolites.index(name) for name in metabolites]
-    return torch.from_numpy(np.stack([found.pool[rows], found.weight[rows]], 1)).float()
 
 
 def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from dglcell.checks import Number, Positive, at_least, check_values, must, one_of, positive
@@ -26,8 +26,6 @@ class LossConfig:
     implementation = ""
 
     name: str = ""  # kind of loss: a key of `LOSSES`, or MODULE:CLASS of your own
-    phenotypes: Weight = 1.0  # weight of all phenotypes where values of nodes are predicted; 0: these alone
-    nodes: dict[str, Weight] = field(default_factory=dict)  # name of `data.nodes` → weight of its error; 1 by default
 
     def validate(self) -> None:
         """Check values and their combinations.

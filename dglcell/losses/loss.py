@@ -41,12 +41,10 @@ class Loss(nn.Module):
         Config: class of the loss section of a configuration.
         batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
             strains ask for it in every step, which the host waits for.
-        section: the section of the configuration, which weighs phenotypes against values of nodes.
     """
 
     Config: ClassVar[type[LossConfig]] = LossConfig
     batch_size: int | None = None
-    section: LossConfig = LossConfig()
 
     def changes_by(self, epoch: int) -> Hashable:
         """Return what of an epoch the loss depends on; a GPU records a step anew where this is another."""
@@ -73,7 +71,7 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
     """
     kind: type[Loss] = class_of("loss", config.name, LOSSES)
     loss = kind(config, epochs)
-    loss.batch_size, loss.section = batch_size, config
+    loss.batch_size = batch_size
     return loss
 
 

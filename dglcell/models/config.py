@@ -48,9 +48,6 @@ Pool = Annotated[
 ]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 
-NODES = "nodes"
-"""A model that provides this predicts values of nodes."""
-
 
 @dataclass
 class ModelConfig:
@@ -291,11 +288,6 @@ class HeteroCellConfig(EncoderConfig):
     pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | none
-    nodes: dict[str, str] | None = None  # name → node type of values that heads predict; null: all of `data.nodes`
-    flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
-    flux_exact: bool = False  # linear programs, on the CPU, solve strains that the rounds leave unsolved
-    flux_values: list[str] = field(default_factory=list)  # values of nodes that correct the fluxes of `flux_rounds`
-    balanced_values: list[str] = field(default_factory=list)  # values of nodes that are projected onto balanced fluxes
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: in long runs on a GPU
 
@@ -313,42 +305,7 @@ class HeteroCellConfig(EncoderConfig):
                 got=self.pool,
                 do="set `model.metabolism: true` or `model.pool: [gene]`",
             )
-        if self.flux_rounds and self.strength_from:
-            raise ConfigError(
-                "`model.flux_rounds` needs strengths that are known",
-                got=f"`model.strength_from: {listing(self.strength_from)}`, whose strengths change with every step",
-                do="set `model.flux_rounds: 0`, or give strengths in the table",
-            )
-        if self.flux_exact and not self.flux_rounds:
-            raise ConfigError(
-                "`model.flux_exact` needs rounds, which it completes",
-                got="`model.flux_rounds: 0`",
-                do="set `model.flux_rounds`, for example to 512, or `model.flux_exact: false`",
-            )
-        if self.flux_values and not self.flux_rounds:
-            raise ConfigError(
-                "`model.flux_values` needs rounds that compute fluxes",
-                got="`model.flux_rounds: 0`",
-                do="set `model.flux_rounds`, for example to 2048, or leave `model.flux_values` out",
-            )
         self._validate_local_head()
-
-    def provides(self) -> frozenset[str]:
-        return super().provides() | {NODES}
-
-    def without_messages(self) -> HeteroCellConfig | None:
-        return (
-            replace(self, layers=0, flux_rounds=0, flux_exact=False, flux_values=[])
-            if self.layers or self.flux_rounds
-            else None
-        )
-
-    def nulls_see_growth(self) -> bool:
-        """Return whether null models of `null_share` see the growth that `flux_rounds` gives, as a condition.
-
-        Null models of strains that only delete genes see no conditions.
-        """
-        return bool(self.flux_rounds and (self.conditions or self.strength_curves))
 
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"

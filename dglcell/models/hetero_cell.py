@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE, REACTION
+from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
-from dglcell.nn.balanced import MOST_BALANCED
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
@@ -36,14 +32,10 @@ class _Encoded:
     Attributes:
         difference_BD: the pooled states of the strains less those of the base.
         genes_NH: states of the base's genes.
-        nodes: name → [B, M] what heads of nodes read of their differences (`NodeHead.of_nodes`).
-        lost: name → [B, M] what the strains have lost (`NodeHead.lost`).
     """
 
     difference_BD: Tensor
     genes_NH: Tensor
-    nodes: dict[str, Tensor]
-    lost: dict[str, Tensor]
 
 
 class HeteroCell(PerturbedModel):
@@ -56,17 +48,12 @@ class HeteroCell(PerturbedModel):
        move by about 1/N; :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, or the global head alone.
-    5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
-       flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
+    5. ``link`` makes a phenotype of the score (``Link``).
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
        weakens reactions in the graphs of its strains, the condition `edges` changes their edges, and strengths may be
        learned (``LearnedStrengths``).
-    7. With ``nodes``, heads predict values of nodes, such as fluxes, from the states of the nodes (``NodeHead``). Those
-       of ``flux_values`` correct the fluxes that the strain's flux balance has, and those of ``balanced_values`` make
-       as much of every metabolite as they use.
-    8. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
+    7. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
-       Where strains have strengths or conditions, these null models see the growth of ``flux_rounds``.
 
     The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
     norms are per node.
@@ -93,23 +80,15 @@ class HeteroCell(PerturbedModel):
     ) -> None:
         super().__init__()
         _check_pools(cell, config)
-        _check_balanced_values(cell, config)
         self.cell, self.config = cell, config
         width = config.hidden
-        self.flux_rounds = _make_flux_rounds(cell, config)
-        node_types = list(dict.fromkeys((config.nodes or {}).values()))
-        self.encoder = CellEncoder(cell, config, [*config.pool, GENE, *node_types], features)
+        self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
         self.global_head = mlp([self._readout_width, width, outputs], config.activation, config.dropout)
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
         self.combination = Combination(config.combination)
-        self.of_nodes = nn.ModuleDict({name: self._make_node_head(name) for name in config.nodes or {}})
         self.link = make_link(cell, config, outputs)
-        self.null_share = (
-            NullShare(outputs, config.conditions, sees_growth=config.nulls_see_growth(), names=config.null_names)
-            if config.null_share
-            else None
-        )
+        self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
         self.see_conditions(
             width=width if config.local_head else 0,
             strain_width=self._readout_width,
@@ -118,48 +97,13 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
         )
         if not config.local_head:
-            self.encoder.freeze_all_but([*config.pool, *(node_types if config.layers else ())])
+            self.encoder.freeze_all_but(config.pool)
         self.apply(initialise)
         self.encoder.spread_embeddings()
         self.ignore_conditions_at_first()
         start_at_the_mean(self.global_head[-1])
         if self.local_head is not None:
             self.local_head.start_at_the_mean()
-        for head in self.node_heads.values():
-            head.start_at_the_mean()
-            if not config.layers:  # no state of a node differs then, and several processes wait for every gradient
-                head.rows.requires_grad_(False)
-                head.own.requires_grad_(False)
-
-    def _make_node_head(self, name: str) -> NodeHead:
-        """Make the head of the values of nodes with a name.
-
-        Raises:
-            ConfigError: the cell graph has no such nodes.
-        """
-        config, node_type = self.config, (self.config.nodes or {})[name]
-        number = self.cell.num_nodes.get(node_type)
-        if number is None:
-            raise ConfigError(
-                "`model.nodes` names a node type that the cell graph does not have",
-                got=node_type,
-                expected=", ".join(self.cell.num_nodes),
-                do="set `cell.model`, or leave the values of these nodes out",
-            )
-        reaction_of = self.cell.reaction_of
-        of_nodes = (
-            (reaction_of, int(reaction_of.max()) + 1) if node_type == REACTION else (torch.arange(number), number)
-        )
-        return NodeHead(
-            *of_nodes,
-            width=config.hidden,
-            strain_width=self._readout_width,
-            hidden=config.hidden,
-            activation=config.activation,
-            dropout=config.dropout,
-            corrects=name in config.flux_values,
-            balanced=name in config.balanced_values,
-        )
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
@@ -181,10 +125,7 @@ class HeteroCell(PerturbedModel):
             encoded = self._from_shared(genotypes, kept_pass)
         else:
             encoded = self._encode(replace(genotypes, shared=()), kept_pass)
-        embedding, balance, growth = -encoded.difference_BD, None, None  # z_w − z_i
-        if self.flux_rounds is not None:
-            growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
-            embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
+        embedding = -encoded.difference_BD  # z_w − z_i
         seen = embedding if self.readout is None else self.readout.strain(embedding, genotypes)
         parts: dict[str, Tensor] = {"global": self.global_head(seen)}
         score = parts["global"]
@@ -195,24 +136,15 @@ class HeteroCell(PerturbedModel):
             parts["local"] = self.local_head(x_BKH, genes_BK, removed_BK)
             score = self.combination(*parts.values())
         if self.link is not None:
-            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
+            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes)
         if self.null_share is not None and not self.training:
-            score = torch.lerp(score, self.null_share(as_given, growth), self.config.null_share)
-        nodes = {}
-        for name, head in self.node_heads.items():
-            rounds = self.flux_rounds if name in self.config.flux_values else None
-            computed = None if rounds is None else rounds.changes(self.cell, genotypes)
-            nodes[name] = head(encoded.nodes[name], embedding, encoded.lost[name], computed)
-        return Prediction(score, embedding, parts, nodes=nodes)
-
-    @property
-    def node_heads(self) -> dict[str, NodeHead]:
-        return {name: head for name, head in self.of_nodes.items() if isinstance(head, NodeHead)}
+            score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
+        return Prediction(score, embedding, parts)
 
     @property
     def _readout_width(self) -> int:
         """Return how many numbers of a strain the global head sees."""
-        return self.config.hidden * len(self.config.pool) + (0 if self.flux_rounds is None else len(PARTS))
+        return self.config.hidden * len(self.config.pool)
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
         """Return the score of the strain without deletions, [1, T]."""
@@ -251,10 +183,7 @@ class HeteroCell(PerturbedModel):
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
         difference_BD = torch.cat([difference for _, difference in pooled], dim=-1)
-        types = config.nodes or {}
-        nodes = {name: head.of_nodes(states[types[name]], perturbed.start) for name, head in self.node_heads.items()}
-        lost = {name: head.lost(perturbed.keep[types[name]]) for name, head in self.node_heads.items()}
-        return _Encoded(difference_BD, states[GENE].base_NH, nodes, lost)
+        return _Encoded(difference_BD, states[GENE].base_NH)
 
     def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> _Encoded:
         """Return the same for strains with deletions in common, with the wild type's gene states.
@@ -267,68 +196,13 @@ class HeteroCell(PerturbedModel):
         assert of_shared is not None
         first = of_shared.once(lambda: self._encode(genotypes.of_shared(), kept_pass))
         rest = self._encode(genotypes, of_shared, "difference")
-        nodes = {name: first.nodes[name] + further for name, further in rest.nodes.items()}
-        return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH, nodes, rest.lost)
+        return _Encoded(first.difference_BD + rest.difference_BD, first.genes_NH)
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
         """Pool states, multiplied by the number of nodes."""
         pooled: Pooled = self.pools[node_type](states, kept)
         scale = self.cell.num_nodes[node_type]
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
-
-
-def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRounds | None:
-    if not config.flux_rounds:
-        return None
-    if cell.steady_state is None:
-        raise ConfigError(
-            "`model.flux_rounds` needs strains that lose blocked reactions",
-            got=f"`model.flux_rounds: {config.flux_rounds}`, `cell.lose_blocked: false`",
-            do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
-        )
-    _check_flux_values(cell, config)
-    return FluxRounds(
-        cell,
-        config.flux_rounds,
-        limited=bool(cell.media or config.strength_curves or config.strength_from),
-        fluxes=bool(config.flux_values),
-        exact=config.flux_exact,
-    )
-
-
-def _check_of_reactions(config: HeteroCellConfig, key: str, names: Sequence[str]) -> None:
-    of_reactions = [name for name, node_type in (config.nodes or {}).items() if node_type == REACTION]
-    stray = [name for name in names if name not in of_reactions]
-    if stray:
-        raise ConfigError(
-            f"`model.{key}` names values that are not values of reactions",
-            got=listing(stray),
-            expected="among " + (listing(of_reactions) or "none"),
-            do="name values of `data.nodes` of the type reaction",
-        )
-
-
-def _check_balanced_values(cell: ResidentCell, config: HeteroCellConfig) -> None:
-    _check_of_reactions(config, "balanced_values", config.balanced_values)
-    values = int(cell.reaction_of.max()) + 1 if config.balanced_values else 0
-    if values > MOST_BALANCED:
-        raise ConfigError(
-            "`model.balanced_values` is for smaller metabolic models",
-            got=f"{values:,} reactions, whose projection would have {values**2:,} numbers",
-            expected=f"at most {MOST_BALANCED:,} reactions",
-            do="leave `model.balanced_values` out",
-        )
-
-
-def _check_flux_values(cell: ResidentCell, config: HeteroCellConfig) -> None:
-    _check_of_reactions(config, "flux_values", config.flux_values)
-    if config.flux_values and cell.media:
-        raise ConfigError(
-            "`model.flux_values` is for strains in one medium",
-            got=f"a cell graph with the media {listing(cell.media)}",
-            expected="no `cell.media`",
-            do="leave `model.flux_values` out",
-        )
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

@@ -16,9 +16,7 @@ from dglcell.graph.edge_targets import EDGES
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
-from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.links import Link
-from dglcell.nn.node_head import NodeHead
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache
@@ -59,7 +57,6 @@ class Prediction:
         embedding: [B, D] embedding of the strains, for losses and plots; None for a model that has none. For
             ``hetero_cell`` it is z_p = z_w − z_i.
         parts: name → [B, T], predictions that the phenotypes are combined from, e.g. ``global`` and ``local``.
-        nodes: name → [B, M] differences of values of nodes from the wild type, in units of their spread (``NodeHead``).
         auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     """
 
@@ -67,7 +64,6 @@ class Prediction:
     embedding: Tensor | None = None
     parts: dict[str, Tensor] = field(default_factory=dict)
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
-    nodes: dict[str, Tensor] = field(default_factory=dict)
 
     def as_numbers(self) -> Prediction:
         """Return the same without gradients, in single precision at least."""
@@ -84,8 +80,7 @@ class Prediction:
             return None if x is None else change(x)
 
         parts = {name: change(x) for name, x in self.parts.items()}
-        nodes = {name: change(x) for name, x in self.nodes.items()}
-        return Prediction(change(self.phenotypes), changed(self.embedding), parts, self.auxiliary, nodes)
+        return Prediction(change(self.phenotypes), changed(self.embedding), parts, self.auxiliary)
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:
@@ -101,7 +96,6 @@ def joined(predictions: Sequence[Prediction]) -> Prediction:
         rows([one.embedding for one in predictions]),
         {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts},
         last.auxiliary,
-        {name: torch.cat([one.nodes[name] for one in predictions]) for name in last.nodes},
     )
 
 
@@ -271,10 +265,7 @@ class StrainModel(nn.Module):
         return one.with_rows(lambda x: x[:0])
 
     def find(self, kind: type[Module]) -> Module | None:
-        """Return the part of this class, such as ``Link`` or ``NullShare``; None if the model has none.
-
-        Other such parts are ``FluxRounds`` and ``PairEffects``.
-        """
+        """Return the part of this class, such as ``Link`` or ``PairEffects``; None if the model has none."""
         return next((module for module in self.children() if isinstance(module, kind)), None)
 
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
@@ -287,14 +278,6 @@ class StrainModel(nn.Module):
         if nulls is not None:
             packed = weights.get("null_share.packed")
             nulls.make_room(0 if packed is None else len(packed))
-        rounds = self.find(FluxRounds)
-        if rounds is not None:
-            rounds.make_room(pools="flux_rounds.pools" in weights)
-
-    @property
-    def node_heads(self) -> dict[str, NodeHead]:
-        """Return name → head that predicts values of nodes; there is none in a model that predicts no such values."""
-        return {}
 
     def fitting_batch(self, most: int) -> int:
         """Return for how many strains a forward pass of an evaluation is expected to fit into memory."""

@@ -130,7 +130,6 @@ class Link(nn.Module):
         wild_type_1T: Tensor,
         cell: ResidentCell,
         genotypes: GenotypeBatch,
-        balance: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T].
 
@@ -142,15 +141,13 @@ class Link(nn.Module):
             wild_type_1T: score of the strain without deletions.
             cell: the cell graph.
             genotypes: the strains.
-            balance: for ``bounded``: [B, 1] growth, which scores correct in place of the wild type's phenotype, and
-                [B, 2] between which values corrections leave it.
 
         Raises:
             GenotypeError: strains weaken genes, and the link compares them with measured deletions.
         """
-        return self.between(score_BT, wild_type_1T, self.bounds(score_BT, cell, genotypes), balance)
+        return self(score_BT, wild_type_1T, *(self._bounds(score_BT, cell, genotypes) or (None, None)))
 
-    def bounds(
+    def _bounds(
         self, like_BT: Tensor, cell: ResidentCell, genotypes: GenotypeBatch
     ) -> tuple[Tensor, Tensor | None] | None:
         """Return between which phenotypes measured strains put these strains.
@@ -181,23 +178,6 @@ class Link(nn.Module):
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)
         least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
         return self.measured(cell, genotypes), least_BT
-
-    def between(
-        self,
-        score_BT: Tensor,
-        wild_type_1T: Tensor,
-        bounds: tuple[Tensor, Tensor | None] | None,
-        balance: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:
-        """Return phenotypes between the bounds that ``bounds`` gave; see ``compare`` for the other arguments."""
-        if balance is not None and self.name == "bounded":
-            growth_B1, certain_B2 = balance
-            free_BT = score_BT - wild_type_1T + (growth_B1 - WILD_TYPE)
-            score_BT = (
-                bounded(free_BT, certain_B2[:, :1], certain_B2[:, 1:], LEAK if self.training else 0.0) - WILD_TYPE
-            )
-            wild_type_1T = torch.zeros_like(wild_type_1T)
-        return self(score_BT, wild_type_1T, *(bounds or (None, None)))
 
     def forward(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None

@@ -11,9 +11,6 @@ from torch import Tensor, nn
 
 from dglcell.perturbation.genotype import GenotypeBatch
 
-GROWTH = "growth by model.flux_rounds"
-"""Null models see the growth of a strain as a condition of this name."""
-
 Predictor = Callable[..., NDArray[np.float64]]
 """A predictor maps changed genes, offsets, strengths and conditions of S strains to their phenotypes, [S, T]."""
 
@@ -26,7 +23,6 @@ class NullShare(nn.Module):
     Args:
         outputs: number T of phenotypes.
         seen: conditions that strains have → their categories.
-        sees_growth: whether the null models see the growth that the strain's flux balance allows (`GROWTH`).
         names: names of the null models to choose among; none for all that apply.
 
     Attributes:
@@ -44,13 +40,10 @@ class NullShare(nn.Module):
         self,
         outputs: int,
         seen: Mapping[str, Sequence[str]] | None = None,
-        *,
-        sees_growth: bool = False,
         names: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.names = tuple(names)
-        self.sees_growth = sees_growth
         self.seen = {name: tuple(categories) for name, categories in (seen or {}).items()}
         self.register_buffer("packed", torch.zeros(0, dtype=torch.uint8))
         self.register_buffer("shift", torch.zeros(outputs))
@@ -81,20 +74,12 @@ class NullShare(nn.Module):
         return self._predictor
 
     @torch.no_grad()
-    def forward(self, genotypes: GenotypeBatch, growth_BP: Tensor | None = None) -> Tensor:
-        """Return the predictions of the null models, in the units of the model, [B, T].
-
-        Args:
-            genotypes: the strains.
-            growth_BP: their growth by flux balance, which stands in the last column; for ``sees_growth`` alone.
-        """
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """Return the predictions of the null models, in the units of the model, [B, T]."""
         offsets = genotypes.offsets.cpu().numpy()
         genes = genotypes.genes.cpu().numpy()[: offsets[-1]]
         left, values = genotypes.strengths, genotypes.conditions
         strengths = None if left is None else left.cpu().numpy()[: len(genes)]
         conditions = {} if values is None else dict(zip(self.seen.items(), values.cpu().numpy().T, strict=True))
-        if self.sees_growth:
-            assert growth_BP is not None
-            conditions[GROWTH, ()] = growth_BP[:, -1].cpu().numpy()
         found = self.predictor()(genes, offsets, strengths, conditions)
         return (torch.as_tensor(found).to(self.shift) - self.shift) / self.scale

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dglcell.errors import printable
-from dglcell.metrics import COLUMNS, COUNTED, LOWER_IS_BETTER, UNDEFINED, UNRANKED, ResultRow, format_metric
+from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNDEFINED, UNRANKED, ResultRow, format_metric
 
 BEST = "* marks the best value of its column, for each phenotype and part."
 NO_TEST_PART = (
@@ -127,4 +127,4 @@ def _format_table(found: ResultsTable, color: bool) -> str:
 
 def _marked(title: str, text: str, is_best: bool) -> str:
     """Return a value with a mark where it is the best; columns that may be marked keep room for it."""
-    return text + ("" if title in COUNTED and text != UNDEFINED else "*" if is_best else " ")
+    return text + ("" if title == "n" and text != UNDEFINED else "*" if is_best else " ")

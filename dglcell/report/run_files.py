@@ -94,10 +94,6 @@ RESULTS = {
 }
 """These are fields of ``results.json``."""
 
-OF_NODES = list_of(record(ROW))
-
-ROWS, NODES = "rows", "nodes"
-"""These fields of ``results.json`` have metrics of phenotypes, and of values of nodes, which earlier versions lack."""
 
 PARTS = ("test", "validation")
 
@@ -153,11 +149,6 @@ class RunFiles:
     def rows(self) -> list[ResultRow]:
         """Return metrics of the model and of the null models."""
         return result_rows(self.results["rows"])
-
-    @property
-    def node_rows(self) -> list[ResultRow]:
-        """Return metrics of values of nodes; there are none where a model predicts no such values."""
-        return result_rows(self.results.get(NODES, []))
 
     @property
     def size_line(self) -> str:
@@ -258,8 +249,6 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     """
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None:
-        if not OF_NODES.fits(results.get(NODES, [])):
-            raise damaged_file(directory.results, f"`{NODES}` is wrong")
         rows = results["rows"]
         tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
         if untested := {row["phenotype"] for row in rows} - tested:

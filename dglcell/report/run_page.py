@@ -46,7 +46,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         run: what a finished run wrote.
         picture: the PNG file that the page shows.
     """
-    about, config, rows = run.environment, run.config, [*run.rows, *run.node_rows]
+    about, config, rows = run.environment, run.config, run.rows
     path = shlex.quote(str(run.directory.path))
     return {
         "version": __version__,

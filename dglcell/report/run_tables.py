@@ -1,4 +1,4 @@
-"""Read the tables of a finished run: predictions of strains, what is left of their genes, and values of nodes."""
+"""Read the tables of a finished run: predictions of strains, and what is left of their genes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from dglcell.runs.directory import MEND, RunDirectory
 
 MEASURED, PREDICTED = "measured_", "predicted_"
 """Names of columns of the predictions begin with these texts."""
-
-NODE_CHANGES = ("values", "node", "wild_type", "spread", "measured", "predicted")
-"""These are the columns of ``nodes_test.csv``."""
 
 
 def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:

@@ -194,7 +194,7 @@ FREE_KEYS = (
 )
 
 
-SETTLED_KEYS = ("model.conditions", "model.nodes", "model.strength_curves")
+SETTLED_KEYS = ("model.conditions", "model.strength_curves")
 """Where these keys are null, a run records what its strains have, and its continuation may leave them null again."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from dglcell.config.experiment import Config
@@ -13,7 +12,6 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.metrics import ResultRow
-from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.control_rows import CONTROL, WITHOUT_MESSAGES, control_rows
@@ -46,7 +44,7 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         raise ConfigError(
             "there is no control without messages, because the model itself passes none in rounds",
             got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
-            expected="`model.layers` or `model.flux_rounds`: 1 or more",
+            expected="`model.layers: 1` or more",
             do="leave `--without-messages` out",
         )
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
@@ -88,11 +86,11 @@ def _add_control(config: Config) -> list[ResultRow]:
     if not run.results.exists():
         return []
     split = Split.load(run.split).sha256
-    rows = {kind: control_rows(run.path, split, kind) for kind in (ROWS, NODES)}
+    rows = control_rows(run.path, split)
     add_rows(run, rows)
     if config.plot:
         write_report(run.path)
-    return [*rows[ROWS], *rows[NODES]]
+    return rows
 
 
 def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
@@ -100,10 +98,8 @@ def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow
     return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
 
 
-def add_rows(run: RunDirectory, rows: Mapping[str, list[ResultRow]]) -> None:
-    """Put the control's rows, of phenotypes and of nodes, into ``results.json`` of a run, in place of earlier ones."""
+def add_rows(run: RunDirectory, rows: list[ResultRow]) -> None:
+    """Put the control's rows into ``results.json`` of a run, in place of earlier ones."""
     results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
-    for kind, found in rows.items():
-        kept = [row for row in results.get(kind, []) if row["model"] != WITHOUT_MESSAGES]
-        results[kind] = kept + rows_as_json(found)
-    write_json(run.results, results)
+    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
+    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})

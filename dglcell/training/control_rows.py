@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dglcell.metrics import ResultRow
-from dglcell.report.run_files import ROWS, RunFiles, read_run, result_rows
+from dglcell.report.run_files import RunFiles, read_run
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -20,17 +20,16 @@ CONTROL = "-without-messages"
 """The name of the control's experiment ends in this text."""
 
 
-def control_rows(run: Path, split_sha256: str, kind: str = ROWS) -> list[ResultRow]:
+def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
     """Return the metrics of a run's control, if it was trained with its seed and on its split.
 
     Args:
         run: run directory of the experiment; that of its control is looked for beside the experiment.
         split_sha256: SHA-256 of the split of the run.
-        kind: ``rows`` of phenotypes, or of ``nodes``.
     """
     name = run.parent.name
     quiet = list(_on_split([run.parent.with_name(f"{name}{CONTROL}") / run.name], split_sha256))
-    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in _own(quiet, kind)]
+    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in _own(quiet)]
 
 
 def _on_split(paths: list[Path], split_sha256: str) -> Iterator[RunFiles]:
@@ -45,6 +44,6 @@ def _on_split(paths: list[Path], split_sha256: str) -> Iterator[RunFiles]:
             log.info("%s was trained on another split, and is not compared with", path)
 
 
-def _own(runs: list[RunFiles], kind: str) -> list[ResultRow]:
+def _own(runs: list[RunFiles]) -> list[ResultRow]:
     """Return the rows of the models of runs, without their null models."""
-    return [row for run in runs for row in result_rows(run.results.get(kind, [])) if not row.is_null]
+    return [row for run in runs for row in run.rows if not row.is_null]

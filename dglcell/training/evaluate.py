@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,12 @@ from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
 from dglcell.plots.style import sample
 from dglcell.report.genes import own_names
-from dglcell.report.run_files import NODES, ROWS
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
-from dglcell.training.node_values import PartScores, bare_node_heads, null_node_rows
 from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.training.result_rows import NullResults, model_rows, null_results
@@ -51,8 +49,6 @@ class Evaluation:
         predictions: part → [n, T] predictions in original units.
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
-        node_rows: rows of values of nodes, for the model and null models.
-        node_scores: what was predicted of values of nodes of the test part; None without a part that is evaluated.
     """
 
     rows: list[ResultRow]
@@ -60,8 +56,6 @@ class Evaluation:
     predictions: dict[str, NDArray[np.float32]]
     embedding: NDArray[np.float32] | None
     calibration: Calibration | None
-    node_rows: list[ResultRow] = field(default_factory=list)
-    node_scores: PartScores | None = None
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -69,15 +63,12 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
-    of_nodes = found.node_rows + control_rows(directory.path, prepared.split.sha256, NODES)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
-    if found.node_scores is not None:
-        found.node_scores.write_changes(directory.node_changes, config.plot_points)
     if found.calibration is None:
         directory.calibration.unlink(missing_ok=True)
     else:
@@ -89,12 +80,11 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
         "rows": rows_as_json(rows),
         "left_out": found.left_out,
-        NODES: rows_as_json(of_nodes),
     }
     write_json(directory.results, results)
     if config.plot:
         write_report(directory.path)
-    return rows + of_nodes
+    return rows
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
@@ -117,8 +107,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         size = trained.model.to(device_here(config.trainer.accelerator)).fitting_batch(config.data.batch_size)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
     found = evaluate_parts(config, prepared, trained)
-    controls = [row for kind in (ROWS, NODES) for row in control_rows(path, prepared.split.sha256, kind)]
-    return found.rows + found.node_rows + controls
+    return found.rows + control_rows(path, prepared.split.sha256)
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
@@ -131,20 +120,16 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
-    predictions, embedding, of_nodes, scores = {}, None, [], None
-    heads = getattr(trained.model, "node_heads", {})  # a model of the user's own may have no such attribute
+    predictions, embedding = {}, None
     for part in prepared.evaluated:
-        scores = PartScores(heads, prepared, part)
-        # The embedding and the values of nodes of the last part, test, are kept.
+        # The embedding of the last part, test, is kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
             trained.normaliser,
             prepared.dataset,
             prepared.parts[part],
             batch_size=config.data.evaluation_batch,
-            also=scores.add,
         )
-        of_nodes += scores.rows(config.model.name)
     rows = model_rows(config.model.name, prepared, predictions)
     calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
     if calibration is not None and "test" in predictions:
@@ -154,8 +139,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
-    of_nodes += null_node_rows(heads, prepared, scores) if config.null_models else []
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration, of_nodes, scores)
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration)
 
 
 def calibrate_intervals(
@@ -208,16 +192,13 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     prepared = prepare(config, command=command)
     with threads(config.trainer.given_threads):
         found = null_results(prepared)
-        found.node_rows.extend(null_node_rows(bare_node_heads(config, prepared), prepared))
     found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))
-    found.node_rows.extend(control_rows(config.run_directory, prepared.split.sha256, NODES))
     about = {
         "command": command,
         "split": prepared.split.meta,
         "hashes": {"cell": prepared.cell.sha256, "store": prepared.store.sha256, "split": prepared.split.sha256},
         "rows": rows_as_json(found.rows),
         "left_out": found.left_out,
-        NODES: rows_as_json(found.node_rows),
     }
     path = output or config.run_directory.parent / "baselines.json"
     path.parent.mkdir(parents=True, exist_ok=True)

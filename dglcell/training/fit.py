@@ -27,7 +27,6 @@ from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
 from dglcell.models.model import make_model
-from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps
@@ -42,8 +41,6 @@ from dglcell.training.callbacks import (
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.distributed import launched, leave_group
-from dglcell.training.flux_balance import start_flux_rounds
-from dglcell.training.node_values import fit_node_heads, limit_node_heads
 from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals
@@ -205,10 +202,6 @@ def make_task(
     normaliser = prepared.normaliser(config.data.normalise)
     model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)
     calibrate(model, prepared, normaliser)
-    if checkpoint is None:
-        fit_node_heads(model.node_heads, prepared, {name: of.zero_if_lost for name, of in config.data.nodes.items()})
-    else:
-        limit_node_heads(model.node_heads, prepared)
     strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
@@ -225,23 +218,19 @@ def make_task(
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
     nulls = model.find(NullShare)
-    growth = start_flux_rounds(model, config, prepared) if checkpoint is None else None
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
         weights = checkpoint.content["state_dict"]
         if nulls is not None:
             nulls.make_room(len(weights.get("model.null_share.packed", ())))
-        rounds = model.find(FluxRounds)
-        if rounds is not None:
-            rounds.make_room(pools="model.flux_rounds.pools" in weights)
         _check_weights(checkpoint, task)
     else:
         effects = model.find(PairEffects)
         if effects is not None:
             fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
-            fit_null_share(nulls, prepared, normaliser, growth)
+            fit_null_share(nulls, prepared, normaliser)
     if begin_with is not None:
         take_weights(begin_with, model, prepared)
     return task
@@ -314,5 +303,4 @@ def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDat
         batch_size=config.data.batch_size,
         eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
-        nodes=prepared.nodes,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,12 +13,11 @@ from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
-from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
-from dglcell.nn.null_share import GROWTH, NullShare
+from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.probabilities import log_odds
@@ -62,24 +60,18 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
     ]
 
 
-def fit_null_share(
-    share: NullShare, prepared: Prepared, normaliser: Normaliser, growth_SP: torch.Tensor | None = None
-) -> None:
+def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser) -> None:
     """Fit the best null models of every phenotype to the training part (``fit_best``).
 
     If the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
 
     Args:
         normaliser: gives the units in which the model predicts.
-        growth_SP: growth of all strains by flux balance, in the last column; needed if the share sees it.
 
     Raises:
         ConfigError: one of the names that the share was given is unknown, or does not apply to these strains.
     """
     problems = null_problems(prepared)
-    if share.sees_growth:
-        assert growth_SP is not None
-        problems = [_with_growth(problem, prepared, growth_SP[:, -1]) for problem in problems]
     nulls = PackedNulls.fit(problems, tuple(prepared.dataset.phenotypes), share.names)
     shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
     if normaliser.kind == "logistic":
@@ -87,16 +79,6 @@ def fit_null_share(
             intercept, slope = log_odds(model.predict(problem.validation), problem.y_validation, problem.y_train)
             shift[t], scale[t] = -intercept / slope, 1 / slope
     share.take(nulls.pack(), shift, scale)
-
-
-def _with_growth(problem: Problem, prepared: Prepared, growth_S: torch.Tensor) -> Problem:
-    """Return the problem with strains whose growth by flux balance is a condition."""
-
-    def part(strains: Strains, name: str) -> Strains:
-        growth = growth_S[prepared.parts[name]].cpu().numpy().astype(np.float32)
-        return strains.with_(columns={**strains.columns, Column(CONDITION, GROWTH): growth})
-
-    return replace(problem, train=part(problem.train, "train"), validation=part(problem.validation, "validation"))
 
 
 def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:

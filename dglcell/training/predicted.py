@@ -6,7 +6,7 @@ import csv
 import itertools
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,6 @@ def predict_and_embed(
     strains: Tensor,
     *,
     batch_size: int,
-    also: Callable[[Prediction], None] = lambda prediction: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
 
@@ -57,7 +56,6 @@ def predict_and_embed(
     batches = EpochBatches(strains, batch_size, shuffle=False, seed=0)
     taken = (resident.take(batch.to(device), int(counts[batch].sum())).perturbations for batch in batches)
     for prediction in predict_batches(model, taken):
-        also(prediction)
         outputs.append(prediction.phenotypes.float())
         if prediction.embedding is not None:
             embeddings.append(prediction.embedding.float())

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.data.columns import MEDIUM, NODE_ROW, Column
+from dglcell.data.columns import MEDIUM
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
-from dglcell.data.node_table import read_node_table
-from dglcell.data.node_values import CellValues
 from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
@@ -32,7 +30,6 @@ from dglcell.graph.features import read_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
-from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory
@@ -54,7 +51,6 @@ class Prepared:
         split: over the strains of the store.
         parts: part name → [n] int64 strain numbers of ``dataset``.
         features: node type → [N, F] fixed input features.
-        nodes: name → values of nodes of the data set's strains.
         ceilings: phenotype → the correlation that a model without error would have on the test part, where strains were
             measured several times (`dglcell.uncertainty.ceiling`).
     """
@@ -65,7 +61,6 @@ class Prepared:
     split: Split
     parts: dict[str, Tensor]
     features: dict[str, Tensor]
-    nodes: dict[str, CellValues] = field(default_factory=dict)
     ceilings: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -135,8 +130,6 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model = replace(model, conditions=seen)
     if model.strength_curves is None and strains.strengths is not None:
         model = replace(model, strength_curves=True)
-    if isinstance(model, HeteroCellConfig) and model.nodes is None and config.data.nodes:
-        model = replace(model, nodes={name: of.type for name, of in config.data.nodes.items()})
     if model.conditions and EDGES in model.conditions:
         model.validate()  # refuses edges beside strategies that have none
         EdgePerturbations.build(ResidentCell.of(prepared.cell), model.conditions[EDGES])  # refuses what is not there
@@ -267,35 +260,10 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         used = np.zeros(len(table), dtype=bool)
         used[dataset.rows.numpy()] = True
         log.info("%s", describe_split(split, table, used))
-    nodes = {name: values_of_nodes(config, name, table, dataset, cell) for name in config.data.nodes}
     parts = split_parts(split, dataset)
     # The data set has the labels without their standard deviations, and a large store is read only once.
     reached = ceilings(table, dataset.rows[parts["test"]].numpy())
-    return Prepared(cell, store, dataset, split, parts, node_features(config, cell), nodes, reached)
-
-
-def values_of_nodes(config: Config, name: str, table: Strains, dataset: Strains, cell: CellGraph) -> CellValues:
-    """Return values of nodes of `data.nodes`, which the store has or which are read from a table.
-
-    Raises:
-        DataError: the store has no such values, the table is unusable, or values do not fit the cell graph.
-    """
-    wanted, key = config.data.nodes[name], f"data.nodes.{name}"
-    if wanted.path is not None:
-        values, rows = read_node_table(find_raw(wanted.path, config.paths.raw), wanted, table, key)
-    elif name not in table.nodes:
-        raise DataError(
-            f"the store has no values of nodes called '{name}', which `data.nodes` asks for",
-            got=listing(table.nodes) or "a store without values of nodes",
-            expected=f"a screen that keeps them, or a table in `{key}.path`",
-            do="set `data.source.insilico.fluxes: true` for the values `flux`, `prices: true` for `price`, and "
-            "`ranges: true` for `lowest_flux` and `highest_flux`",
-        )
-    else:
-        values, rows = table.nodes[name], table.columns[Column(NODE_ROW, name)]
-    if values.type != wanted.type:
-        raise DataError(f"`{key}.type` is not that of the values", got=wanted.type, expected=values.type)
-    return CellValues.of(name, values, rows[dataset.rows.numpy()], cell, wanted.unknown)
+    return Prepared(cell, store, dataset, split, parts, node_features(config, cell), reached)
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:

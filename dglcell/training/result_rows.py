@@ -57,12 +57,10 @@ class NullResults:
     Attributes:
         rows: rows of the table.
         left_out: phenotype → null model → why it does not apply.
-        node_rows: rows of values of nodes.
     """
 
     rows: list[ResultRow] = field(default_factory=list)
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
-    node_rows: list[ResultRow] = field(default_factory=list)
 
 
 def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None) -> NullResults:

@@ -33,7 +33,6 @@ from dglcell.training.checkpoint import (
 from dglcell.training.distributed import PARENT, check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
-from dglcell.training.flux_balance import SolveAhead
 from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
 from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.start_from import read_start
@@ -124,8 +123,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     config = settle_checkpoint(config, prepared)
     callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
-    ahead = [] if checkpoint is None else [SolveAhead(prepared.dataset)]
-    trainer = make_trainer(config, directory, [*callbacks, *ahead, *beside.callbacks])
+    trainer = make_trainer(config, directory, [*callbacks, *beside.callbacks])
     task = make_task(config, prepared, directory, checkpoint, begin_with)
     if is_rank_zero():
         write_run_files(config, directory, prepared, task, command)

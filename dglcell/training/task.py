@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,13 +14,11 @@ from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dglcell.data.columns import NODE_VALUES
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
-from dglcell.losses.nodes import with_nodes
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import (
@@ -75,7 +72,6 @@ class StrainTask(pl.LightningModule):
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
         self._terms: dict[str, list[str]] = {}
         self._validated: list[Prediction] = []
-        self._validated_nodes: list[dict[str, Tensor]] = []
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate: float | Tensor = math.nan
@@ -96,7 +92,7 @@ class StrainTask(pl.LightningModule):
     def _compute(self, batch: Strains) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, predictions, and the loss, its terms and one, each times the number of labels."""
         prediction: Prediction = self.model(batch.perturbations)
-        loss = self._loss(prediction, batch.labels, self._scaled_nodes(batch))
+        loss = self._loss(prediction, batch.labels)
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank weights them by its number of labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
@@ -149,37 +145,22 @@ class StrainTask(pl.LightningModule):
             assert optimizer_closure is not None
             self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
 
-    def _loss(self, prediction: Prediction, labels_BT: Tensor, nodes: Mapping[str, Tensor]) -> LossTerms:
-        """Return the loss of phenotypes, and of values of nodes where these are learned."""
+    def _loss(self, prediction: Prediction, labels_BT: Tensor) -> LossTerms:
         loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_BT), self.current_epoch)
-        return with_nodes(loss, prediction.nodes, nodes, self.loss.section)
-
-    def _scaled_nodes(self, batch: Strains) -> dict[str, Tensor]:
-        """Return what heads of nodes should predict: name → [B, M]."""
-        given = batch.of_kind(NODE_VALUES)
-        return {name: head.scaled(given[name]) for name, head in self.model.node_heads.items() if name in given}
+        return loss
 
     def validation_step(self, batch: Strains, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
         prediction: Prediction = self.model(batch.perturbations)
         self._validated.append(prediction.as_numbers())
-        self._validated_nodes.append(self._scaled_nodes(batch))
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
-        names = self._validated_nodes[0] if self._validated_nodes else {}
-        nodes = {name: collect_rows(torch.cat([one[name] for one in self._validated_nodes])) for name in names}
-        self._validated_nodes.clear()
-        predicted, nodes = (
-            {name: self.model.node_heads[name].within_training(of) for name, of in values.items()}
-            for values in (prediction.nodes, nodes)
-        )
-        prediction = replace(prediction, nodes=predicted)
         with all_rows_here():
-            loss = self._loss(prediction, labels_ST, nodes)
+            loss = self._loss(prediction, labels_ST)
         self._terms["validation"] = list(loss.terms)
         return torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
 
@@ -190,7 +171,7 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        for seen in (self._seen["validation"], self._validated, self._validated_nodes):
+        for seen in (self._seen["validation"], self._validated):
             seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:

@@ -28,8 +28,6 @@ GROUPS = {
     "112-faure2023-media": "Faure 2023: growth of *E. coli* in media",
     "113-fba-strengths-media": "E. coli core and iMM904: knock-downs in media",
     "114-smf-alleles": "Single mutants of yeast: deletions and alleles",
-    "115-core-fluxes": "E. coli core: fluxes of all reactions",
-    "116-ijo1366-fluxes": "iJO1366: fluxes of all reactions of *E. coli*",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }

@@ -39,8 +39,6 @@ WITHOUT_FILES = (
     CONF / "106-ecoli-core",
     CONF / "107-ijo1366",
     CONF / "113-fba-strengths-media",
-    CONF / "115-core-fluxes",
-    CONF / "116-ijo1366-fluxes",
 )
 """Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")

@@ -65,7 +65,7 @@ def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -
 
 
 def test_what_a_run_has_settled_need_not_be_given_again(tiny: Tiny, tmp_path: Path) -> None:
-    settled = ("model.conditions={medium: [a, b]}", "model.nodes={flux: reaction}", "model.strength_curves=true")
+    settled = ("model.conditions={medium: [a, b]}", "model.strength_curves=true")
     before = tiny.config(tmp_path, *settled)
     refuse_changes(before, tiny.config(tmp_path), where="the run")
     refuse_changes(before, tiny.config(tmp_path, *settled), where="the run")

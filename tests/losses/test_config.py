@@ -34,12 +34,12 @@ def minimal(tmp_path: Path) -> Path:
         ),
         (
             "{name: mse, supcr: 0.1}",
-            "unknown key `loss.supcr`\n  expected: among name, phenotypes, nodes, phenotype_weights",
+            "unknown key `loss.supcr`\n  expected: among name, phenotype_weights",
         ),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
         (
             "{name: mle_dist_supcr, wasserstein: 1}",
-            "unknown key `loss.wasserstein`\n  expected: among name, phenotypes, nodes, phenotype_weights, mse, supcr",
+            "unknown key `loss.wasserstein`\n  expected: among name, phenotype_weights, mse, supcr",
         ),
         (
             "{name: huber, phenotype_weights: [1, -1]}",

@@ -111,10 +111,7 @@ def test_strains_without_conditions_are_refused() -> None:
         SetOperator(model.cell, SetOperatorConfig(hidden=8, local_heads=2, strength_from=["guide"]), 1)
 
 
-def test_flux_balance_needs_known_strengths() -> None:
-    config = HeteroCellConfig(flux_rounds=8, strength_from=["allele"], conditions={"allele": ["a", "b"]})
-    with pytest.raises(ConfigError, match=r"`model.flux_rounds` needs strengths that are known"):
-        config.validate()
+def test_strengths_are_learned_from_conditions_that_strains_have() -> None:
     with pytest.raises(ConfigError, match=r"`model.strength_from` names a condition that strains do not have: 'guide'"):
         HeteroCellConfig(strength_from=["guide"], conditions={"allele": ["a", "b"]}).validate()
     several = SetOperatorConfig(

@@ -232,13 +232,6 @@ class InSilicoConfig:
             and every gene of a pair or triple at one that is drawn from them; empty: deletions only.
         media: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of
             exchange reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
-        fluxes: keep the fluxes of every strain beside its fitness, those of the least total flux at its fastest growth,
-            under the name ``flux`` for `data.nodes`.
-        prices: keep the shadow price of every metabolite in every strain, by how much its growth increases per flux of
-            the metabolite that is given to the cell, under the name ``price`` for `data.nodes`.
-        ranges: keep the lowest and the highest flux of every reaction in every strain over all flux vectors with its
-            fastest growth, under the names ``lowest_flux`` and ``highest_flux`` for `data.nodes`; this takes up to two
-            linear programs for each reaction of each strain.
     """
 
     model: str = "textbook"
@@ -251,9 +244,6 @@ class InSilicoConfig:
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
     strengths: Annotated[list[float], check_screened] = field(default_factory=list)
     media: MediaChanges = field(default_factory=dict)
-    fluxes: bool = False
-    prices: bool = False
-    ranges: bool = False
 
     def validate(self) -> None:
         """Check the keys against each other.

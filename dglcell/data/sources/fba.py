@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import signal
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 NO_FLUX = 1e-7
-"""Fluxes up to this, in mmol/gDW/h, are the solver's zero where a capacity is measured, or fluxes are kept."""
+"""Fluxes up to this, in mmol/gDW/h, are the solver's zero where a capacity is measured."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,6 @@ class FluxProblem:
         tolerance: feasibility and optimality tolerance of the solver.
         time_limit: seconds for one linear program.
         medium: name of the growth medium, for messages; none for the model's own.
-        parsimonious: whether a solution has fluxes, those of the least total flux at the optimum.
-        priced: whether a solution has shadow prices.
-        ranged: whether a solution has the range of each flux over all optima.
     """
 
     shape: tuple[int, int]
@@ -73,9 +69,6 @@ class FluxProblem:
     tolerance: float
     time_limit: float
     medium: str | None = None
-    parsimonious: bool = False
-    priced: bool = False
-    ranged: bool = False
 
     @property
     def wild_type(self) -> str:
@@ -137,38 +130,6 @@ class FluxProblem:
         limits = [np.clip(bounds, -backward, forward) for backward, forward in reach]
         return replace(self, limits=np.array(limits).reshape(-1, *bounds.shape))
 
-    def one_way(self) -> FluxProblem:
-        """Return the problem of the least total flux, in which every reaction is two of one direction.
-
-        The reverse of a reaction stands as many columns behind it as there are reactions, and all fluxes are 0 or
-        more. A last row adds up the growth, for which it has to have a bound.
-        """
-        metabolites, reactions = self.shape
-        grown = np.flatnonzero(self.objective)
-        of_growth = np.full(len(grown), metabolites), grown, self.objective[grown]
-        rows, columns, values = (
-            np.concatenate(pair) for pair in zip((self.rows, self.columns, self.values), of_growth, strict=True)
-        )
-        lower, upper = _one_way(self.lower, self.upper)
-        return replace(
-            self,
-            shape=(metabolites + 1, 2 * reactions),
-            rows=np.tile(rows, 2),
-            columns=np.concatenate([columns, columns + reactions]),
-            values=np.concatenate([values, -values]),
-            lower=lower,
-            upper=upper,
-            objective=np.full(2 * reactions, -1.0),
-        )
-
-
-def _one_way(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return the bounds of reactions forwards, followed by those of the same reactions backwards."""
-    return (
-        np.concatenate([np.maximum(lower, 0.0), np.maximum(-upper, 0.0)]),
-        np.concatenate([np.maximum(upper, 0.0), np.maximum(-lower, 0.0)]),
-    )
-
 
 @dataclass(frozen=True)
 class Solution:
@@ -179,20 +140,11 @@ class Solution:
         beyond: [T · reactions] whether the optimal flux of a reaction is beyond its limits at a strength; in a screen
             of deletions, whether the flux vector uses the reaction. All false where there is no vector.
         timed_out: the time limit was reached.
-        fluxes: [reactions] the optimum's fluxes of the least total flux; None where they are not asked for, or where
-            there are none.
-        prices: [metabolites] shadow prices, by how much the optimum grows per amount of a metabolite that is given to
-            the cell; None where they are not asked for, or where there is no optimum.
-        ranges: [2, reactions] the lowest and the highest flux of each reaction over all optima, infinite where nothing
-            limits it; None where they are not asked for, or where the solver did not find all of them.
     """
 
     value: float
     beyond: NDArray[np.bool_]
     timed_out: bool = False
-    fluxes: NDArray[np.float64] | None = None
-    prices: NDArray[np.float64] | None = None
-    ranges: NDArray[np.float64] | None = None
 
 
 class FluxSolver:
@@ -210,11 +162,8 @@ class FluxSolver:
         self._presolving = _parameters(problem, presolve=True)
         self._dual = _parameters(problem, presolve=False, method=glpk.GLP_DUALP)
         self._work = glpk.glp_create_prob()
-        self._least = _build(problem.one_way()) if problem.parsimonious else None
         self._optima = glpk.glp_create_prob()
-        weakref.finalize(
-            self, _free, self._wild, self._work, self._optima, *([self._least] if problem.parsimonious else [])
-        )
+        weakref.finalize(self, _free, self._wild, self._work, self._optima)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own.
         glpk.glp_simplex(self._wild, self._presolving)
         glpk.glp_simplex(self._wild, self._parameters)
@@ -224,10 +173,6 @@ class FluxSolver:
                 expected="a model that grows on its own medium" if problem.medium is None else "a medium that feeds it",
                 do="check the model's objective and exchange bounds, or raise `time_limit`",
             )
-        if self._least is not None:
-            self._at_least(self._least, glpk.glp_get_obj_val(self._wild))
-            glpk.glp_simplex(self._least, self._presolving)
-            glpk.glp_simplex(self._least, self._parameters)
 
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
         """Return the optimum with some reactions held at zero flux, or within their limits at some strength.
@@ -249,10 +194,7 @@ class FluxSolver:
 
         code, status = self._maximise(self._wild, change)
         if status == glpk.GLP_OPT:
-            found = self._optimum()
-            if self._problem.ranged:
-                found = self._with_ranges(found)
-            return found if self._least is None else self._with_fluxes(found, blocked % reactions, limits)
+            return self._optimum()
         if code == glpk.GLP_ENOPFS or status == glpk.GLP_NOFEAS:
             return Solution(0.0, nothing)
         return Solution(float("nan"), nothing, timed_out=code == glpk.GLP_ETMLIM)
@@ -281,75 +223,7 @@ class FluxSolver:
         # A flux below the solver's own tolerance is zero for it.
         tolerance, limits = self._problem.tolerance, self._problem.limits
         within = (fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance)
-        prices = None
-        if self._problem.priced:
-            duals = np.array([glpk.glp_get_row_dual(self._work, i + 1) for i in range(self._problem.shape[0])])
-            prices = np.where(np.abs(duals) > tolerance, duals, 0.0)
-        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel(), prices=prices)
-
-    def _with_fluxes(self, found: Solution, changed: NDArray[np.int64], limits: NDArray[np.float64]) -> Solution:
-        """Return an optimum with its fluxes of the least total flux (Lewis et al. 2010, Mol Syst Biol 6:390).
-
-        Args:
-            found: the optimum of the same strain.
-            changed: indices of the reactions that have other bounds than those of the wild type.
-            limits: [changed reactions, 2] these bounds.
-        """
-        reactions = self._problem.shape[1]
-        both = np.concatenate([changed, changed + reactions]).tolist()
-        bounds = list(zip(both, *_one_way(*limits.T), strict=True))
-
-        def change(lp: object) -> None:
-            for column, lower, upper in bounds:
-                _set_bounds(lp, column, lower, upper)
-            self._at_least(lp, found.value)
-
-        code, status = self._maximise(self._least, change)
-        if status != glpk.GLP_OPT:
-            return replace(found, timed_out=code == glpk.GLP_ETMLIM)
-        ways = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(2 * reactions)])
-        fluxes = ways[:reactions] - ways[reactions:]
-        return replace(found, fluxes=np.where(np.abs(fluxes) > NO_FLUX, fluxes, 0.0))
-
-    def _with_ranges(self, found: Solution) -> Solution:
-        """Return the optimum that was found last with the range of each flux over all optima.
-
-        That is flux variability analysis (Mahadevan & Schilling 2003, Metab Eng 5:264) at the whole growth. Only
-        objectives change from one linear program to the next, so that each starts from the solution of the one before.
-        A bound that an earlier solution has reached needs no program.
-        """
-        reactions = range(self._problem.shape[1])
-        self._take_optima(self._optima, self._work)
-        bounds = np.array(
-            [[get(self._optima, j + 1) for j in reactions] for get in (glpk.glp_get_col_lb, glpk.glp_get_col_ub)]
-        )
-        fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in reactions])
-        ranges = np.stack([fluxes, fluxes])
-        for j in np.flatnonzero(self._problem.objective).tolist():
-            glpk.glp_set_obj_coef(self._optima, j + 1, 0.0)
-        for j, (way, sign) in itertools.product(reactions, enumerate((-1, 1))):
-            if sign * (bounds[way, j] - ranges[way, j]) <= self._problem.tolerance:
-                continue
-            code, status = self._farthest(j, sign)
-            if status == glpk.GLP_OPT:
-                fluxes = np.array([glpk.glp_get_col_prim(self._optima, k + 1) for k in reactions])
-                ranges = np.stack([np.minimum(ranges[0], fluxes), np.maximum(ranges[1], fluxes)])
-            elif code == glpk.GLP_ENODFS or status == glpk.GLP_UNBND:
-                ranges[way, j] = sign * np.inf
-            else:
-                return replace(found, timed_out=code == glpk.GLP_ETMLIM)
-        return replace(found, ranges=np.where(np.abs(ranges) > NO_FLUX, ranges, 0.0))
-
-    def _farthest(self, reaction: int, sign: int) -> tuple[int, int | None]:
-        """Let a reaction have its largest flux in one direction among the optima; return GLPK's code and status."""
-        glpk.glp_set_obj_coef(self._optima, reaction + 1, sign)
-        for parameters in (self._parameters, self._presolving):
-            code = glpk.glp_simplex(self._optima, parameters)
-            status = glpk.glp_get_status(self._optima) if code == 0 else None
-            if status == glpk.GLP_OPT:
-                break
-        glpk.glp_set_obj_coef(self._optima, reaction + 1, 0.0)
-        return code, status
+        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel())
 
     def _take_optima(self, optima: object, solved: object) -> None:
         """Copy a solved problem, and let it have only its optimal flux vectors.
@@ -361,11 +235,6 @@ class FluxSolver:
             if abs(glpk.glp_get_col_dual(solved, j + 1)) > self._problem.tolerance:
                 flux = glpk.glp_get_col_prim(solved, j + 1)
                 _set_bounds(optima, j, flux, flux)
-
-    def _at_least(self, lp: object, growth: float) -> None:
-        """Let the last row of a problem of one-way fluxes be at least ``growth``, up to the solver's tolerance."""
-        row = glpk.glp_get_num_rows(lp)
-        glpk.glp_set_row_bnds(lp, row, glpk.GLP_LO, growth - self._problem.tolerance, 0.0)
 
     def capacities(self, reactions: NDArray[np.int64], advance: Callable[[], None]) -> NDArray[np.float64]:
         """Compute the largest fluxes that the wild type can need of reactions.

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dglcell.data.columns import MEDIUM, NODE_ROW, Column, Provenance, columns_of, condition_columns
+from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.fluxes import FLUX, HIGHEST, LOWEST, PRICE, FluxTable
 from dglcell.data.sources.growth import (
     Fitness,
     Growth,
@@ -182,9 +181,6 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     parts: list[dict[str, NDArray[np.float32]]] = []
     with progress_bars() as begin:
         own = Growth(KnockoutRules.of(model), problem, processes=config.processes)
-        vectors = [name for name, asked in ((FLUX, config.fluxes), (PRICE, config.prices)) if asked]
-        ranges = [LOWEST, HIGHEST] if config.ranges else []
-        tables = [FluxTable(model, problem, kinds) for kinds in (vectors, ranges) if kinds]
         design = None
         for growth in _in_media(config, model, own, begin):
             screen = Screen(growth, own.wild_type, begin)
@@ -195,9 +191,6 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
                 if _is_plain(config)
                 else {"fitness": screen.fitness(design, wild_type=bool(config.media))}
             )
-            sets = [growth.root.sets] * bool(config.media) + [*design]
-            for table in tables:
-                table.add(growth.rules, growth.problem, sets, processes=config.processes, begin=begin)
             solved.update(growth.counts)
             growth_in[str(growth.problem.medium)] = growth.wild_type
     assert design is not None
@@ -224,17 +217,11 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     provenance = _provenance(config, locate_model(config.model, raw), model.id, own.wild_type, counts)
     if config.media:
         provenance.parameters["growth_in_media"] = growth_in
-    made = replace(
+    return replace(
         strains,
         columns={**columns_of(phenotype=columns), **strains.columns},
         units=dict.fromkeys(columns, ""),
         provenance=provenance,
-    )
-    found = {kind: of for table in tables for kind, of in table.finish().items()}
-    return replace(
-        made,
-        columns={**made.columns, **{Column(NODE_ROW, kind): rows[solved_rows] for kind, (_, rows) in found.items()}},
-        nodes={kind: values for kind, (values, _) in found.items()},
     )
 
 
