@@ -170,10 +170,8 @@ def predict(options: argparse.Namespace) -> None:
     check(options)
     if options.output is not None:
         check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
-    if options.nodes is not None:
-        check_format(options.nodes)
     # A design that was stopped goes on with its own parts, and `PartFiles` tells what is its own.
-    check_outputs(options, None if options.designs else options.output, options.nodes)
+    check_outputs(options, None if options.designs else options.output)
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds

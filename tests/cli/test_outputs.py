@@ -18,7 +18,6 @@ COMMANDS = {
     "predict": ("predict {run} {table} -o {out}", "out.csv"),
     "predict a design": ("predict {run} --all-singles --genes {genes} -o {out}", "out.parquet"),
     "predict a ranking": ("predict {run} --all-singles --genes {genes} --top 2 -o {out}", "out.csv"),
-    "predict nodes": ("predict {run} {table} -o new.csv --nodes {out}", "nodes.csv"),
     "explain": ("explain {run} {table} -o {out}", "out.csv"),
     "report": ("report {run} -o {out}", "page.html"),
     "report several": ("report {run} {copy} -o {out}", "page.html"),
@@ -31,8 +30,8 @@ COMMANDS = {
 }
 """Words of a command, and the name of the file that it is to write."""
 
-NO_OTHER = ("predict nodes", "models", "init a clean copy")
-"""These would need a run with nodes, replace only what is a model, and write only where there are faults."""
+NO_OTHER = ("models", "init a clean copy")
+"""These replace only what is a model, and write only where there are faults."""
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "an empty file": lambda out, other: out.touch(),
