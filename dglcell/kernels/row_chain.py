@@ -98,6 +98,7 @@ def runs_on(device: torch.device) -> bool:
 
 
 DEVICES: tuple[str, ...] = ("cuda",)
+"""Types of devices on which rows are computed so."""
 
 
 @cache

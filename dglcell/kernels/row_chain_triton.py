@@ -50,6 +50,7 @@ def _normal(x):
 
 @triton.jit
 def gelu_difference(d, a):
+    """Return how much GELU changes: a Taylor sum where that is closer than the subtraction of two values."""
     cdf, pdf = _normal(a)
     square = a * a
     first, second = cdf + a * pdf, pdf * (1 - 0.5 * square)
@@ -61,6 +62,7 @@ def gelu_difference(d, a):
 
 @triton.jit
 def gelu_gradient(d, a, g):
+    """Return the gradients of the differences, [BB, H], and of the base, [H]."""
     x = a[None, :] + d
     cdf, pdf = _normal(x)
     base_cdf, base_pdf = _normal(a)
@@ -70,11 +72,13 @@ def gelu_gradient(d, a, g):
 
 @triton.jit
 def relu_difference(d, a):
+    """Return how much ReLU changes, without a sum of nearly equal numbers."""
     return tl.maximum(d + tl.minimum(a, 0)[None, :], -tl.maximum(a, 0)[None, :])
 
 
 @triton.jit
 def relu_gradient(d, a, g):
+    """Return the gradients of the differences, [BB, H], and of the base, [H]."""
     of_d = tl.where(a[None, :] + d > 0, g, 0)
     return of_d, tl.sum(of_d, 0) - tl.where(a > 0, tl.sum(g, 0), 0)
 
@@ -91,6 +95,7 @@ def _normed(d, a, eps, H: tl.constexpr):
 
 @triton.jit
 def norm_difference(d, a, eps, H: tl.constexpr):
+    """Return how much a norm changes, before its weight."""
     c, r, e, r_new, change = _normed(d, a, eps, H)
     less = change * (r * r_new) * (r * r_new) / (r + r_new)
     return e * r_new[:, None] - c[None, :] * less[:, None]
@@ -98,6 +103,7 @@ def norm_difference(d, a, eps, H: tl.constexpr):
 
 @triton.jit
 def norm_gradient(d, a, g, eps, H: tl.constexpr):
+    """Return the gradients of the differences, [BB, H], and of the base, [H]."""
     c, r, e, r_new, _ = _normed(d, a, eps, H)
     unit = (c[None, :] + e) * r_new[:, None]
     along = tl.sum(g * unit, 1) / H

@@ -100,6 +100,7 @@ class PerturbedTensor:
         return _linear_map(Tensor.__getitem__, self, where)
 
     def unflatten(self, dim: int, sizes: Any) -> PerturbedTensor:
+        """Split a dimension, as ``Tensor.unflatten``; a compiler stops at methods that are looked up."""
         return _linear_map(torch.unflatten, self, dim, sizes)
 
     def spread(self, x: Tensor) -> Tensor:

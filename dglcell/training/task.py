@@ -125,20 +125,24 @@ class StrainTask(pl.LightningModule):
         return loss.detach(), phenotypes, summed
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients, unless the step has done so."""
         if self.whole_step is None:
             super().backward(loss, *args, **kwargs)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Forget gradients, unless the step has done so."""
         if self.whole_step is None:
             super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Clip gradients, unless the step has done so."""
         if self.whole_step is None:
             super().configure_gradient_clipping(optimizer, *args, **kwargs)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
+        """Let the optimiser step, or only compute the step that has done so."""
         if self.whole_step is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:
