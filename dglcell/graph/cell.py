@@ -17,6 +17,7 @@ from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
 from dglcell.graph.gene_space import similar_relations
+from dglcell.graph.known_names import NameReport, enforce_name_policy, warn_of_strangers
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.names import add_names
 from dglcell.graph.networks import Network, network_edges, read_network
@@ -34,9 +35,7 @@ from dglcell.graph.schema import (
 from dglcell.graph.vocabulary import (
     AliasTable,
     GeneSet,
-    NameReport,
     Vocabulary,
-    enforce_name_policy,
     read_aliases,
     read_column,
     read_gene_list,
@@ -176,6 +175,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     tables = config.tables()
     networks = {name: read_network(name, table, aliases, known, raw) for name, table in tables.items()}
     genes = choice.genes(metabolism, networks)
+    if config.genes == UNION:
+        _check_meeting(metabolism, networks)
     vocabularies, relations = {GENE: genes}, _Relations()
     provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}, **choice.provenance}
     if metabolism is not None:
@@ -208,6 +209,14 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
 
 
+def _check_meeting(metabolism: Metabolism | None, networks: dict[str, Network]) -> None:
+    """Warn of networks that hardly share a gene with the metabolic model and the other networks."""
+    parts = {"": metabolism.genes.names if metabolism else (), **{name: of.names for name, of in networks.items()}}
+    for name in networks:
+        others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)
+        warn_of_strangers(f"network '{name}'", parts[name], others, f"cell.networks.{name}.strip_prefix")
+
+
 @dataclass
 class _Relations:
     """Collect relations, and record where each came from."""
@@ -236,7 +245,7 @@ def _add_metabolism(
     catalyses = Edges(index[gene], reaction)
     inside = catalyses.select(catalyses.src >= 0)
     report = NameReport(len(metabolism.genes), unknown, rows_dropped=len(catalyses) - len(inside))
-    enforce_name_policy(report, config.unknown, where=f"metabolic model '{metabolism.name}'", key="cell.unknown")
+    enforce_name_policy(report, config.unknown, genes, where=f"metabolic model '{metabolism.name}'", key="cell.unknown")
     if config.metabolism:
         vocabularies |= {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)

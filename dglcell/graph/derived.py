@@ -118,7 +118,7 @@ def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None =
     Raises:
         GraphError: the relation has no edges in this model.
     """
-    edges = np.stack(DERIVED[name](metabolism, currency or Currency()).nonzero()).astype(np.int64)
+    edges = _edges(name, metabolism, currency or Currency())
     if not edges.size:
         raise GraphError(
             f"derived relation '{name}' has no edges",
@@ -126,6 +126,15 @@ def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None =
             do=f"take '{name}' out of `derived`",
         )
     return edges
+
+
+def has_edges(name: str, metabolism: Metabolism) -> bool:
+    """Return whether a derived relation has edges in a model."""
+    return bool(_edges(name, metabolism, Currency()).size)
+
+
+def _edges(name: str, metabolism: Metabolism, currency: Currency) -> NDArray[np.int64]:
+    return np.stack(DERIVED[name](metabolism, currency).nonzero()).astype(np.int64)
 
 
 def _stoichiometric(metabolism: Metabolism) -> csr_array:

@@ -88,6 +88,15 @@ class Media:
                     expected="an uptake above 0",
                     do="name what cells can grow on",
                 )
+            forced = {e.id: -e.upper_bound for e in exchanges if e.upper_bound < -{**own, **uptakes}[e.id]}
+            if forced:
+                exchange, least = next(iter(forced.items()))
+                raise ConfigError(
+                    f"`{key}.{name}.{exchange}`: the model has a fixed uptake, which the medium does not allow",
+                    got=f"{uptakes[exchange]:g}",
+                    expected=f"at least {least:g}, the uptake that the reaction's upper bound of {-least:g} forces",
+                    do=f"raise the uptake, or set the upper bound of {exchange} to 0 or more in the model file",
+                )
         rows = [list({**own, **uptakes}.values()) for uptakes in changes.values()]
         return cls(tuple(changes), tuple(own), np.array(rows, dtype=np.float64).reshape(-1, len(own)))
 

@@ -5,23 +5,27 @@ Nothing here uses the network.
 
 from __future__ import annotations
 
-import ast
 import gzip
 import importlib.resources
 import io
+import json
 import logging
 import os
+import re
 import tempfile
+import traceback
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.errors import DataError, GraphError, listing
+from dglcell.errors import DataError, GraphError, count, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.catalogue import MODELS, provenance
+from dglcell.graph.gene_rules import mend_rules, whole_rules
 from dglcell.published.file import UNCHECKED, PublishedFile
 
 if TYPE_CHECKING:
@@ -47,11 +51,8 @@ FORMATS = {
 }
 """This maps a file's extension (before ``.gz``) to its format."""
 
-MALFORMED_RULE = "Malformed gene_reaction_rule "
-"""cobra's warning about a rule that it could not parse begins with this text."""
-
-MOST_NESTED = 16
-"""Operators inside each other in a gene rule; published models have three. cobra visits each operand twice."""
+MISSING_BOUND = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")
+"""cobra says this of a reaction of SBML that it gives its own default."""
 
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
@@ -109,8 +110,8 @@ def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
 def read_model(name_or_path: str, raw: str | None = None) -> Model:
     """Read a metabolic model.
 
-    cobra's remarks about missing bounds or charges are kept from the terminal; a gene rule that it could not
-    parse, which it would replace by an empty one, is an error here.
+    cobra's remarks are kept from the terminal. Reactions without bounds and names that are no genes are warned of; a
+    gene rule that cobra could not parse, which it would replace by an empty one, is an error here.
 
     Args:
         name_or_path: a name of `SHIPPED` or of the catalogue, or the path of a file in one of `FORMATS`, plain or
@@ -124,46 +125,64 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     path = locate_model(name_or_path, raw)
     content = _content(path)
     extension = [suffix for suffix in path.suffixes if suffix != ".gz"][-1]
-    parse = _parser(FORMATS[extension])
-    with _quiet_cobra() as remarks, _visiting_once():
+    lacking: list[str] = []
+    _import_cobra()
+    with _quiet_cobra(), whole_rules():
         try:
-            model = parse(content)
+            model = PARSERS[FORMATS[extension]](content, lacking)
         except Exception as error:
-            # A damaged file fails in the parser or, when it parses as something else, anywhere in cobra and optlang.
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            if isinstance(error, (RecursionError, MemoryError)):
-                reason = "it, or a gene rule in it, is nested too deep, or is larger than the memory"
-            raise GraphError(
-                f"metabolic model '{path.name}' cannot be parsed as {FORMATS[extension]}",
-                got=reason,
-                do="check that the file is whole and that its extension tells its format",
-            ) from error
-    malformed = sorted({remark for remark in remarks if remark.startswith(MALFORMED_RULE)})
-    if malformed:
-        raise GraphError(
-            f"metabolic model '{path.name}': {len(malformed):,} gene rules cannot be parsed",
-            got=listing((remark.removeprefix(MALFORMED_RULE) for remark in malformed), limit=3),
-            expected="gene names joined by 'and', 'or' and parentheses",
-            do="mend these rules in the model file",
-        )
-    deep = [reaction.id for reaction in model.reactions if _depth(reaction.gpr.body) > MOST_NESTED]
-    if deep:
-        raise GraphError(
-            f"metabolic model '{path.name}': {len(deep):,} gene rules are nested too deep",
-            got=f"reactions {listing(deep, limit=3)}",
-            expected=f"at most {MOST_NESTED} operators inside each other",
-            do="simplify these rules in the model file",
-        )
+            raise _unparsable(path, FORMATS[extension], error) from error
+        # Committed results have the names of these models that are no genes.
+        no_genes = mend_rules(model, path.name, keep=name_or_path in (*SHIPPED, *MODELS))
+    _say_bounds(model, path.name, lacking)
+    if no_genes:
+        log.warning("%s: no genes, so that their reactions are always there: %s", path.name, listing(no_genes))
     return model
 
 
-def _depth(body: ast.AST | None) -> int:
-    """Return how many operators of a gene rule are inside each other."""
-    depth, level = 0, [] if body is None else [body]
-    while level := [node for node in level if isinstance(node, ast.BoolOp)]:
-        depth += 1
-        level = [operand for node in level for operand in node.values]
-    return depth
+def _unparsable(path: Path, format_name: str, error: Exception) -> GraphError:
+    """Return what to say where cobra does not read a model, with the reaction that it was at."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, (RecursionError, MemoryError)):
+        reason = "it, or a gene rule in it, is nested too deep, or is larger than the memory"
+    elif (reaction := _reaction_at(error)) is not None:
+        return GraphError(
+            f"metabolic model '{path.name}': reaction '{reaction}' cannot be read",
+            got=reason,
+            expected="a lower bound that is not above the upper one, and numbers of known metabolites",
+            do="mend the reaction in the model file",
+        )
+    return GraphError(
+        f"metabolic model '{path.name}' cannot be parsed as {format_name}",
+        got=reason,
+        do="check that the file is whole and that its extension tells its format",
+    )
+
+
+def _reaction_at(error: Exception) -> str | None:
+    """Return the reaction that cobra was reading when it failed; it does not say so itself."""
+    from cobra import Reaction
+
+    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
+        for name in ("reaction", "cobra_reaction", "new_reaction", "self"):
+            found = frame.f_locals.get(name)
+            found = found.get("id") if isinstance(found, dict) else found.id if isinstance(found, Reaction) else None
+            if found:
+                return str(found)
+    return None
+
+
+def _say_bounds(model: Model, where: str, lacking: list[str]) -> None:
+    """Say how many reactions have no bounds in the file, and what they have instead."""
+    assumed = Counter(model.reactions.get_by_id(name).bounds for name in lacking)
+    if assumed:
+        log.warning(
+            "%s: %s without bounds (%s); assumed: %s. Give each reaction its bounds in the file.",
+            where,
+            count(len(lacking), "reaction"),
+            listing(lacking, limit=3),
+            ", ".join(f"{low:g} to {high:g} for {number:,}" for (low, high), number in assumed.items()),
+        )
 
 
 def _content(path: Path) -> bytes:
@@ -180,18 +199,79 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _parser(format_name: str) -> Callable[[bytes], Model]:
-    """Return the function that parses a format."""
-    _import_cobra()
+def _read_sbml(content: bytes, lacking: list[str]) -> Model:
+    """Read SBML; libsbml has the bytes, because XML tells its own encoding."""
+    import cobra.io.sbml
+    import libsbml
+
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file, _missing_bounds() as missing:
+        file.write(content)
+        file.flush()
+        model = cobra.io.read_sbml_model(file.name)
+        if missing:
+            document = libsbml.readSBMLFromFile(file.name).getModel()
+    for written in missing:
+        name = cobra.io.sbml.F_REPLACE[cobra.io.sbml.F_REACTION](written)
+        reaction = model.reactions.get_by_id(name)
+        if "lower" in missing[written] and not document.getReaction(written).getReversible():
+            reaction.lower_bound = min(0.0, reaction.upper_bound)
+        lacking.append(name)
+    return model
+
+
+@contextmanager
+def _missing_bounds() -> Iterator[dict[str, list[str]]]:
+    """Collect the reactions of which cobra remarks that they lack a bound: identifier in SBML → which."""
+    found: dict[str, list[str]] = {}
+
+    def collect(record: logging.LogRecord) -> bool:
+        if remark := MISSING_BOUND.match(record.getMessage()):
+            found.setdefault(remark[2], []).append(remark[1])
+        return False
+
+    logger = logging.getLogger("cobra.io.sbml")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    logger.addFilter(collect)
+    try:
+        yield found
+    finally:
+        logger.removeFilter(collect)
+        logger.setLevel(level)
+
+
+def _read_document(document: Any, lacking: list[str]) -> Model:
+    """Read what JSON and YAML say of a model."""
+    from cobra.io.dict import model_from_dict
+
+    model = model_from_dict(document)
+    lacking += [one["id"] for one in document["reactions"] if not {"lower_bound", "upper_bound"} <= one.keys()]
+    return model
+
+
+def _read_json(content: bytes, lacking: list[str]) -> Model:
+    return _read_document(json.loads(content.decode("utf-8-sig")), lacking)
+
+
+def _read_yaml(content: bytes, lacking: list[str]) -> Model:
+    from cobra.io.yaml import yaml
+
+    return _read_document(yaml.load(content.decode("utf-8-sig")), lacking)
+
+
+def _read_matlab(content: bytes, lacking: list[str]) -> Model:
     import cobra.io
 
-    parsers: dict[str, Callable[[bytes], Model]] = {
-        "sbml": lambda content: cobra.io.read_sbml_model(io.StringIO(content.decode())),
-        "json": lambda content: cobra.io.from_json(content.decode()),
-        "yaml": lambda content: cobra.io.from_yaml(content.decode()),
-        "matlab": lambda content: cobra.io.load_matlab_model(io.BytesIO(content)),
-    }
-    return parsers[format_name]
+    return cobra.io.load_matlab_model(io.BytesIO(content))
+
+
+PARSERS: dict[str, Callable[[bytes, list[str]], Model]] = {
+    "sbml": _read_sbml,
+    "json": _read_json,
+    "yaml": _read_yaml,
+    "matlab": _read_matlab,
+}
+"""This maps a format to the function that reads it, and adds the reactions without bounds to a list."""
 
 
 def _import_cobra() -> None:
@@ -212,29 +292,14 @@ def _import_cobra() -> None:
 
 
 @contextmanager
-def _visiting_once() -> Iterator[None]:
-    """Let cobra visit every operand of a gene rule once as it collects genes, so that deep rules end at all."""
-    from cobra.core.gene import GPRWalker
-
-    twice = GPRWalker.visit_BoolOp
-    GPRWalker.visit_BoolOp = ast.NodeVisitor.generic_visit
-    try:
-        yield
-    finally:
-        GPRWalker.visit_BoolOp = twice
-
-
-@contextmanager
-def _quiet_cobra() -> Iterator[list[str]]:
-    """Collect cobra's warnings instead of printing them."""
+def _quiet_cobra() -> Iterator[None]:
+    """Keep cobra's remarks from the terminal."""
     logger = logging.getLogger("cobra")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
-    remarks: list[str] = []
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield remarks
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logger.setLevel(level)
-        remarks.extend(str(warning.message) for warning in caught)

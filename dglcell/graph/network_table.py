@@ -139,6 +139,10 @@ class EdgeTable:
                     do="correct `where`, or check that the file is the one meant",
                 )
             kept &= rows
+        return self.select(kept)
+
+    def select(self, kept: NDArray[np.bool_]) -> EdgeTable:
+        """Return the ``kept`` rows."""
         columns = {name: codes.select(kept) for name, codes in self.columns.items()}
         return EdgeTable(self.path, columns, self.labels, self.lines[kept])
 

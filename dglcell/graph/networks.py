@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError
+from dglcell.errors import GraphError, count
 from dglcell.files.atomic import DAMAGE, find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, MATRIX, MATRIX_COLUMNS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
+from dglcell.graph.known_names import PLACEHOLDERS, NameReport, enforce_name_policy
 from dglcell.graph.network_table import (
     Codes,
     EdgeTable,
@@ -25,8 +27,10 @@ from dglcell.graph.network_table import (
     unreadable,
 )
 from dglcell.graph.schema import check_relation_name
-from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary, enforce_name_policy
+from dglcell.graph.vocabulary import AliasTable, Vocabulary, spelling
 from dglcell.published.registry import FILES
+
+log = logging.getLogger("dglcell")
 
 
 def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable:
@@ -138,7 +142,7 @@ def read_network(
     """
     config, found = named.config, named.file.find(raw)
     provenance = {"path": config.path, **found.provenance()}
-    table = _read(found.path, config)
+    table = _named_rows(name, _read(found.path, config), config, known)
     names, ambiguous, source, target = _resolve_ends(table, config, aliases, known)
     relations = {
         relation: Edges(source[rows], target[rows], weight)
@@ -165,6 +169,18 @@ def _read(path: Path, config: NetworkConfig) -> EdgeTable:
     return table.where(config.where)
 
 
+def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocabulary) -> EdgeTable:
+    """Return the rows whose genes have names, and warn of the others."""
+    columns = [table.text(column) for column in (config.columns[:1] if config.layout == GROUPS else config.columns)]
+    nameless = np.zeros(len(table), dtype=bool)
+    for column in columns:
+        nameless |= np.array([one.lower() in PLACEHOLDERS and one not in known for one in column.names])[column.rows]
+    if nameless.any():
+        rows = count(int(nameless.sum()), "row")
+        log.warning("network '%s': %s left out, because a gene has no name in them", name, rows)
+    return table.select(~nameless) if nameless.any() else table
+
+
 def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
     """Return the names in the first two columns of a table, after aliases."""
     table = read_table(path, ["0", "1"], "auto", True)
@@ -179,13 +195,19 @@ def _resolve_ends(
     if config.layout == GROUPS:
         columns = columns[:1]
     named = [[name.removeprefix(config.strip_prefix) for name in column.names] for column in columns]
-    resolved = [aliases.resolve(names, known) for names in named]
+    resolved = [aliases.resolve([_spelled(name, aliases, known) for name in names], known) for names in named]
     vocabulary = Vocabulary.of(name for names, _ in resolved for name in names)
     ends = [vocabulary.indices(names)[column.rows] for (names, _), column in zip(resolved, columns, strict=True)]
     if config.layout == GROUPS:
         ends = list(pairs_within_groups(ends[0], table.text(config.columns[1]).rows))
     ambiguous = {name for _, names in resolved for name in names}
     return vocabulary.names, tuple(sorted(ambiguous)), ends[0], ends[1]
+
+
+def _spelled(name: str, aliases: AliasTable, known: Vocabulary) -> str:
+    """Return the known name that differs from an unknown one in nothing but case, or the name itself."""
+    same = () if name in known or name in aliases.systematic else known.spelled(spelling(name))
+    return same[0] if len(same) == 1 else name
 
 
 def _split_relations(
@@ -265,7 +287,7 @@ def network_edges(
     dropped = sum(count["dropped"] for count in counts.values())
     report = NameReport(len(network.names), missing, network.ambiguous, dropped)
     where = f"network '{network.name}' ({Path(config.path).name})"
-    enforce_name_policy(report, config.unknown or unknown, where=where, key=f"{key}.unknown")
+    enforce_name_policy(report, config.unknown or unknown, genes, where=where, key=f"{key}.unknown")
     _refuse_empty(edges, counts, where)
     names = {"total": report.total, "unknown": list(missing), "ambiguous": list(network.ambiguous)}
     return edges, {**network.provenance, "names": names, "relations": counts}

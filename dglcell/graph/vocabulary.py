@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import check_choice
 from dglcell.errors import GraphError, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, open_text
 
@@ -46,7 +45,11 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-UNKNOWN_POLICIES = ("refuse", "drop")
+LOOKED_AT = 200
+"""So many unknown names are looked at for what they have in common."""
+
+SEPARATORS = ",+/|&:_ -"
+"""Tables write one of these between two genes of a strain, instead of the semicolon."""
 
 NUMBER, DIGIT = re.compile(r"[0-9]+"), re.compile(r"[0-9]")
 
@@ -162,6 +165,8 @@ class Vocabulary:
         wanted, known = spelling(name), self._shown
         if wanted in known:
             return f" (close: {known[wanted]})"
+        if sign := self.separator_in([name]):
+            return f" (both genes are known: write `;` in place of '{sign}')"
         if form_of(wanted) in self.forms:
             return ""
         form, numbers = NUMBER.sub("0", wanted), _numbers(wanted)
@@ -171,6 +176,15 @@ class Vocabulary:
             if NUMBER.sub("0", found) != form or _numbers(found) == numbers
         )
         return f" (close: {', '.join([*close][:3])})" if close else ""
+
+    def separator_in(self, names: Sequence[str]) -> str:
+        """Return the sign at which each of some unknown names falls apart into known ones; empty where none does."""
+        some = names[:LOOKED_AT]
+        for sign in SEPARATORS if some else "":
+            parts = [[part.strip() for part in name.split(sign)] for name in some]
+            if all(len(of) > 1 and all(self.find(part) in self for part in of) for of in parts):
+                return sign
+        return ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the indices of ``names``; −1 where a name is unknown."""
@@ -257,52 +271,6 @@ class AliasTable:
 
 def _among(targets: Sequence[str], genes: Vocabulary) -> tuple[str, ...]:
     return tuple(target for target in targets if target in genes)
-
-
-@dataclass(frozen=True)
-class NameReport:
-    """Report how many names of one file the vocabulary has.
-
-    Attributes:
-        total: distinct names seen.
-        unknown: distinct names that the vocabulary lacks.
-        ambiguous: distinct aliases of several genes.
-        rows_dropped: rows left out because of them.
-    """
-
-    total: int
-    unknown: tuple[str, ...] = ()
-    ambiguous: tuple[str, ...] = ()
-    rows_dropped: int = 0
-
-
-def enforce_name_policy(report: NameReport, policy: str, *, where: str, key: str) -> None:
-    """Refuse unmapped names unless the user chose to drop their rows.
-
-    Args:
-        report: what was found.
-        policy: ``refuse`` or ``drop``.
-        where: the file or table, for the message.
-        key: the configuration key that sets ``policy``, for the message.
-
-    Raises:
-        ConfigError: ``policy`` is neither.
-        GraphError: names are unknown or ambiguous and the policy is ``refuse``.
-    """
-    check_choice(key, policy, UNKNOWN_POLICIES)
-    if policy == "drop" or not (report.unknown or report.ambiguous):
-        return
-    found = []
-    if report.unknown:
-        found.append(f"{len(report.unknown):,} unknown ({listing(report.unknown)})")
-    if report.ambiguous:
-        found.append(f"{len(report.ambiguous):,} ambiguous ({listing(report.ambiguous)})")
-    raise GraphError(
-        f"{where}: names that the gene vocabulary does not have",
-        got="; ".join(found),
-        expected=f"all {report.total:,} names known",
-        do=f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out",
-    )
 
 
 SYSTEMATIC_COLUMNS = ("systematic", "orf")

@@ -13,11 +13,13 @@ import yaml
 
 from dglcell.config.published import fetch_all, format_offer, needs
 from dglcell.config.read import PACKAGED, load_config
-from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
+from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.derived import has_edges
+from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.model_files import FORMATS, SHIPPED
 from dglcell.published.file import PublishedFile
 
@@ -123,6 +125,13 @@ def find_cell(name: str, screen: str | None, downloads: Downloads) -> CellGraph:
     if any(file.path not in only_names for file in missing):
         downloads.have(missing, f"`{screen or name}` needs files that are not here")
     try:
+        if "cell" in keys:
+            metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
+            config.cell.derived = [one for one in config.cell.derived if has_edges(one, metabolism)]
+            if empty := [one for one in DERIVED if one not in config.cell.derived]:
+                log.warning(
+                    "the model has no pairs of genes for these relations, which are left out: %s", listing(empty)
+                )
         return build_cell(config.cell, config.paths.raw)
     except (DataError, GraphError) as error:
         if Path(name).suffix and not Path(name).exists():

@@ -18,7 +18,8 @@ from dglcell.data.strains import Strains
 from dglcell.errors import count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.new_experiment.cell import Downloads, cell_keys, find_cell
+from dglcell.graph.schema import gene_relation
+from dglcell.new_experiment.cell import DERIVED, Downloads, cell_keys, find_cell
 from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.settings import Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
 from dglcell.new_experiment.table import SHOWN, OwnTable, read_own_table
@@ -127,6 +128,9 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
         key: value for key, value in keys.items() if key != "extends"
     }
+    if "cell" in keys:
+        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
+        content["cell"] = {**content["cell"], "derived": derived}
     data: dict[str, object] = {"source": {"name": wanted.screen}}
     table = None
     if wanted.table is not None:

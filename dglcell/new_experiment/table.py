@@ -30,6 +30,7 @@ from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.known_names import way_out
 from dglcell.graph.names import add_names, named_aliases, names_of_genes
 from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import AliasTable
@@ -98,7 +99,8 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
             expected="names like " + cell.genes.examples(),
-            do="; ".join(
+            do=way_out(written.unknown, cell.genes)
+            or "; ".join(
                 [
                     *_names_to_fetch(cell, downloads),
                     "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",

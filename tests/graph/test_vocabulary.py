@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.known_names import NameReport, enforce_name_policy
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.vocabulary import (
     AliasTable,
     GeneSet,
-    NameReport,
     Vocabulary,
-    enforce_name_policy,
     read_aliases,
     read_gene_list,
     read_gff,
@@ -62,11 +61,11 @@ def test_the_policy_refuses_drops_or_is_unknown() -> None:
     report = NameReport(10, unknown=("x", "y"), ambiguous=("z",), rows_dropped=3)
     message = r"table: names that .*\n  got:      2 unknown \(x, y\); 1 ambiguous \(z\)\n.*\n.*`key: drop`"
     with pytest.raises(GraphError, match=message):
-        enforce_name_policy(report, "refuse", where="table", key="key")
-    enforce_name_policy(report, "drop", where="table", key="key")
-    enforce_name_policy(NameReport(10), "refuse", where="table", key="key")
+        enforce_name_policy(report, "refuse", Vocabulary.of("ab"), where="table", key="key")
+    enforce_name_policy(report, "drop", Vocabulary.of("ab"), where="table", key="key")
+    enforce_name_policy(NameReport(10), "refuse", Vocabulary.of("ab"), where="table", key="key")
     with pytest.raises(ConfigError, match=r"`key` is unknown\n  got:      skip\n  expected: refuse, drop"):
-        enforce_name_policy(report, "skip", where="table", key="key")
+        enforce_name_policy(report, "skip", Vocabulary.of("ab"), where="table", key="key")
 
 
 Write = Callable[[str, str], str]

@@ -1,0 +1,263 @@
+"""Models and networks as public files write them: each row is a form, and what it has to give."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cobra
+import pytest
+
+from dglcell.errors import DglcellError
+from dglcell.graph.catalogue import NetworkConfig
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.derived import has_edges
+from dglcell.graph.gene_rules import is_no_gene
+from dglcell.graph.known_names import way_out
+from dglcell.graph.media import Media
+from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.model_files import read_model
+from dglcell.graph.vocabulary import Vocabulary
+
+
+def document(rule: str | None = "g3", genes: str = "", **keys: Any) -> dict[str, Any]:
+    """Return a model as JSON has it: its reaction AB has a rule and other keys of its own."""
+    bounds = {"lower_bound": 0.0, "upper_bound": 1000.0, "gene_reaction_rule": ""}
+    reactions = [
+        {"id": "EX_a", "metabolites": {"a_e": -1}, **bounds, "lower_bound": -10.0},
+        {"id": "At", "metabolites": {"a_e": -1, "a_c": 1}, **bounds, "gene_reaction_rule": "g1"},
+        {"id": "AB", "metabolites": {"a_c": -1, "b_c": 1}, **bounds, "gene_reaction_rule": rule, **keys},
+        {"id": "GROW", "metabolites": {"b_c": -1}, **bounds, "objective_coefficient": 1.0},
+    ]
+    metabolites = [{"id": name, "name": name, "compartment": name[-1]} for name in ("a_e", "a_c", "b_c")]
+    listed = [{"id": name, "name": name} for name in genes.split()]
+    model = {"id": "made", "metabolites": metabolites, "reactions": reactions, "genes": listed}
+    return {**model, "compartments": {"e": "", "c": ""}}
+
+
+Saved = Callable[..., str]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    def save(*arguments: Any, **keys: Any) -> str:
+        (tmp_path / "made.json").write_text(json.dumps(document(*arguments, **keys)), encoding="utf-8")
+        return str(tmp_path / "made.json")
+
+    return save
+
+
+def rule_of(path: str) -> tuple[str, list[str]]:
+    model = read_model(path)
+    return model.reactions.AB.gene_reaction_rule, sorted(gene.id for gene in model.genes)
+
+
+@pytest.mark.parametrize(
+    ("rule", "read", "genes"),
+    [
+        ("g3 & g4", "g3 and g4", "g1 g3 g4"),
+        ("(g3 & g4) | g5", "(g3 and g4) or g5", "g1 g3 g4 g5"),
+        ("g3|g4", "g3 or g4", "g1 g3 g4"),
+        ("fig|83333.1.peg.1 or fig|83333.1.peg.2", "fig|83333.1.peg.1 or fig|83333.1.peg.2",
+         "fig|83333.1.peg.1 fig|83333.1.peg.2 g1"),
+        ("(fig|1.2.peg.1|fig|1.2.rna.2)", "fig|1.2.peg.1 or fig|1.2.rna.2", "fig|1.2.peg.1 fig|1.2.rna.2 g1"),
+        ("gi|16128336|ref|NP_414885.1| and g3", "gi|16128336|ref|NP_414885.1| and g3",
+         "g1 g3 gi|16128336|ref|NP_414885.1|"),
+        ("sp|P0A796|PFKA_ECOLI or g3", "sp|P0A796|PFKA_ECOLI or g3", "g1 g3 sp|P0A796|PFKA_ECOLI"),
+        ("((g3 or g4) or (g5 or g6)) and g7", "(g3 or g4 or g5 or g6) and g7", "g1 g3 g4 g5 g6 g7"),
+        ("()", "", "g1"),
+        (" ", "", "g1"),
+        ("SPONT", "", "g1"),
+        ("g3 and s0001", "g3", "g1 g3"),
+        ("g3 or (g4 and spontaneous)", "g3 or g4", "g1 g3 g4"),
+        ("(g3 or UNKNOWN) and (g4 or g5)", "g4 or g5", "g1 g3 g4 g5"),
+        ("g3 and (g4 or (TRUE and GAPFILL))", "g3", "g1 g3 g4"),
+    ],
+)  # fmt: skip
+def test_rules_mean_what_their_authors_mean(saved: Saved, rule: str, read: str, genes: str) -> None:
+    assert rule_of(saved(rule)) == (read, genes.split())
+
+
+@pytest.mark.parametrize("operator", ["and", "or"])
+def test_rules_of_two_operands_at_a_time_are_flat(saved: Saved, operator: str) -> None:
+    nested = "g3"
+    for number in range(4, 60):
+        nested = f"({nested} {operator} g{number})"
+    assert rule_of(saved(nested)) == rule_of(saved(f" {operator} ".join(f"g{n}" for n in range(3, 60))))
+
+
+NO_GENES = """s0001 S0001 G_s0001 s_0001 SPONT spontaneous Spontaneous SPONTANEOUS.1 UNKNOWN Unknown Unknown_1 orphan
+ORPHAN GAPFILL gap_filled TRUE none unassigned NOGENE"""
+GENUINE = "b0001 s0002 STM0001 YAL001C spoT SPO11 nan NA orf19.1 TRUE1A gapA 1234.1"
+
+
+@pytest.mark.parametrize("name", NO_GENES.split())
+def test_names_that_are_no_genes(name: str) -> None:
+    assert is_no_gene(name)
+
+
+@pytest.mark.parametrize("name", GENUINE.split())
+def test_names_that_are_genes(name: str) -> None:
+    assert not is_no_gene(name)
+
+
+def test_names_that_are_no_genes_leave_with_a_warning(saved: Saved, caplog: pytest.LogCaptureFixture) -> None:
+    assert rule_of(saved("g3 or orphan", "g1 g3 orphan SPONT"))[1] == ["g1", "g3"]
+    assert "made.json: no genes, so that their reactions are always there: SPONT, orphan" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"rule": "g3, g4"}, ["1 gene rules cannot be parsed", "reaction AB: g3, g4", "joined by 'and', 'or'"]),
+        ({"rule": "g3 + g4"}, ["reaction AB: g3 + g4"]),
+        ({"rule": "AND(g3, g4)"}, ["reaction AB: AND(g3, g4)"]),
+        ({"rule": "not g3"}, ["reaction AB: not g3"]),
+        ({"rule": "g3 g4"}, ["reaction AB: g3 g4"]),
+        ({"rule": "(g3 or g4"}, ["reaction AB: (g3 or g4"]),
+        ({"rule": "(g3 or) g4"}, ["reaction AB: (g3 or) g4"]),
+        (
+            {"lower_bound": 10.0, "upper_bound": 0.0},
+            ["reaction 'AB' cannot be read", "(10.0 <= 0.0)", "mend the reaction"],
+        ),
+        ({"lower_bound": None}, ["reaction 'AB' cannot be read", "NoneType"]),
+        ({"upper_bound": "many"}, ["reaction 'AB' cannot be read", "many"]),
+        ({"metabolites": {"nowhere_c": 1}}, ["reaction 'AB' cannot be read", "nowhere_c"]),
+        ({"metabolites": {"a_c": None}}, ["reaction 'AB'"]),
+        (
+            {"rule": "kb|g.1 or g3", "genes": "g1 kb|g.1"},
+            ["genes have a '|'", "kb|g.1; the rule of reaction AB"],
+        ),
+    ],
+)
+def test_a_fault_in_one_reaction_names_it(saved: Saved, keys: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(DglcellError) as caught:
+        Metabolism.read(saved(**keys))
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert "object at 0x" not in str(caught.value)
+
+
+@pytest.fixture
+def sbml(saved: Saved, tmp_path: Path) -> str:
+    cobra.io.write_sbml_model(cobra.io.load_json_model(saved()), str(tmp_path / "plain.xml"))
+    return (tmp_path / "plain.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "declared"),
+    [("latin-1", "ISO-8859-1"), ("utf-16", "UTF-16"), ("utf-8-sig", "UTF-8"), ("utf-8", "UTF-8")],
+)
+def test_xml_says_its_own_encoding(sbml: str, tmp_path: Path, encoding: str, declared: str) -> None:
+    text = sbml.replace('encoding="UTF-8"', f'encoding="{declared}"').replace('name="b_c"', 'name="bé"')
+    assert declared in text
+    assert "é" in text
+    (tmp_path / "made.xml").write_bytes(text.encode(encoding))
+    assert read_model(str(tmp_path / "made.xml")).metabolites.b_c.name == "bé"
+
+
+@pytest.mark.parametrize("write", [cobra.io.save_json_model, cobra.io.save_yaml_model])
+def test_a_byte_order_mark_before_json_and_yaml(saved: Saved, tmp_path: Path, write: Callable[..., None]) -> None:
+    name = {"save_json_model": "marked.json", "save_yaml_model": "marked.yml"}[write.__name__]
+    write(cobra.io.load_json_model(saved()), str(tmp_path / name))
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    assert len(read_model(str(tmp_path / name)).reactions) == 4
+
+
+def test_sbml_without_bounds(sbml: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = sbml.replace('fbc:strict="true"', 'fbc:strict="false"')
+    for bound in ("lower", "upper"):
+        for value in ("cobra_0_bound", "cobra_default_ub", "R_EX_a_lower_bound"):
+            text = text.replace(f' fbc:{bound}FluxBound="{value}"', "")
+    (tmp_path / "made.xml").write_text(text)
+    model = read_model(str(tmp_path / "made.xml"))
+    assert {r.id: r.bounds for r in model.reactions} == {"EX_a": (-1000, 1000)} | dict.fromkeys(
+        ("At", "AB", "GROW"), (0, 1000)
+    )
+    assert "made.xml: 4 reactions without bounds (EX_a, At, AB … and 1 more)" in caplog.text
+    assert "assumed: -1000 to 1000 for 1, 0 to 1000 for 3" in caplog.text
+
+
+def test_json_without_bounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    content = document()
+    del content["reactions"][2]["upper_bound"]
+    (tmp_path / "made.json").write_text(json.dumps(content))
+    read_model(str(tmp_path / "made.json"))
+    assert "made.json: 1 reaction without bounds (AB); assumed: 0 to 1000 for 1" in caplog.text
+
+
+@pytest.mark.parametrize(("uptake", "fits"), [(2.0, False), (9.5, False), (10.0, True), (12.0, True)])
+def test_a_medium_allows_the_uptake_that_a_model_forces(saved: Saved, uptake: float, fits: bool) -> None:
+    model = read_model(saved())
+    model.reactions.EX_a.bounds = (-10, -10)
+    if fits:
+        assert Media.of(model, {"low": {"EX_a": uptake}}, "cell.media").uptakes.tolist() == [[uptake]]
+        return
+    with pytest.raises(DglcellError) as caught:
+        Media.of(model, {"rich": {"EX_a": 20}, "low": {"EX_a": uptake}}, "cell.media")
+    for word in ("`cell.media.low.EX_a`", f"got:      {uptake:g}", "at least 10", "upper bound of EX_a"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "names"),
+    [("g3", []), ("g3 and g4", ["shares_complex"]), ("g3 or g4", ["isoenzyme"])],
+)
+def test_which_derived_relations_a_model_has(saved: Saved, rule: str, names: list[str]) -> None:
+    metabolism = Metabolism.read(saved(rule))
+    assert [name for name in ("shares_complex", "isoenzyme") if has_edges(name, metabolism)] == names
+
+
+GENES = Vocabulary.of(["b0001", "b0002", "b0003", "YDL133C", "YDL133C-A", "ADE5,7"])
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["b0001,b0002", "b0002,b0003"], "in place of ','"),
+        (["b0001 + b0002"], "in place of '+'"),
+        (["b0001_b0002"], "in place of '_'"),
+        (["b0001 b0002"], "in place of ' '"),
+        (["B0001/b0003"], "in place of '/'"),
+        (["511145.b0001", "511145.b0002"], "every name begins with '511145.': set `net.strip_prefix: \"511145.\"`"),
+        (["eco:b0001"], "begins with 'eco:'"),
+        (["Δb0001", "Δb0003"], "begins with 'Δ'"),
+        (["b0001_dma12"], "ends with '_dma12'"),
+        (["G_b0001.1", "G_b0002.1"], "begins with 'G_' and ends with '.1'"),
+        (["b0001_dma1", "b0002_dma2"], "as 'b0001_dma1' does"),
+        (["b00011", "xb0002"], ""),
+        (["b0001,b0009"], "ends with ',b0009'"),
+        (["eco:b0001", "other"], ""),
+        ([], ""),
+    ],
+)
+def test_ways_out_for_names_that_never_meet(names: list[str], said: str) -> None:
+    found = way_out(names, GENES, "net.strip_prefix")
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "genes", "said"),
+    [
+        ("g1 g3", 2, ""),
+        ("G1 G3", 2, ""),
+        ("g1 g3\n- g1\nN/A g3", 2, "network 'net': 2 rows left out, because a gene has no name in them"),
+        ("9.g1 9.g3", 4, "none of its 2 names are genes of the model or of other networks (9.g1, 9.g3; "),
+        ("9.g1 9.g3", 4, 'set `cell.networks.net.strip_prefix: "9."`'),
+        ("x1 x2\nx3 x4", 6, "give other names of genes in `cell.aliases`"),
+    ],
+)
+def test_networks_meet_the_genes_of_the_model(
+    saved: Saved, tmp_path: Path, caplog: pytest.LogCaptureFixture, pairs: str, genes: int, said: str
+) -> None:
+    (tmp_path / "net.txt").write_text("a b\n" + pairs + "\n")
+    network = NetworkConfig(path=str(tmp_path / "net.txt"), columns=["a", "b"])
+    with caplog.at_level(logging.WARNING):
+        cell = build_cell(CellConfig(model=saved(), networks={"net": network}))
+    assert len(cell.genes) == genes
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
