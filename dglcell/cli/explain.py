@@ -14,6 +14,7 @@ from dglcell.errors import ConfigError, count, printable
 if TYPE_CHECKING:
     from dglcell.api import Predictor
     from dglcell.data.strains import Strains
+    from dglcell.graph.vocabulary import Vocabulary
 
 HELP = "say which deletions of a strain its predicted change comes from"
 EPILOG = """\
@@ -133,6 +134,22 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
         return read_genotypes(table, genes, (), columns, conditions=conditions).strains
     import pandas as pd
 
-    genes_of = [";".join(text.replace(",", " ").replace(";", " ").split()) for text in options.strains]
+    genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
     frame = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
     return read_strains(frame, conditions, columns, genes)[2].strains
+
+
+def genes_in(text: str, genes: Vocabulary) -> list[str]:
+    """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
+    from dglcell.data.table import split_strength
+
+    found = []
+    for word in text.replace(";", " ").split():
+        parts = word.split(",")
+        while parts:
+            ends = range(len(parts), 1, -1)
+            whole = (n for n in ends if genes.find(split_strength(",".join(parts[:n]))[0]) in genes)
+            number = next(whole, 1)
+            found.append(",".join(parts[:number]))
+            parts = parts[number:]
+    return [*filter(None, found)]

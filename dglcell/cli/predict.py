@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from dglcell.prediction.intervals import Intervals
     from dglcell.prediction.table import GenotypeTable
     from dglcell.training.checkpoint import Trained
-
-log = logging.getLogger("dglcell")
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
@@ -265,17 +262,11 @@ def table_of(options: argparse.Namespace, members: Sequence[Trained], intervals:
 
 def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
     """Return the design that the options define."""
-    from dglcell.graph.gene_rules import is_no_gene
     from dglcell.prediction.conditions import seen_by, wild_type_in
-    from dglcell.prediction.design import Design, read_genes
+    from dglcell.prediction.design import Design, every_gene, read_genes
 
     known = members[0].cell.genes
-    if options.genes is None:
-        genes = [number for number, name in enumerate(known) if not is_no_gene(name)]
-        if no_genes := [*filter(is_no_gene, known)]:
-            log.info("left out, because these names of the metabolic model are no genes: %s", listing(no_genes))
-    else:
-        genes = read_genes(options.genes, known)
+    genes = every_gene(known) if options.genes is None else read_genes(options.genes, known)
     background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
     return Design.of(
         genes,

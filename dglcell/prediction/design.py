@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,13 @@ from dglcell.data.table import strength_of
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
+from dglcell.graph.gene_rules import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import KINDS
 from dglcell.prediction.conditions import added_column
+
+log = logging.getLogger("dglcell")
 
 MOST_STRAINS = 2**63 - 1
 
@@ -237,6 +241,14 @@ class Design:
 def _binomials(count: int, size: int) -> NDArray[np.int64]:
     """Return C(x, size) for x from 0, [count + 1], which never decreases."""
     return np.array([math.comb(x, size) for x in range(count + 1)], np.int64)
+
+
+def every_gene(vocabulary: Vocabulary) -> list[int]:
+    """Return the indices of all genes, without names of the metabolic model that are no genes."""
+    no_genes = [*filter(is_no_gene, vocabulary)]
+    if no_genes:
+        log.info("left out, because these names of the metabolic model are no genes: %s", listing(no_genes))
+    return [number for number, name in enumerate(vocabulary) if name not in no_genes]
 
 
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 import cobra
 import pytest
 
+from dglcell.cli.explain import genes_in
 from dglcell.errors import DglcellError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import build_cell
@@ -22,6 +23,7 @@ from dglcell.graph.media import Media
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.model_files import read_model
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.design import every_gene
 
 
 def document(rule: str | None = "g3", genes: str = "", **keys: Any) -> dict[str, Any]:
@@ -108,6 +110,12 @@ def test_names_that_are_genes(name: str) -> None:
 def test_names_that_are_no_genes_leave_with_a_warning(saved: Saved, caplog: pytest.LogCaptureFixture) -> None:
     assert rule_of(saved("g3 or orphan", "g1 g3 orphan SPONT"))[1] == ["g1", "g3"]
     assert "made.json: no genes, so that their reactions are always there: SPONT, orphan" in caplog.text
+
+
+def test_designs_leave_out_names_that_are_no_genes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert every_gene(Vocabulary.of(["b0001", "s0001", "thrA"])) == [0, 2]
+    assert "no genes: s0001" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -238,6 +246,22 @@ def test_ways_out_for_names_that_never_meet(names: list[str], said: str) -> None
     found = way_out(names, GENES, "net.strip_prefix")
     assert said in found
     assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "genes"),
+    [
+        ("b0001,b0002", "b0001 b0002"),
+        ("ADE5,7", "ADE5,7"),
+        ("ade5,7", "ade5,7"),
+        ("ADE5,7:0.3 b0001", "ADE5,7:0.3 b0001"),
+        ("b0001,ADE5,7,b0002;b0003", "b0001 ADE5,7 b0002 b0003"),
+        ("b0001, b0002,,b0009", "b0001 b0002 b0009"),
+        ("ADE5,8", "ADE5 8"),
+    ],
+)
+def test_known_names_may_have_commas(text: str, genes: str) -> None:
+    assert genes_in(text, GENES) == genes.split()
 
 
 @pytest.mark.parametrize(
