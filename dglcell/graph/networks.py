@@ -174,7 +174,8 @@ def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocab
     columns = [table.text(column) for column in (config.columns[:1] if config.layout == GROUPS else config.columns)]
     nameless = np.zeros(len(table), dtype=bool)
     for column in columns:
-        nameless |= np.array([one.lower() in PLACEHOLDERS and one not in known for one in column.names])[column.rows]
+        none = [one.lower() in PLACEHOLDERS and one not in known for one in column.names]
+        nameless |= np.array(none, dtype=bool)[column.rows]
     if nameless.any():
         rows = count(int(nameless.sum()), "row")
         log.warning("network '%s': %s left out, because a gene has no name in them", name, rows)

@@ -144,7 +144,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved(
 
 
 def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:
-    names = load_trained(set_run).cell.genes.names
+    names = [name for name in load_trained(set_run).cell.genes.names if name != "s0001"]  # which is no gene
     arguments = ["predict", str(set_run.path), "--all-pairs", "--start", "100", "--limit", "50", "-o"]
     assert main([*arguments, str(tmp_path / "out.parquet")]) == 0
     strains = list(itertools.combinations(names, 2))[100:150]
