@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -212,6 +214,32 @@ def refuse_stale(store: Store, config: Config) -> None:
             )
 
 
+def say_what_changed(cell: CellGraph, raw: str | None) -> None:
+    """Warn where a file of the user's, from which the cell graph of a run was made, has changed since or is gone."""
+    for path, built_from in _own_files(cell.provenance):
+        try:
+            changed = None if sha256_file(find_raw(path, raw)) == built_from else "has changed"
+        except DataError:
+            changed = "is gone"
+        if changed:
+            log.warning(
+                "'%s' %s since the cell graph was made from it; this run keeps the graph that it began with: train under "
+                "another `experiment.name` to use the file as it is now",
+                path,
+                changed,
+            )
+
+
+def _own_files(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield path and sha256 of the files that a cell graph was made from, without those of the catalogue."""
+    path, built_from = provenance.get("path"), provenance.get("sha256")
+    if isinstance(path, str) and isinstance(built_from, str) and "source" not in provenance:
+        yield path, built_from
+    for below in provenance.values():
+        if isinstance(below, Mapping):
+            yield from _own_files(below)
+
+
 def check_files(config: Config) -> None:
     """Check that the files that a new run needs exist, before anything is built.
 
@@ -242,7 +270,8 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
-    if not config.data.store:
+    # A store that the experiment names may have been built from another source, whose files are not known here.
+    if store.meta.provenance.source == config.data.source.name:
         try:
             refuse_stale(store, config)
         except DataError as error:

@@ -33,7 +33,7 @@ from dglcell.training.checkpoint import (
 from dglcell.training.distributed import PARENT, check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
-from dglcell.training.prepare import Prepared, prepare_run, settle_what_models_see
+from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
 from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
 from dglcell.training.start_from import read_start
 from dglcell.training.task import StrainTask
@@ -118,6 +118,8 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
+    if continued and is_rank_zero():
+        say_what_changed(prepared.cell, config.paths.raw)
     config = settle_what_models_see(config, prepared)
     if checkpoint is not None:
         check_continues(checkpoint, config, prepared.cell, prepared.split)
