@@ -74,6 +74,8 @@ def strengths(text: str) -> tuple[float, ...]:
         point, two = text.replace(",", "."), f"0.0{text[1:]}"
         raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two strengths")
     try:
+        if "_" in text:
+            raise ValueError
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not numbers such as 0.1,0.3,0.5") from None

@@ -57,7 +57,7 @@ def explain(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.api import load, runs_in
-    from dglcell.files.atomic import atomic_file
+    from dglcell.files.atomic import atomic_file, no_formula
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
     from dglcell.prediction.subsets import explain as explain_strains
@@ -75,7 +75,7 @@ def explain(options: argparse.Namespace) -> None:
         print(printable(show(found, predictor.cell.genes)))
         return
     with atomic_file(options.output) as partial:
-        found.to_csv(partial, index=False)
+        found.map(lambda cell: no_formula(cell) if isinstance(cell, str) else cell).to_csv(partial, index=False)
     print(f"{count(found['strain'].nunique(), 'strain')} explained in {options.output}")
 
 

@@ -179,6 +179,17 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = ""
     return {gene: strength_of(amount, where) for gene, amount in found}
 
 
+def number_of(text: str) -> float:
+    """Return the number that a text says; Python alone would read ``1_000`` as a number.
+
+    Raises:
+        ValueError: it says none.
+    """
+    if "_" in text:
+        raise ValueError(f"no number: '{text}'")
+    return float(text)
+
+
 def strength_of(written: object, where: str = "") -> float:
     """Return the strength that a text or a number says, 0 where it is empty; it may have a decimal comma.
 
@@ -186,7 +197,7 @@ def strength_of(written: object, where: str = "") -> float:
         GenotypeError: it says no strength.
     """
     try:
-        strength = float(str(written).replace(",", ".") or 0)
+        strength = number_of(str(written).replace(",", ".") or "0")
     except ValueError:
         strength = math.nan
     if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):

@@ -15,7 +15,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import MISSING, WITHIN_CELL, Rows, read_numbers
+from dglcell.data.sources.text_table import MISSING, WITHIN_CELL, Rows, read_numbers, refuse_lost
 from dglcell.data.table import split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
@@ -237,6 +237,9 @@ def _condition_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -
 
 def _phenotype_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -> tuple[list[str], str]:
     """Return the columns of phenotypes, and the decimal mark of their numbers."""
+    for name in rows.frame.columns:
+        if name not in others:
+            refuse_lost(rows.file, name)
     names = [name for name in rows.frame.columns if name not in others and name in (wanted.phenotypes or [name])]
     read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in names] for mark in DECIMALS}
     # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.

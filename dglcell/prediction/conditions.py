@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
+from dglcell.data.table import number_of
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
@@ -133,7 +134,7 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
     if categories and text in categories:
         return categories.index(text)
     try:
-        number = np.nan if categories else float(text)
+        number = np.nan if categories else number_of(text)
     except ValueError:
         number = np.nan
     if abs(number) <= np.finfo(np.float32).max:

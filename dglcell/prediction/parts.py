@@ -220,7 +220,11 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
 
 def _texts(column: Any) -> list[str]:
     """Return the cells of a column of texts or numbers as a CSV has them."""
-    return shortest(column.to_numpy()) if str(column.type) == "float" else column.to_pylist()
+    if str(column.type) == "float":
+        return shortest(column.to_numpy())
+    cells: list[Any] = column.to_pylist()
+    written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
+    return [written[cell] for cell in cells]
 
 
 def _footer(path: Path) -> Any:

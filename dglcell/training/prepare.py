@@ -223,8 +223,8 @@ def say_what_changed(cell: CellGraph, raw: str | None) -> None:
             changed = "is gone"
         if changed:
             log.warning(
-                "'%s' %s since the cell graph was made from it; this run keeps the graph that it began with: train under "
-                "another `experiment.name` to use the file as it is now",
+                "'%s' %s since the cell graph was made from it; this run keeps the graph that it began with: "
+                "train under another `experiment.name` to use the file as it is now",
                 path,
                 changed,
             )

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
-from dglcell.data.sources.text_table import Mistakes, Numbers, Rows, read_genotypes, read_numbers, read_rows
+from dglcell.data.sources.text_table import (
+    Mistakes,
+    Numbers,
+    Rows,
+    read_genotypes,
+    read_numbers,
+    read_rows,
+    refuse_lost,
+)
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
@@ -87,6 +95,8 @@ def measure_rows(
         rows = rows.where(column, value)
     chosen = len(rows)
     mistakes = Mistakes(rows.file)
+    for column in config.phenotypes.values():
+        refuse_lost(rows.file, column)
     phenotypes, wrong = _numbers(rows, config.phenotypes, "phenotypes", config, mistakes)
     measured = wrong | _measured(rows, phenotypes, wrong, config, mistakes)
     rows = rows.keep(measured)

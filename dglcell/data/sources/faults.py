@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
-from dglcell.data.table import split_strength
+from dglcell.data.table import number_of, split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
@@ -256,7 +256,7 @@ def strain_keys(rows: Rows, columns: TableColumns, strains: Written) -> list[Has
 def _plain(cell: str) -> float | str:
     """Return the number that a cell says, 0 where it is empty, or else its text."""
     try:
-        return float(cell.strip() or 0)
+        return number_of(cell.strip() or "0")
     except ValueError:
         return cell.strip()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -224,6 +225,28 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
 
 MISSING = ("", "na", "n/a", "nan")
 """These cells always mean "not measured", in small or capital letters."""
+
+LOST = re.compile(
+    r"[\W_]*(percent|pct|gene|target|crispri)?[\W_]*(knock[ _-]?down|kd|repression|inhibition|silencing)([\W_].*)?",
+    re.IGNORECASE,
+)
+"""Columns of these names say how much of a gene is lost."""
+
+
+def refuse_lost(file: str, column: str) -> None:
+    """Refuse a column that says how much of a gene is lost, which is the strain and no phenotype of it.
+
+    Raises:
+        DataError: it is one by its name.
+    """
+    if LOST.fullmatch(column):
+        raise DataError(
+            f"'{file}', line 1: column '{column}' says how much of a gene is lost, and is no phenotype",
+            expected="what is left of each gene, from 0 (deleted) to 1 (as in the wild type)",
+            do="write what is left, e.g. 0.3 for a knockdown of 70 %, into a column `strengths` or strength_1, …; "
+            "if it is something else, give it another name",
+        )
+
 
 Numbers = NDArray[np.float64]
 
