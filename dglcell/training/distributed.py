@@ -5,10 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +16,6 @@ import torch.distributed as dist
 from lightning_fabric.plugins.environments import ClusterEnvironment
 from torch import Tensor
 
-import __main__
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.owner import signals_blocked
@@ -150,131 +145,58 @@ def is_gone(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(text in str(error) for text in GONE)
 
 
-# Several processes on one machine: the first starts the others, and none outlives another.
-#
-# Lightning's own launcher is not used, because it kills the first process without a message when another one fails.
-
-
 PARENT = "DGLCELL_PARENT"
-"""This variable has the id of the process that started this one."""
-
-POLL_SECONDS = 0.5
-GRACE_SECONDS = 10.0
-"""A process has this time to notice by itself that another is gone, and to end, before it is ended."""
-
-STOP_SECONDS = 60.0
-"""The other processes have this time to end after the first has finished its training."""
+"""This variable is set in processes that another process of the run has started, through Lightning's launcher."""
 
 
 @contextmanager
 def launched(trainer: pl.Trainer) -> Iterator[None]:
-    """Run the body in as many processes as the trainer wants, unless SLURM, torchrun or a user has started them.
-
-    The other processes are started with this process's command line, and reach the same place by themselves.
+    """Tell the processes that Lightning starts inside the context that they belong to this run.
 
     Raises:
         DglcellError: another process has ended inside the context, or does not answer.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    children: dict[int, subprocess.Popen[bytes]] = {}
-    done = threading.Event()
-    before, place = dict(os.environ), {}
-    if isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally:
-        place = _meeting_place(trainer, environment)
-        os.environ.update(place)
-        children = {rank: _start(rank) for rank in range(1, trainer.num_devices)}
-        threading.Thread(target=_watch, args=(children, done), daemon=True).start()
+    starts = isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally
+    before = set(os.environ)
+    if starts:
+        os.environ[PARENT] = str(os.getpid())
+        _block_signals(trainer.strategy.launcher)
     try:
         yield
     except RuntimeError as error:
         if is_silent(error):
             raise _silent(error) from error
         if is_gone(error):
-            raise _lost(children) from error
+            raise _lost() from error
         raise
     finally:
-        _end(children, STOP_SECONDS if sys.exc_info()[0] is None else GRACE_SECONDS)
-        done.set()
-        for name in place.keys() - before.keys():
+        # Lightning leaves what it told the others; another training of this process shall not take it over.
+        for name in {PARENT, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:
             os.environ.pop(name, None)
 
 
-def watch_parent() -> None:
-    """End this process with an error when the process that started it is gone.
+def _block_signals(launcher: Any) -> None:
+    """Let processes start with signals blocked: Ctrl-C reaches all, and a new one would fail during its imports."""
+    start = launcher._call_children_scripts
 
-    Signals that were held back are released. Nothing is done in a process that no other process of the run started.
-    """
-    parent = os.environ.get(PARENT)
-    if parent is not None:
+    def start_blocked() -> None:
+        with signals_blocked(SIGNALS):
+            start()
+
+    launcher._call_children_scripts = start_blocked
+
+
+def heed_signals() -> None:
+    """Take signals that were held back while this process was started by another one of the run."""
+    if PARENT in os.environ:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        threading.Thread(target=_follow, args=(int(parent),), daemon=True).start()
 
 
-def _meeting_place(trainer: pl.Trainer, environment: ClusterEnvironment) -> dict[str, str]:
-    """Return the variables that tell the processes of this machine where they meet, as its first process has them."""
-    return {
-        "MASTER_ADDR": environment.main_address,
-        "MASTER_PORT": str(environment.main_port),
-        "NODE_RANK": str(environment.node_rank()),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(trainer.num_devices * trainer.num_nodes),
-        PARENT: str(os.getpid()),
-    }
-
-
-def _start(rank: int) -> subprocess.Popen[bytes]:
-    module = __main__.__spec__
-    program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
-    environment = {**os.environ, "LOCAL_RANK": str(rank)}
-    # The new process inherits this. Ctrl-C reaches all processes, and a new one would fail during its imports.
-    with signals_blocked(SIGNALS):
-        return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
-
-
-def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:
-    """End everything if a child has failed and this process has not noticed, for example while it waits for a GPU."""
-    while not done.wait(POLL_SECONDS):
-        if any(child.poll() for child in children.values()):
-            if not done.wait(GRACE_SECONDS):
-                _die(_lost(children), children)
-            return
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_SECONDS)
-    time.sleep(GRACE_SECONDS)
-    _die(_lost({}), {})
-
-
-def _die(error: DglcellError, children: dict[int, subprocess.Popen[bytes]]) -> None:
-    """End this process from a thread, because its main thread may wait for ever."""
-    print(f"error: {error}", file=sys.stderr, flush=True)
-    for child in children.values():
-        child.kill()
-    os._exit(2)
-
-
-def _end(children: dict[int, subprocess.Popen[bytes]], seconds: float) -> None:
-    """Wait for the other processes, and kill those that do not end."""
-    end = time.monotonic() + seconds
-    for child in children.values():
-        try:
-            child.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _lost(children: dict[int, subprocess.Popen[bytes]]) -> DglcellError:
+def _lost() -> DglcellError:
     """Return the error for a process that lost another process."""
-    end = time.monotonic() + POLL_SECONDS
-    while children and not any(child.poll() for child in children.values()) and time.monotonic() < end:
-        time.sleep(0.01)
-    ended = [f"process {rank} {_how(child.returncode)}" for rank, child in children.items() if child.poll()]
     return DglcellError(
         "another process of this run has ended, and training cannot go on without it",
-        got=", ".join(ended) or None,
         do="look for what it printed, or whether memory ran out; the same command goes on from the last checkpoint",
     )
 
@@ -288,7 +210,3 @@ def _silent(error: RuntimeError) -> DglcellError:
         "NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command goes on from the last "
         "checkpoint",
     )
-
-
-def _how(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -30,7 +30,7 @@ from dglcell.training.checkpoint import (
     resume_from,
     starting_point,
 )
-from dglcell.training.distributed import PARENT, check_allocation, watch_parent
+from dglcell.training.distributed import PARENT, check_allocation, heed_signals
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
@@ -232,12 +232,12 @@ def check_machine(config: Config) -> None:
 
 
 def begin_process(config: Config) -> None:
-    """Let the process end with the one that started it; only the first process of a run logs more than warnings.
+    """Check what SLURM started; only the first process of a run logs more than warnings.
 
     Raises:
         ConfigError: SLURM started other processes than the experiment asks for.
     """
-    watch_parent()
+    heed_signals()
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
