@@ -90,7 +90,7 @@ def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]
 def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
     """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool.
 
-    Strategy, link and flux rounds ask for the same batch one after the other, so the last answer is kept.
+    Strategy and link ask for the same batch one after the other, so the last answer is kept.
 
     Args:
         cell: the cell whose strains lose blocked reactions.
