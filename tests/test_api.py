@@ -29,7 +29,6 @@ from dglcell.cli import main
 from dglcell.config.read import experiment_file, keyword_overrides
 from dglcell.data import strains
 from dglcell.data.config import VALIDATION
-from dglcell.data.sources.config import CsvConfig
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
@@ -166,19 +165,6 @@ def test_other_names_of_genes_are_known(predictor: dglcell.Predictor, tmp_path: 
     command = ["predict", str(predictor.directory), str(tmp_path / "new.csv"), "--unknown", unknown, "-o", str(output)]
     assert main(command) == 0
     np.testing.assert_allclose(pd.read_csv(output).predicted_fitness, found.predicted_fitness, rtol=1e-6)
-
-
-def test_aliases_of_the_training_are_known(predictor: dglcell.Predictor, tmp_path: Path) -> None:
-    (tmp_path / "names.tsv").write_text("systematic\tmine\nb0008\tmyGene\nb0114\ttwice\nb0115\ttwice\nb9999\tother\n")
-    (member,) = predictor.members
-    source = replace(member.config.data.source, name="csv", csv=CsvConfig(aliases=str(tmp_path / "names.tsv")))
-    config = replace(member.config, data=replace(member.config.data, source=source))
-    aliased = replace(predictor, members=(replace(member, config=config),))
-    found = aliased.predict([["MYGENE"], ["other", "b0008"]], unknown="empty")
-    assert found.unknown.tolist() == ["", "other"]
-    assert found.predicted_fitness[0] == predictor.predict([["b0008"]]).predicted_fitness[0]
-    with pytest.raises(GenotypeError, match="'twice' stands for several genes"):
-        aliased.predict([["twice"]])
 
 
 def test_what_cannot_be_predicted_is_refused(predictor: dglcell.Predictor) -> None:
@@ -336,21 +322,6 @@ def experiment_of(rows: list[list[str]], folder: Path) -> Path:
     data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
     (folder / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
     return folder / "mine.yaml"
-
-
-def test_a_strain_of_the_training_has_the_same_strengths(
-    predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    split = Split.load(RunDirectory(predictor.directory).split)
-    strains = store_of_run(predictor.members[0].config, split).read().genotypes
-    pair = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if len(strains[row]) == 2)
-    other = next(gene for gene in predictor.cell.genes if gene not in pair)
-    rows = [pair, [f"{pair[0]}:0", f"{pair[1]}:0.0"], [f"{pair[0]}:0.5", pair[1]], [*pair, f"{other}:0.25"]]
-    with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
-    assert "2 of 3 strains; 0 have genes that the cell graph lacks, 1 were trained on" in caplog.text
-    expected = predictor.predict([{pair[0]: 0.5, pair[1]: 0}, {pair[0]: 0, pair[1]: 0, other: 0.25}])
-    assert found.mae[0] == pytest.approx(np.abs(expected.predicted_fitness - 0.5).mean(), rel=1e-4)
 
 
 def test_another_experiment_has_conditions(

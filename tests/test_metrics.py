@@ -78,11 +78,6 @@ def test_single_precision_inputs_are_compared_in_double_precision() -> None:
     assert regression_metrics(p, t)["pearson"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_constant_with_rounding_errors_counts_as_constant() -> None:
-    p = 0.1 + np.array([0, 1, 0, 1]) * np.spacing(0.1)
-    assert math.isnan(regression_metrics(p, np.arange(4.0))["pearson"])
-
-
 def test_no_strain_and_one_strain() -> None:
     none = regression_metrics([], [])
     assert none["n"] == 0
@@ -211,17 +206,6 @@ def test_a_constant_prediction_ranks_at_random(sample: list[tuple[float, bool]])
     assert metrics["average_precision"] == pytest.approx(metrics["prevalence"]) == label.mean()
     assert metrics["auroc"] == 0.5
     assert metrics["brier"] == pytest.approx(label.mean() * (1 - label.mean()))
-
-
-def test_by_hand() -> None:
-    label = np.array([1, 0, 1, 0, 0])
-    metrics = classification_metrics([0.9, 0.8, 0.7, 0.6, 0.1], label)
-    assert metrics["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
-    assert metrics["auroc"] == pytest.approx(5 / 6)
-    assert (metrics["prevalence"], metrics["n"]) == (0.4, 5)
-    assert best_threshold([0.9, 0.8, 0.7, 0.6, 0.1], label) == 0.7
-    assert f1([0.9, 0.8, 0.7, 0.6, 0.1], label, 0.7) == pytest.approx(0.8)
-    assert f1([0.9, 0.8, 0.7, 0.6, 0.1], label, 2.0) == 0
 
 
 def test_large_counts_do_not_overflow() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -22,20 +21,15 @@ from dglcell.baselines.fit import (
     in_words,
     left_out_null_models,
 )
-from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import fit_strain_kernels
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.schema import gene_relation
-from dglcell.graph.vocabulary import Vocabulary
 from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
 from tests.baselines.test_packed import growth
 from tests.examples import examples
 
-Fit = Callable[[Strains, NDArray[np.float64]], NullModel]
 Table = tuple[Strains, NDArray[np.float64]]
 
 KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
@@ -141,21 +135,6 @@ def test_the_additive_ridge_is_the_solution_of_its_normal_equations(table: Table
     )
 
 
-def test_an_additive_table_is_recovered() -> None:
-    rng = np.random.default_rng(0)
-    genes, left = rng.integers(0, 5, 200), rng.random(200)
-    media, warmth = rng.choice(["a", "b", "c"], 200), rng.choice([30.0, 37.0], 200)
-    y = 1 - (1 - left) * (0.1 + genes / 10) + 0.3 * (media == "b") + 0.01 * warmth
-    rows = [{f"g{gene}": float(s)} for gene, s in zip(genes, left, strict=True)]
-    strains = Strains.from_names(rows, conditions={"medium": media, "temperature": warmth})
-    train, test = np.arange(150), np.arange(150, 200)
-    ridge = AdditiveRidge(1e-6).fit(strains.take(train), y[train])
-    np.testing.assert_allclose(ridge.predict(strains.take(test)), y[test], atol=1e-5)
-    problem = problem_of(strains.take(train), y[train], strains.take(test), y[test])
-    error = best_of(ALL_NULL_MODELS["kernel ridge over strains"], problem)[0]
-    assert error < 0.03 * y[test].var()
-
-
 def test_a_strength_of_0_is_a_deletion() -> None:
     rows = [["g0"], ["g1"], ["g0", "g1"], ["g2"]]
     y = np.array([0.5, 0.6, 0.2, 0.9])
@@ -235,27 +214,6 @@ def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
         model.predict(weak)
     with pytest.raises(DataError, match="cannot express strengths"):
         next(iter(NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
-
-
-def test_null_models_of_strengths_and_conditions_are_packed() -> None:
-    numbers = np.random.default_rng(0)
-    genes, left = numbers.integers(0, 8, 80), numbers.choice([0.0, 0.3, 0.6], 80).round(2)
-    medium, dose = numbers.choice(["LB", "MOPS"], 80), numbers.normal(size=80)
-    strains = Strains.from_names(
-        [{f"g{gene}": strength} for gene, strength in zip(genes, left, strict=True)],
-        conditions={"medium": medium, "dose": dose},
-    )
-    cell = CellGraph.assemble(
-        {"gene": Vocabulary(strains.names)}, {gene_relation("net"): Edges(np.array([0]), np.array([1]))}
-    )
-    y = 1 - (1 - left) * genes / 8 - 0.1 * (medium == "LB") + 0.02 * dose
-    problem = problem_of(strains.take(np.arange(60)), y[:60], strains.take(np.arange(60, 80)), y[60:])
-    packed = PackedNulls.fit([problem], ("growth",))
-    again = PackedNulls.unpack(packed.pack(), cell)
-    label = {("medium", ("LB", "MOPS")): (medium == "MOPS").astype(np.float32), ("dose", ()): dose.astype(np.float32)}
-    found = again(strains.targets, strains.offsets, strains.strengths, label)[:, 0]
-    np.testing.assert_allclose(found, packed.models[0].predict(strains), atol=1e-6)
-    assert np.corrcoef(found[60:], y[60:])[0, 1] > 0.8
 
 
 def test_deletions_alone_have_no_null_models_of_strengths() -> None:

@@ -133,28 +133,6 @@ def test_without_a_validation_part_settings_are_chosen_on_a_fold_and_fitted_to_a
     assert problem_of(train, y[:600], test, labels).with_validation().train is train
 
 
-def test_only_labelled_strains_say_what_applies() -> None:
-    rng = np.random.default_rng(0)
-    pairs = [[a, b] for a in range(8) for b in range(a)]
-    train = strains_of([*pairs, [0], [1]], 8)
-    epsilon = np.array([*rng.normal(size=len(pairs)), np.nan, np.nan])
-    problem = problem_of(train, epsilon, strains_of(pairs[:5], 8), epsilon[:5])
-    assert "kernel ridge and low rank" not in left_out_null_models(problem)
-    assert "kernel ridge and low rank" in fit_null_models(problem)
-    fitness = np.array([*np.linspace(0.1, 1, len(pairs)), np.nan, np.nan])
-    problem = problem_of(train, fitness, strains_of(pairs[:5], 8), fitness[:5])
-    assert left_out_null_models(problem)["smallest subset"].startswith("needs measured subsets")
-
-
-def test_subsets_of_four_genes_are_none() -> None:
-    fours = [[a, b, c, 6] for a in range(6) for b in range(a) for c in range(b)]
-    labels = np.linspace(0.2, 1, len(fours))
-    problem = problem_of(strains_of(fours, 8), labels, strains_of([[0, 1, 2, 3, 4]], 8), np.array([0.5]))
-    assert left_out_null_models(problem)["smallest subset"] == (
-        "needs measured subsets, and no training strain has fewer than 4 deletions"
-    )
-
-
 def test_predictions_for_deletions_stay_as_they_were() -> None:
     problem = growth(60)
     found = {name: model.predict(problem.validation)[:3] for name, model in fit_null_models(problem).items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 import subprocess
 from pathlib import Path
@@ -224,37 +223,6 @@ def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[
 )
 def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
     assert message in refusal(file, override)
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["experiment.name", "slurm.partition", "slurm.account", "slurm.qos", "slurm.mail", "slurm.gpu", "slurm.logs",
-     "slurm.container", "paths.runs", "tracking.project", "data.store"],
-)  # fmt: skip
-@pytest.mark.parametrize("character", ["\n", "\r", "\x00", "\x1b"])
-def test_no_value_begins_a_line_of_its_own(file: Path, key: str, character: str) -> None:
-    config = load_config(file)
-    *sections, last = key.split(".")
-    section = functools.reduce(getattr, sections, config)
-    setattr(section, last, f"a{character}touch X")
-    with pytest.raises(ConfigError) as error:
-        config.validate()
-    assert str(error.value).startswith(f"`{key}` has a control character\n  got:      'a\\")
-
-
-def test_neither_lists_mappings_nor_names_begin_a_line(file: Path, tmp_path: Path) -> None:
-    for override, key in (
-        ('slurm.options=["--exclusive\\ntouch X"]', r"`slurm.options\[0\]`"),
-        ('slurm.setup=["a\\ntouch X"]', r"`slurm.setup\[0\]`"),
-        ('slurm.environment={A: "b\\ntouch X"}', "`slurm.environment.A`"),
-        ('experiment.tags=["a\\rb"]', r"`experiment.tags\[0\]`"),
-    ):
-        with pytest.raises(ConfigError, match=f"{key} has a control character"):
-            load_config(file, [override])
-    with pytest.raises(ConfigError, match="the experiment's file and overrides"):
-        render(load_config(file), tmp_path / "a\ntouch X.yaml")
-    config = load_config(file, ['experiment.description="two\\nlines"'])
-    assert "# two lines\n" in render(config, file)
 
 
 def test_the_description_stays_in_its_comment(file: Path) -> None:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-import pty
 import re
-import sys
-import termios
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +19,7 @@ from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.errors import ConfigError, DataError
-from dglcell.files.atomic import find_raw, raw_folder, sha256_file
+from dglcell.files.atomic import find_raw, raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
@@ -203,38 +198,6 @@ def test_what_shall_be_fetched_is_said_once(experiment: str, capsys: pytest.Capt
     assert "it needs no file that is published" in capsys.readouterr().out
 
 
-def test_progress_is_shown_on_a_terminal(
-    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    with ThreadPoolExecutor(1) as reader:
-        read = reader.submit(_all_that_is_shown, ours)
-        with os.fdopen(theirs, "w") as terminal:
-            monkeypatch.setattr(sys, "stderr", terminal)
-            monkeypatch.setenv("TERM", "xterm")
-            assert main(["data", "fetch", "metabolism/yeast-GEM_9.0.2.mat", "--raw", str(tmp_path)]) == 0
-            monkeypatch.undo()
-        shown = read.result()
-    os.close(ours)
-    assert "downloading metabolism/yeast-GEM_9.0.2.mat from http://127.0.0.1" in caplog.text
-    assert "100%" in shown
-    assert "400/400" in shown
-
-
-def _all_that_is_shown(terminal: int) -> str:
-    """Return what is written to the other side until that is closed; a single read may end earlier."""
-    shown = b""
-    while True:
-        try:
-            part = os.read(terminal, 1 << 16)
-        except OSError:  # the other side is closed
-            part = b""
-        if not part:
-            return shown.decode()
-        shown += part
-
-
 def test_a_bug_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -289,20 +252,6 @@ def test_the_command_prints_addresses(tmp_path: Path, capsys: pytest.CaptureFixt
         "    https://stringdb-downloads.org/download/protein.links.detailed.v12.0/"
         "4932.protein.links.detailed.v12.0.txt.gz",
     ]
-
-
-def test_the_command_checks_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_cell(tmp_path, "cell: {networks: {physical: {source: sgd_physical}}}\n")
-    path = tmp_path / "networks/interaction_data.tab"
-    path.parent.mkdir()
-    path.write_bytes(MODEL)
-    assert main(["data", "fetch", "--all", file, "--raw", str(tmp_path)]) == 0
-    assert (
-        capsys.readouterr().out
-        == f"{path}  {len(MODEL)} bytes, was here\n    sha256 {sha256_file(path)} (nothing to compare with)\n"
-    )
-    assert main(["data", "fetch", "--all", write_cell(tmp_path, "cell: {model: textbook}\n")]) == 0
-    assert "needs no file that is published" in capsys.readouterr().out
 
 
 def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,13 +79,6 @@ def test_random_gives_each_strain_one_part_and_each_gene_set_too(
     assert all(len(where) == 1 for where in found.values())
 
 
-@pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.3, 0.2)])
-def test_random_meets_its_fractions(fractions: tuple[float, ...]) -> None:
-    np.testing.assert_allclose(
-        shares(random_parts(triples(10_000), Bins.of_fractions(fractions), 0, False)), fractions, atol=2e-4
-    )
-
-
 def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
     table = random_table(4000, 500, (1, 4))
     strata = [table.num_deletions == number for number in range(1, 5)]
@@ -111,29 +104,6 @@ def test_no_query_pair_and_no_gene_set_is_in_two_parts(
             assert part == TRAIN
     assert all(len(where) == 1 for where in [*pairs.values(), *sets.values()])
     assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
-
-
-def test_a_double_mutant_is_its_own_query_pair() -> None:
-    strains = [[f"A{i:02d}", f"B{i:02d}", f"C{j}"] for i in range(40) for j in range(5)]
-    doubles = [[f"B{i:02d}", f"A{i:02d}"] for i in range(40)]
-    parts = pair_disjoint_parts(table_of(strains + doubles), BINS, 3, True)
-    np.testing.assert_array_equal(parts[:200].reshape(40, 5), np.repeat(parts[200:, None], 5, axis=1))
-    np.testing.assert_allclose(shares(parts), FRACTIONS)
-
-
-def test_pairs_that_share_a_triple_stay_together() -> None:
-    ring = [[f"G{i:02d}", f"G{i + 1:02d}", f"G{i + 2:02d}"] for i in range(20)]
-    turned = [[b, c, a] for a, b, c in ring]
-    assert len(set(pair_disjoint_parts(table_of(ring + turned), BINS, 0, True).tolist())) == 1
-    assert len(set(pair_disjoint_parts(table_of(ring), BINS, 0, True).tolist())) == 3
-
-
-def test_singles_are_training_and_the_fractions_are_of_the_others() -> None:
-    singles = [[f"S{i:03d}"] for i in range(400)]
-    pairs = [[f"A{i:03d}", f"B{i:03d}"] for i in range(600)]
-    parts = pair_disjoint_parts(table_of(singles + pairs), BINS, 0, True)
-    assert (parts[:400] == TRAIN).all()
-    np.testing.assert_allclose(shares(parts[400:]), FRACTIONS, atol=1e-3)
 
 
 def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
@@ -175,14 +145,6 @@ def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
     rows, keys = query_pair_keys(table)
     assert rows.tolist() == [0, 1, 2, 4]
     assert keys[0] == keys[1] == keys[3] != keys[2]
-
-
-def test_other_pairs_of_a_trigenic_screen_recur() -> None:
-    # Ten query pairs by thirty array genes: array genes meet every query gene in training and test.
-    screen = [[f"Q{i}", f"P{i % 3}", f"A{j:02d}"] for i in range(10) for j in range(30)]
-    parts = pair_disjoint_parts(table_of(screen), BINS, 0, True)
-    crossed = [{frozenset([s[1], s[2]]) for s, p in zip(screen, parts, strict=True) if p == part} for part in (0, 2)]
-    assert crossed[0] & crossed[1]
 
 
 # The stratified split: its shares in every number of deletions and for every phenotype.
@@ -235,28 +197,6 @@ def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, 
     for counts in strata.values():
         found = np.array([counts[part] for part in range(3)])
         assert abs(found - shares_of_parts(bins) * counts.total()).max() < merged
-
-
-def test_rare_strata_together_have_the_shares_too() -> None:
-    # A hundred strata of one strain each: numbers of deletions by patterns of six phenotypes.
-    strains = [[f"G{j:02d}" for j in range(1 + i % 4)] + [f"X{i}"] for i in range(100)]
-    table = table_of(strains)
-    bits = {f"p{b}": np.where((np.arange(100) // 4 + 1) >> b & 1, 1.0, np.nan).astype(np.float32) for b in range(5)}
-    parts = stratified_parts(changed(table, **bits), STRATIFIED_BINS, 0)
-    for key in [*(table.num_deletions == n for n in range(2, 6)), *(~np.isnan(b) for b in bits.values())]:
-        found = np.bincount(parts[key], minlength=3)
-        assert abs(found - np.array(STRATIFIED_FRACTIONS) * key.sum()).max() <= 3, found
-    np.testing.assert_allclose(np.bincount(parts), (80, 10, 10), atol=3)
-
-
-def test_many_phenotypes_that_are_missing_at_random_keep_the_shares() -> None:
-    rng, table = np.random.default_rng(0), random_table(3000, 300, (2, 2))
-    missing = {f"p{k}": np.where(rng.random(3000) < 0.5, np.nan, 1.0).astype(np.float32) for k in range(11)}
-    parts = stratified_parts(changed(table, **missing), STRATIFIED_BINS, 0)
-    np.testing.assert_allclose(np.bincount(parts) / 3000, STRATIFIED_FRACTIONS, atol=0.01)
-    for values in missing.values():
-        found = np.bincount(parts[~np.isnan(values)])
-        np.testing.assert_allclose(found / found.sum(), STRATIFIED_FRACTIONS, atol=0.01)
 
 
 def test_a_phenotype_of_few_strains_reaches_every_part() -> None:
@@ -315,15 +255,6 @@ def test_no_gene_is_in_two_parts_under_all(table: Strains, fractions: tuple[floa
             assert part != UNUSED
 
 
-def test_gene_disjoint_meets_its_fractions() -> None:
-    table = triples(20_000, genes=600)
-    np.testing.assert_allclose(shares(gene_disjoint_parts(table, FRACTIONS, 0, "any")), FRACTIONS, atol=0.005)
-    parts = gene_disjoint_parts(table, (0.5, 0.3, 0.2), 0, "all")
-    genes = genes_by_part(table, parts)
-    np.testing.assert_allclose([len(genes[part]) / 600 for part in range(3)], (0.5, 0.3, 0.2), atol=0.01)
-    assert (parts == UNUSED).mean() == pytest.approx(1 - 0.5**3 - 0.3**3 - 0.2**3, abs=0.01)
-
-
 def test_a_gene_of_many_strains_is_a_training_gene() -> None:
     strains = [["HUB", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", f"D{i:03d}"] for i in range(700)]
     table = table_of(strains)
@@ -377,15 +308,6 @@ def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: Strains, 
     assert len(test_genes) == len(set(test_genes))
 
 
-def test_folds_of_genes_are_equal_and_a_third_of_pairs_train() -> None:
-    table = random_table(5_000, 400, (2, 2))
-    for fold in range(5):
-        parts = gene_fold_parts(table, 5, fold, 0, "any")
-        assert (parts == TRAIN).mean() == pytest.approx(0.36, abs=0.02)
-        assert (parts == TEST).mean() == pytest.approx(0.2, abs=0.02)
-        assert len(genes_by_part(table, parts)[TRAIN]) == 240
-
-
 @examples(40)
 @given(
     table=tables,
@@ -419,21 +341,6 @@ def test_gene_splits_are_those_of_dango(
             assert held == 0
 
 
-def test_gene_splits_draw_as_many_genes_as_asked_and_divide_the_rest() -> None:
-    table = triples(20_000, genes=300)
-    first = held_out_gene_parts(table, REST, 0, 40, "any", True)
-    second = held_out_gene_parts(table, REST, 0, 40, "all", True)
-    for parts in (first, second):
-        genes = genes_by_part(table, parts)
-        assert len(genes[TRAIN] | genes[VALIDATION]) == 260
-        assert (parts == VALIDATION).sum() / (parts <= VALIDATION).sum() == pytest.approx(0.2, abs=1e-3)
-        assert genes[TRAIN] == genes[VALIDATION]
-    np.testing.assert_array_equal(first <= VALIDATION, second <= VALIDATION)
-    assert (first == TEST).mean() == pytest.approx(1 - (260 / 300) ** 3, abs=0.02)
-    assert 0 < (second == TEST).sum() < (second == UNUSED).sum()
-    assert len(genes_by_part(table, second)[TEST]) <= 40
-
-
 # What holds for every kind of split.
 
 
@@ -464,8 +371,3 @@ def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind
     assert (make(kind, table, 6) != parts).mean() > 0.02
     moved, order = shuffled_rows(table)
     np.testing.assert_array_equal(make(kind, moved, 5), parts[order])
-
-
-@pytest.mark.parametrize("kind", ["random", "pair", *GENE_SPLITS[:4]])
-def test_wild_type_rows_are_training(kind: str) -> None:
-    assert make(kind, table_of([[], []]), 0).tolist() == [TRAIN, TRAIN]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +18,6 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import StoreWriter, build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, DglcellError, GenotypeError
-from dglcell.files import atomic as files
-from dglcell.files.atomic import clear_abandoned
 from tests.data.strain_tables import (
     PROVENANCE,
     assert_same_strains,
@@ -178,13 +174,6 @@ def test_values_are_written_before_the_next_piece_is_asked_for(tmp_path: Path, m
     assert len(Store(tmp_path / "store")) == 240_000
 
 
-def test_pieces_that_fail_leave_nothing(tmp_path: Path) -> None:
-    pieces = [table_of([["A", "B"]] * 1000), table_of([["A", "B"], ["A"], ["B", "B"]])]
-    with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
-        build_store(pieces, tmp_path / "store", command="test")
-    assert os.listdir(tmp_path) == []
-
-
 def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) -> None:
     sizes = []
     for name, last in (("a", ["A", "B"]), ("b", ["A"])):
@@ -192,17 +181,6 @@ def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) 
         sizes.append(store.file_size)
     assert sizes[0] < 8.5 * 100_000
     assert 95_000 < sizes[1] - sizes[0] < 110_000
-
-
-def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = triples(50_000)
-    once = build_store(table, tmp_path / "once", command="test")
-    monkeypatch.setattr(store_build, "TRANSACTION_BYTES", 100_000)
-    monkeypatch.setattr(store_build, "VALUE_STRAINS", 5_000)
-    often = build_store(table, tmp_path / "often", command="test")
-    often.verify()
-    assert often.sha256 == once.sha256
-    assert often.file_size < 1.1 * once.file_size
 
 
 ONE = table_of([["A"]])
@@ -262,16 +240,6 @@ def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "years of work"
 
 
-def test_a_store_follows_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        build_store(table_of([["A"]]), tmp_path / "store", command="test")
-    finally:
-        os.umask(before)
-    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("store", "store/data.mdb")]
-    assert modes == [0o750, 0o640]
-
-
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     def interrupt() -> None:
         table = random_table(30_000, 50)
@@ -296,45 +264,3 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
     table = replace(table_of([["A"]]), provenance=replace(PROVENANCE, parameters={"path": tmp_path}))
     with pytest.raises(TypeError, match="not JSON serializable"):
         build_store(table, tmp_path / "store", command="test")
-
-
-# Where a file system cannot exchange two names, the first rename puts the old store aside, and the second one puts the
-# new one in its place. `tests/faults` kills builds in all other moments.
-def replace_and_die(path: Path, moment: str, number: int) -> None:
-    """Replace a store, and be killed before or after a rename."""
-    renames, rename = itertools.count(1), os.rename
-
-    def counted(old: Path, new: Path) -> None:
-        at = next(renames)
-        if (moment, number) == ("before", at):
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(old, new)
-        if (moment, number) == ("after", at):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.rename, files.exchange = counted, lambda old, new: False  # type: ignore[assignment]
-    build_store(random_table(300, 50), path, command="child", overwrite=True)
-
-
-@pytest.mark.parametrize(
-    ("moment", "number", "left"), [("before", 1, 100), ("after", 1, None), ("before", 2, None), ("after", 2, 300)]
-)
-def test_where_names_cannot_change_places_the_old_store_is_put_back(
-    tmp_path: Path, moment: str, number: int, left: int | None
-) -> None:
-    def strains() -> int | None:
-        if not path.exists():
-            return None
-        Store(path).verify()
-        return len(Store(path))
-
-    path = tmp_path / "store"
-    build_store(random_table(100, 20), path, command="old")
-    child = multiprocessing.get_context("fork").Process(target=replace_and_die, args=(path, moment, number))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    assert strains() == left
-    clear_abandoned(path)
-    assert strains() == (left or 100)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]

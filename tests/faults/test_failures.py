@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 import dglcell.prediction.predict
 from dglcell.cli import main
 from dglcell.data.dataset import EpochBatches
-from dglcell.errors import CheckpointError, DataError
+from dglcell.errors import DataError
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
@@ -22,7 +21,7 @@ from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
 from tests.forked import Forked
-from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until
+from tests.integration.processes import PATIENCE, ended, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.integration.test_resume import assert_same_end
 from tests.small_disk import small_disk
@@ -94,19 +93,6 @@ def test_a_run_directory_that_cannot_be_written_is_refused_before_any_work(
     assert not (tmp_path / "store").exists(), "the store of this run has not been built"
 
 
-def test_a_read_only_disk_is_refused_as_well(tiny: Tiny, tmp_path: Path) -> None:
-    run = tiny.train(tmp_path / "runs", "trainer.epochs=1").directory
-    mounted = subprocess.run(["mount", "--bind", "-o", "ro", run.path, run.path], capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount here: {mounted.stderr}")
-    try:
-        with pytest.raises(CheckpointError, match=r"cannot be written\n  got: .*Read-only file system"):
-            tiny.train(tmp_path / "runs", "trainer.epochs=2")
-    finally:
-        subprocess.run(["umount", run.path], check=True)
-    assert len(history(tiny.train(tmp_path / "runs", "trainer.epochs=2").directory)) == 2
-
-
 def test_a_loss_that_is_not_finite_names_its_batch_and_keeps_the_last_good_checkpoint(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,15 +142,3 @@ def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp
     assert process.returncode == -signal.SIGKILL
     assert "error: another process of this run has ended" in said
     assert "Traceback" not in said
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_while_the_others_wait_for_it_is_noticed(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, *ENDLESS)
-    wait_until(lambda: other_ranks(process.pid), process)
-    (other,) = other_ranks(process.pid)
-    subprocess.run(["kill", "-9", str(other)], check=True)  # before it has met the first one
-    assert ended(process.pid)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode != 0
-    assert not is_running(other)

@@ -13,8 +13,6 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.store import Store
-from dglcell.files import atomic as files
-from dglcell.files.atomic import atomic_directory
 from dglcell.files.owner import LEASE_SECONDS
 from dglcell.runs.directory import EpochLog, RunDirectory
 from tests.forked import Forked
@@ -142,37 +140,3 @@ def test_two_builds_that_replace_a_store_at_once_both_do(
     assert codes == [0, 0], capsys.readouterr().err
     Store(store).verify()
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_directories_that_are_replaced_at_once_are_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
-) -> None:
-    target = tmp_path / "store"
-    with atomic_directory(target) as partial:
-        (partial / "data").write_text("first")
-    missed, over = [], threading.Event()
-    if not can_exchange:
-        monkeypatch.setattr(files, "exchange", lambda first, second: False)
-
-    def replace(name: int) -> None:
-        for _ in range(20):
-            with atomic_directory(target, overwrite=True) as partial:
-                (partial / "data").write_text(str(name))
-
-    def look() -> None:
-        while not over.is_set():
-            if not target.exists():
-                missed.append(1)
-
-    looking = threading.Thread(target=look)
-    threads = [threading.Thread(target=replace, args=(name,)) for name in range(3)]
-    for thread in (looking, *threads):
-        thread.start()
-    for thread in threads:
-        thread.join()
-    over.set()
-    looking.join()
-    assert (target / "data").read_text() in ("0", "1", "2")
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    assert not (can_exchange and missed), "it is there all the time"

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -260,16 +259,6 @@ def test_a_process_that_is_killed_while_it_takes_over_is_followed_by_the_next(lo
     first.release()
 
 
-def test_a_late_attempt_to_follow_a_tenure_that_has_ended_changes_nothing(lock: Path) -> None:
-    first, second = lease_of(lock), lease_of(lock)
-    assert first.acquire() is None
-    first._successor("0123456789abcdef").write_text("left by a process that was killed")
-    first.release()
-    assert second.acquire() is None
-    assert os.listdir(lock.parent) == ["owner.json"]
-    second.release()
-
-
 def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path) -> None:
     lock.parent.mkdir()
     whole = {"token": "0" * 16, "since": "y", **vars(Process.this())}
@@ -311,47 +300,6 @@ def test_file_systems_without_second_names_do_as_well(lock: Path, monkeypatch: p
     assert os.listdir(lock.parent) == ["owner.json"]
     first.release()
     second.release()
-    assert not lock.exists()
-
-
-def ending(lock: Path, after: int, waits: list[float]) -> Callable[[float], None]:
-    """Waiting, after some of which the lease has run out."""
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == after:
-            run_out(lock)
-
-    return sleep
-
-
-def test_whoever_has_patience_waits_and_says_for_whom(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "dglcell")
-    first, waits = lease_of(lock), list[float]()
-    assert first.acquire() is None
-    with held(lease_of(lock), lambda holder: 1000.0, ending(lock, 10, waits)):
-        assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
-        assert caplog.text.count(f"waiting for '{lock.parent}', which is written by process {os.getpid()} on ") == 1
-    first.release()
-
-
-def test_patience_has_an_end(lock: Path) -> None:
-    waits: list[float] = []
-    with held(lease_of(lock), lambda holder: 0.0):
-        with pytest.raises(OwnerError), held(lease_of(lock), lambda holder: 1.0, waits.append):
-            raise AssertionError("two have it")
-        assert sum(waits) == pytest.approx(1.5)
-
-
-def test_whoever_is_replaced_writes_no_more(lock: Path) -> None:
-    first, waits = lease_of(lock), list[float]()
-    assert first.acquire() is None
-    with held(lease_of(lock), lambda holder: 1.0, waits.append, lambda holder: True):
-        assert sum(waits) == pytest.approx(1.5)
-        with pytest.raises(OwnerError, match="another process has taken over"):
-            first.renew()
-        first.release()
-        assert lock.exists()
     assert not lock.exists()
 
 

@@ -202,22 +202,6 @@ def test_load_what_is_not_there(saved: Path) -> None:
     assert "an existing directory without cell.json" in refused(saved)
 
 
-@pytest.mark.parametrize("name", ["cell.json", "edges.npz"])
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
-def test_load_truncated(saved: Path, name: str, share: float) -> None:
-    content = (saved / name).read_bytes()
-    (saved / name).write_bytes(content[: int(len(content) * share)])
-    message = refused(saved)
-    assert "is damaged" in message
-    assert f"{name}: " in message
-    assert "build the cell graph again" in message
-
-
-def test_load_without_edges(saved: Path) -> None:
-    (saved / "edges.npz").unlink()
-    assert "edges.npz: " in refused(saved)
-
-
 def test_load_another_cells_edges(saved: Path, tmp_path: Path) -> None:
     small(weight=5).save(tmp_path / "other")
     shutil.copy(tmp_path / "other" / "edges.npz", saved / "edges.npz")

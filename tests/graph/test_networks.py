@@ -187,18 +187,6 @@ def test_unknown_names_are_refused_by_default(write: Write) -> None:
     assert "`cell.networks.net.unknown: drop`" in message
 
 
-def test_missing_column_lists_those_there(write: Write) -> None:
-    message = refused(write("n.csv", "gene_1,gene_2\nYA,YB\n"))
-    assert "'n.csv' has no column 'a'" in message
-    assert "gene_1, gene_2, or a number from 0 to 1" in message
-
-
-def test_position_outside_the_table(write: Write) -> None:
-    message = refused(write("n.csv", "YA,YB\n"), columns=["0", "2"], header=False)
-    assert "has no column '2'" in message
-    assert "a number from 0 to 1" in message
-
-
 def test_wrong_hash(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\n")
     right = hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -207,19 +195,6 @@ def test_wrong_hash(write: Write) -> None:
         relations(path, sha256="0" * 64)
     assert "n.csv' is not the file it should be" in str(caught.value)
     assert f"sha256 {right}" in str(caught.value)
-
-
-@pytest.mark.parametrize(("value", "shown"), [("high", "'high'"), ("", "nothing"), ("nan", "'nan'"), ("inf", "'inf'")])
-def test_weights_that_are_no_numbers(write: Write, value: str, shown: str) -> None:
-    message = refused(write("n.csv", f"a,b,w\nYA,YB,1\n\nYA,YC,{value}\n"), weight="w")
-    assert "'n.csv', line 4: weight in column 'w'" in message
-    assert shown in message.splitlines()[1]
-
-
-def test_empty_names_tell_the_line(write: Write) -> None:
-    message = refused(write("n.tsv", "a\tb\nYA\tYB\nYA\t\nYA\n"))
-    assert "'n.tsv', line 3: column 'b' is empty" in message
-    assert "2 such rows" in message
 
 
 def test_rows_are_chosen_by_what_they_hold(write: Write) -> None:
@@ -243,16 +218,6 @@ def test_pairs_within_another_table_are_left_out(write: Write) -> None:
     edges, provenance = relations(path, aliases=aliases, not_within=screen, directed=True)
     assert named(edges["net"]) == {("YC", "YD"), ("YB", "YD")}
     assert provenance["not_within"] == {"path": screen, "sha256": hashlib.sha256(Path(screen).read_bytes()).hexdigest()}
-
-
-def test_a_table_that_leaves_no_pair(write: Write) -> None:
-    path = write("n.csv", "a,b\nYA,YB\n")
-    assert "the relation 'net' has no edges" in refused(path, not_within=path)
-
-
-def test_a_table_of_pairs_to_leave_out_that_is_not_there(write: Write) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.csv"):
-        relations(write("n.csv", "a,b\nYA,YB\n"), not_within="nowhere.csv")
 
 
 def test_no_row_holds_the_value(write: Write) -> None:
@@ -294,24 +259,6 @@ def test_bytes_that_are_no_text_matter_only_in_columns_that_are_read(tmp_path: P
 @pytest.mark.parametrize("text", ["a,b\nYA,YB\nYA,YB,YC\n", "a,b\nYA,YB,1\nYA,YC,2\n", 'a,b\n"YA,YB\nYA,YC\n'])
 def test_ragged_rows_are_not_read_as_something_else(write: Write, text: str) -> None:
     assert "'n.csv' cannot be read to its end" in refused(write("n.csv", text))
-
-
-def test_truncated_gzip(write: Write) -> None:
-    path = Path(write("n.csv.gz", "a,b\n" + "".join(f"YA,Y{i}\n" for i in range(9999))))
-    path.write_bytes(path.read_bytes()[:2000])
-    assert "'n.csv.gz' cannot be read to its end" in refused(str(path))
-
-
-def test_text_named_gzip_and_binary_named_text(tmp_path: Path) -> None:
-    for name, content in [("n.csv.gz", b"a,b\nYA,YB\n"), ("n.csv", b"a,b\n\xff\xfe,YB\n")]:
-        (tmp_path / name).write_bytes(content)
-        assert f"'{name}' cannot be read to its end" in refused(str(tmp_path / name))
-
-
-def test_empty_files(write: Write) -> None:
-    assert "is empty or begins with an empty line" in refused(write("n.csv", ""))
-    assert "the relation 'net' has no edges" in refused(write("n.csv", "a,b\n"))
-    assert "(n.csv) holds no rows" in refused(write("n.csv", "a,b,mode\n"), relation_column="mode")
 
 
 def test_nothing_above_the_threshold(write: Write) -> None:

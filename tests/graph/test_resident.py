@@ -36,18 +36,6 @@ def test_edges_are_ordered_by_destination_and_complete() -> None:
     assert cell.num_nodes == {"gene": 3, "metabolite": 2, "reaction": 1}
 
 
-def test_edges_by_node_at_either_end() -> None:
-    physical = small_cell()["gene", "physical", "gene"]
-    starts, sources, weight = physical.index_tensors(transposed=False)
-    assert starts.tolist() == [0, 2, 2, 3]
-    assert [sorted(sources[starts[v] : starts[v + 1]].tolist()) for v in range(3)] == [[1, 2], [], [0]]
-    assert weight is None
-    starts, destinations, weight = physical.index_tensors(transposed=True)
-    assert [sorted(destinations[starts[u] : starts[u + 1]].tolist()) for u in range(3)] == [[2], [0], [0]]
-    assert weight is None
-    assert physical.out_degrees.tolist() == [1, 1, 1]
-
-
 def test_weights_follow_their_edges_to_either_end() -> None:
     relation = weighted_relation()
     edges = sorted(zip(relation.src.tolist(), relation.dst.tolist(), relation.weight.tolist(), strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from dglcell.cli import main
 from dglcell.config.read import load_config, to_yaml
 from dglcell.files.atomic import no_formula
-from dglcell.files.owner import LEASE_SECONDS, Lease
 from dglcell.runs.directory import RunDirectory
 from tests.integration.processes import PATIENCE, heed_interrupts, start
 from tests.tiny import Tiny, process_environment
@@ -113,17 +111,6 @@ def test_predictions_begin_no_cell_with_a_formula(tiny_run: RunDirectory, tmp_pa
     header, row = (tmp_path / "out.csv").read_text().splitlines()
     assert header.startswith("genes,'=note,x,predicted_fitness")
     assert row.startswith("b0008;b0114,'=HYPERLINK(1),-2,")
-
-
-def test_a_lease_of_the_future_blocks_nobody(tmp_path: Path) -> None:
-    lock = tmp_path / "owner.json"
-    stranger = Lease(lock, tmp_path)
-    assert stranger.acquire() is None
-    content = json.loads(lock.read_text())
-    lock.write_text(json.dumps({**content, "process": {**content.get("process", {}), "host": "elsewhere"}}))
-    then = time.time() + 20 * LEASE_SECONDS
-    os.utime(lock, (then, then))
-    assert Lease(lock, tmp_path).acquire() is None
 
 
 def test_messages_name_no_temporary_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,12 +65,6 @@ def test_an_edge_of_a_deleted_gene_changes_nothing(trained: dglcell.Predictor) -
     assert predicted(trained, ["b0008"], CHANGED) == pytest.approx(alone, abs=1e-6)
 
 
-def test_an_edge_that_is_not_there_is_refused_when_predicting(trained: dglcell.Predictor) -> None:
-    with pytest.raises(GenotypeError, match=r"names an unknown gene 'b0009'"):
-        predicted(trained, ["b0114"], "catalyses:b0009>TALA#1+")
-    assert np.isfinite(predicted(trained, ["b0114"], "none"))  # what was refused is forgotten
-
-
 def test_an_edge_that_is_not_there_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(GenotypeError, match=r"of no relation of the cell graph: 'physical:b0008>b0114'"):
         dglcell.train(write(tmp_path, ["", "physical:b0008>b0114"]), *overrides(tmp_path))
@@ -80,11 +74,6 @@ def test_an_edge_that_is_not_there_is_refused_before_anything_is_trained(tmp_pat
 def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lines 8, .*changed edges cannot be read"):
         dglcell.train(write(tmp_path, ["", "b0008>b0114"]), *overrides(tmp_path))
-
-
-def test_a_strategy_without_single_edges_refuses_them(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"condition `edges` needs a strategy that has single edges\n.*difference"):
-        dglcell.train(write(tmp_path, ["", CHANGED]), *overrides(tmp_path, "model.strategy=difference"))
 
 
 def test_a_model_without_graphs_of_strains_refuses_edges(tmp_path: Path) -> None:

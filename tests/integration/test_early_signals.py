@@ -60,16 +60,6 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
-    process = start_fresh(tiny, tmp_path / "runs", STAY_IN_IMPORTING.format(module="dglcell.config.read"))
-    wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + number
-    assert said == "stopped at a point where nothing had to be saved\nstopped; the same command goes on from here\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
 def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
     store = tmp_path / "data" / "store"
@@ -82,18 +72,6 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
     assert "Traceback" not in said
     assert not store.parent.exists()
     tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
-
-
-@pytest.mark.slow
-def test_an_interrupt_reaches_a_process_that_is_still_imported(tiny: Tiny, tmp_path: Path) -> None:
-    process = start(tiny, tmp_path, *DDP, *ENDLESS)
-    wait_until(lambda: other_ranks(process.pid), process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + signal.SIGINT, said
-    assert said.count("press Ctrl-C again to end at once") == 1
-    assert said.count("stopped; the same command goes on from here") == 1
-    assert "Traceback" not in said
 
 
 @pytest.mark.slow

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import read_checkpoint
 from tests.tiny import BARE, Tiny, dglcell, history
 
 DDP = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp")
@@ -37,26 +35,6 @@ def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
     assert done.stderr.count("training from scratch") == 1
     assert "Warning" not in done.stderr
     assert "sync_dist" not in done.stderr
-
-
-def test_two_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
-    # The same global batches: 60 of each rank's order are 120 of the whole. The third one is a single strain.
-    loss = "loss={name: mle_wass_supcr, wasserstein: 0.5, supcr: 0.1, buffer_size: 150}"
-    options = [loss, "trainer.precision=64-true", "trainer.epochs=2", "model.layers=0"]
-    options += ["split.subset.size=301", "optimizer={name: SGD, lr: 0.003}"]
-    one = history(tiny.train(tmp_path / "one", *options, "data.batch_size=120").directory)
-    # How the validation part is cut into batches does not count either.
-    arguments = tiny.overrides(tmp_path / "two", *BARE, *DDP, *options, "data.batch_size=60", "data.eval_batch_size=7")
-    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    two = history(RunDirectory(tmp_path / "two" / "tiny" / "seed-0"))
-    assert [row["train/fitness/n"] for row in two] == [241] * 2
-    assert [row["train/loss/wasserstein"] > 0 for row in one] == [True] * 2
-    for got, expected in zip(two, one, strict=True):
-        assert got == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    states = [read_checkpoint(tmp_path / runs / "tiny/seed-0/checkpoints/last.ckpt") for runs in ("one", "two")]
-    for name, weight in states[0]["state_dict"].items():
-        torch.testing.assert_close(states[1]["state_dict"][name], weight, rtol=1e-12, atol=1e-12, msg=name)
 
 
 @pytest.mark.slow

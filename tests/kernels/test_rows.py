@@ -139,34 +139,6 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, 
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_runs_of_eight_edges_with_and_without_missing_rows(weighted: bool) -> None:
-    """One node with 45 in-edges: five runs of eight and a rest, missing rows in one of the runs and in the rest."""
-    E = 45
-    weight = torch.linspace(-1, 1, E, dtype=torch.float64) if weighted else None
-    ends = torch.arange(E), torch.zeros(E, dtype=torch.int64)
-    relation = ResidentRelation(("a", "b", "c"), *ends, E, 1, weight)
-    source = torch.randn(E, 32, dtype=torch.float64)
-    table = torch.arange(E, dtype=torch.int32).unsqueeze(1)
-    table[[17, 18, 44], 0] = -1
-    there = (table[:, 0] >= 0).to(torch.float64) * (1 if weight is None else weight)
-    out, zero = torch.zeros(1, 32, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
-    pull(relation, Pairs(zero, zero), table, source, out, reverse=False)
-    torch.testing.assert_close(out, there.unsqueeze(0) @ source, **EXACT)
-
-
-def test_nothing_happens_without_pairs_or_edges() -> None:
-    none = torch.zeros(0, dtype=torch.int64)
-    for case, who in ((Case(1, weighted=False), Pairs(none, none)), (Case(1, weighted=True, edges=0), None)):
-        index = case.targets
-        out = case.values(len(index), 3)
-        before = out.clone()
-        table = case.positions(case.N, 4)
-        pull(case.relation, who or index.pairs, table, case.values(4, 3), out, reverse=False)
-        push(case.relation, who or case.sources.pairs, index.table, case.values(len(case.sources), 3), out)
-        assert torch.equal(out, before)
-
-
 @given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 40), width=WIDTHS)
 def test_rows_are_added_where_they_belong(seed: int, number: int, width: int) -> None:
     generator = torch.Generator().manual_seed(seed)

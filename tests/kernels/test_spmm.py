@@ -64,16 +64,6 @@ def test_weights_can_be_left_out(kernel: str) -> None:
     assert spmm(relation, x, weighted=False, kernel=kernel).item() == 11.0
 
 
-def test_derived_forms_follow_a_change_of_dtype() -> None:
-    relation, dense = random_relation(3, weighted=True)
-    spmm(relation, torch.randn(relation.num_src, 2, dtype=torch.float64), kernel="csr")
-    relation.float()
-    x = torch.randn(relation.num_src, 2)
-    for kernel in ON_CPUS:
-        assert spmm(relation, x, kernel=kernel).dtype == torch.float32
-        torch.testing.assert_close(spmm(relation, x, kernel=kernel), dense.float() @ x, atol=1e-5, rtol=1e-5)
-
-
 def test_a_relation_can_be_copied_after_its_use() -> None:
     relation, dense = random_relation(3, weighted=True)
     x = torch.randn(relation.num_src, 2, dtype=torch.float64)

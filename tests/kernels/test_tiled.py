@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -64,17 +63,6 @@ def test_all_shapes_equal_the_dense_product(
     torch.testing.assert_close(x.grad, matrix.T @ upstream, atol=1e-11, rtol=1e-12)
 
 
-def test_the_largest_shape_is_copied_to_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward give the same without tiles, by the bit."""
-    relation = skewed_relation(64, 66, 2200, weighted=True)
-    x = torch.randn(64, 17024, dtype=torch.float64)
-    assert x.nbytes > tiled.CACHED_BYTES
-    assert relation.num_edges >= tiled.READS_OF_A_TILE * max(relation.num_src, relation.num_dst)
-    in_tiles = spmm_tiled(relation, x, weighted=True)
-    monkeypatch.setattr(tiled, "CACHED_BYTES", x.nbytes)
-    assert torch.equal(spmm_tiled(relation, x, weighted=True), in_tiles)
-
-
 @given(
     degrees=st.lists(st.integers(0, 1000), max_size=20),
     columns=st.integers(1, 300),
@@ -86,14 +74,6 @@ def test_the_parts_cover_the_result_once(degrees: list[int], columns: int, width
     for block, rows in tiled._parts(np.cumsum([0, *degrees]), columns, width, threads):
         covered[rows, block] += 1
     assert (covered == 1).all()
-
-
-def test_few_columns_are_shared_among_threads_by_edges() -> None:
-    starts = np.cumsum([0, 5000, *[10] * 500])
-    parts = tiled._parts(starts, 64, 64, threads=2)
-    # Four even shares of 2,500, but for the first row, which is not divided.
-    shares = [int(starts[rows.stop] - starts[rows.start]) for _, rows in parts]
-    assert shares == [5000, *[pytest.approx(share, abs=30) for share in (230, 2390, 2380)]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -145,33 +125,6 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
     expected = (x[0].float() + x[1].float()).bfloat16()
     assert torch.equal(spmm_tiled(relation, x, weighted=False).nan_to_num(7.0), expected.nan_to_num(7.0)[None])
     assert torch.equal(spmm_tiled(relation, x, weighted=False).isnan(), expected.isnan()[None])
-
-
-def test_memory_order_and_gradients_asked_for_do_not_matter() -> None:
-    relation = skewed_relation(50, 40, 600, weighted=True)
-    x = torch.randn(70, 50, dtype=torch.float64).T
-    y = spmm_tiled(relation, x, weighted=True)
-    assert not y.requires_grad
-    assert torch.equal(y, spmm_tiled(relation, x.contiguous(), weighted=True))
-    leaf = x.clone().requires_grad_()
-    spmm_tiled(relation, leaf, weighted=True).sum().backward()  # an expanded gradient
-    torch.testing.assert_close(leaf.grad, dense_matrix(relation).sum(0)[:, None].expand(50, 70))
-
-
-def test_a_child_forked_after_use_computes_too() -> None:
-    torch.set_num_threads(2)
-    relation = skewed_relation(300, 200, 20_000, weighted=True).float()
-    x = torch.randn(300, 100)
-    expected = spmm_tiled(relation, x, weighted=True)
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if torch.equal(spmm_tiled(relation, x, weighted=True), expected) else 2
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_the_package_is_imported_without_numba() -> None:

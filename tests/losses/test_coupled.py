@@ -204,18 +204,6 @@ def test_without_a_buffer_a_batch_is_compared_with_itself() -> None:
         torch.testing.assert_close(got, total, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", COUPLED[1:])
-def test_nothing_pulls_before_enough_strains_were_seen(name: str) -> None:
-    loss = make(name, mse=0.0, buffer_size=16, min_samples=15)
-    sizes = []
-    for step in range(3):
-        prediction, target = batch(step, 5, missing=0.0)
-        total = loss(prediction, target, 0).total
-        sizes.append([float(g.abs().sum()) for g in gradients(total, prediction)])
-    assert sizes[:2] == [[0.0, 0.0]] * 2
-    assert min(sizes[2]) > 0
-
-
 @pytest.mark.parametrize("name", COUPLED)
 def test_evaluation_changes_nothing_and_sees_no_training_label(name: str) -> None:
     loss = make(name, temperature=1.0, temperature_final=0.2, temperature_schedule="cosine")

@@ -209,22 +209,3 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
         torch.testing.assert_close(model(batch).phenotypes.detach(), expected[-1], rtol=1e-10, atol=1e-10)
     for x, y in zip(got, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
-
-
-def test_what_strains_share_is_kept_until_others_share_something_else() -> None:
-    model = make_model(fixed_cell())
-    assert model.shares_deletions
-    assert not make_model(fixed_cell(), strategy="node_mask").shares_deletions
-
-    def kept_for(*shared: int) -> dict[tuple[int, ...], list[int]]:
-        lists = [[*shared, gene] for gene in range(4) if gene not in shared]
-        predict(model, [dataclasses.replace(GenotypeBatch.from_lists(lists), shared=shared)])
-        return kept_by(model)
-
-    first = kept_for(0, 1)
-    assert set(first) == {(), (0, 1)}
-    assert len(first[0, 1]) > 1
-    assert kept_for(0, 1) == first
-    second = kept_for(0, 2)
-    assert set(second) == {(), (0, 2)}
-    assert second[()] == first[()]

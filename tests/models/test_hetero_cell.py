@@ -16,13 +16,12 @@ from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.models import encoder
-from dglcell.models.config import CONVS, HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import perturb
 from tests.examples import examples
 from tests.gpu.cells import make_cell
 from tests.perturbation.states_of import agree
@@ -76,17 +75,6 @@ def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
         "local_head": 37_507,
     }
     assert count_parameters(model.encoder.layers[0].mixers) == 280_800 + 2_113 + 128
-
-
-def test_parameter_count_of_the_local_head() -> None:
-    """The local head adds 37,507 (one phenotype, H = 64)."""
-    cell = nine_network_cell(10)
-
-    def count(**changes: object) -> int:
-        return count_parameters(HeteroCell(cell, HeteroCellConfig(metabolism=False, **changes)))
-
-    without = count(local_head=False, combination="none")
-    assert count() - without == 37_507
 
 
 def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **changes) -> list[torch.Tensor]:
@@ -149,40 +137,6 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
-@examples(13)
-@given(data=st.data(), cell=random_cells())
-def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> None:
-    strains = data.draw(genotypes_of(cell))
-    model = randomise(HeteroCell(cell.resident, small_config()).double())
-    together = model(GenotypeBatch.from_lists(strains)).phenotypes
-    for b, strain in enumerate(strains):
-        alone = model(GenotypeBatch.from_lists([strain])).phenotypes
-        torch.testing.assert_close(together[b : b + 1], alone, **TOLERANCE)
-
-
-def test_the_wild_type_differs_from_itself_by_nothing() -> None:
-    model = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False)).double()
-    difference = model(GenotypeBatch.from_lists([[], [3]])).embedding
-    assert difference[0].abs().max() < 1e-12 < difference[1].abs().max()
-
-
-def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
-    """Gene 0 catalyses reaction 0 → metabolite 0 → reaction 1 ← gene 1; no gene–gene edge at all."""
-    cell = resident_cell(
-        {
-            ("gene", "catalyses", "reaction"): ([0, 1], [0, 1]),
-            ("reaction", "catalysed_by", "gene"): ([0, 1], [0, 1]),
-            ("reaction", "converts", "metabolite"): ([0], [0]),
-            ("metabolite", "converted_by", "reaction"): ([0], [1]),
-        },
-        {"gene": 2, "reaction": 2, "metabolite": 1},
-    )
-    torch.manual_seed(0)
-    model = HeteroCell(cell, small_config(layers=3, pool=["gene"])).double()
-    states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].whole()
-    assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
-
-
 def one_of_each(cross_relation: str, **changes) -> HeteroCell:
     """Return a model of a cell in which metabolites have one relation, reactions two and genes three."""
     names = [CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY, gene_relation("physical"), gene_relation("regulatory")]
@@ -196,16 +150,6 @@ def test_every_node_type_combines_its_own_relations() -> None:
     pairs = [{t: len(mixer.mix.first.bias) for t, mixer in layer.mixers.items()} for layer in model.encoder.layers]
     # What ends in reactions is not read after the last layer.
     assert pairs == [{"gene": 6, "reaction": 3}, {"gene": 6, "reaction": 3}, {"gene": 6}]
-
-
-@pytest.mark.parametrize("cross_relation", CROSS_RELATION)
-@pytest.mark.parametrize("conv", CONVS)
-def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None:
-    cell = nine_network_cell(10)
-    options = {"conv": conv, "cross_relation": cross_relation, "cross_relation_layers": 3}
-    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, **options))
-    model(GenotypeBatch.from_lists([[0, 1], [2, 3]])).phenotypes.sum().backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
 @pytest.mark.parametrize("cross_relation", ["sum", "pairwise_interaction"])

@@ -58,25 +58,6 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
     torch.testing.assert_close(got.phenotypes, got.parts["global"] + got.parts["local"])
 
 
-@examples(13)
-@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean"]))
-def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
-    strains = data.draw(genotypes_of(cell))
-    model = make(cell.resident, combination=combination)
-    together = predict(model, strains)
-    for b, strain in enumerate(strains):
-        shuffled = data.draw(st.permutations(strain)) + strain[:1]
-        torch.testing.assert_close(together[b : b + 1], predict(model, [shuffled]), **TOLERANCE)
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_predictions_depend_on_which_genes_are_deleted_together(operator: str) -> None:
-    """Not a sum of effects of single genes, for any of the operators."""
-    model = make(nine_network_cell(6), operator=operator, metabolism=False)
-    both, first, second, none = predict(model, [[0, 1], [0], [1], []])
-    assert (both - first - second + none).abs().min() > 1e-6
-
-
 def test_the_wild_type_differs_from_itself_by_nothing() -> None:
     difference = make(nine_network_cell(6), metabolism=False)(GenotypeBatch.from_lists([[], [3]])).embedding
     assert difference is not None
@@ -97,28 +78,11 @@ def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> Non
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize(
-    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one direction", "each number"]
-)
-def test_gradients_are_those_of_finite_differences(fast: bool) -> None:
-    model = make(nine_network_cell(6), hidden=4, layers=1, local_heads=1, metabolism=False)
-    parameters = [p for p in model.parameters() if p.numel() <= 4]
-    assert len(parameters) > 10
-    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters, fast_mode=fast)
-
-
 def test_dropout_draws_in_training_only() -> None:
     model = make(nine_network_cell(6), metabolism=False, dropout=0.5)
     assert not torch.equal(predict(model, STRAINS), predict(model, STRAINS))
     model.eval()
     assert torch.equal(predict(model, STRAINS), predict(model, STRAINS))
-
-
-@pytest.mark.parametrize("strains", [[[]], [[], []]])
-def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
-    got = predict(make(nine_network_cell(6), metabolism=False), strains)
-    assert got.shape == (len(strains), 2)
-    assert got.isfinite().all()
 
 
 @pytest.mark.parametrize(

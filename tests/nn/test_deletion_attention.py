@@ -55,14 +55,6 @@ def test_pooled_updates_equal_a_loop_over_genes(strains: list[list[int]], seed: 
         torch.testing.assert_close(got[b], expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("block", [1, 1 << 20])
-def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(pooled_shares, "BLOCK_LOGITS", block)
-    layer, genotypes = attention(), GenotypeBatch.from_lists([[0, 3], [3], []]).padded()
-    inputs = [x.double().requires_grad_() for x in (torch.randn(4, WIDTH), torch.rand(4, 3))]
-    torch.autograd.gradcheck(lambda *x: layer(*x[:2], *genotypes), (*inputs, *layer.parameters()))
-
-
 def test_logits_beyond_what_exponentials_can_hold() -> None:
     query, key = torch.ones(1, 2, 1), torch.tensor([[[400.0], [399.0], [-400.0]]])
     slot, present = torch.tensor([[0, 1], [2, 0], [2, 2]]), torch.tensor([[True, True], [True, True], [True, False]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,12 +60,3 @@ def test_a_gene_of_its_own_starts_without_deviation_and_untrained_ones_keep_none
         optimizer.step()
     trained = (model.own_vectors.abs().sum(1) > 0) & (model.own_effects.abs().sum(1) > 0)
     assert trained.tolist() == [True, True, True, False, True, False, False]
-
-
-@pytest.mark.parametrize("genes", [None, GENES])
-def test_gradients_are_those_of_finite_differences(genes: int | None) -> None:
-    torch.manual_seed(0)
-    model = machine(genes)
-    x = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
-    indices, present = torch.tensor([[0, 1, 2], [2, 3, 0]]), torch.tensor([[True] * 3, [True, True, False]])
-    torch.autograd.gradcheck(lambda y, *_: model(y, indices, present), (x, *model.parameters()))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
 from dglcell.models.config import HeteroCellConfig
@@ -17,7 +16,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
-from dglcell.perturbation import execution, perturb, states
+from dglcell.perturbation import execution, perturb
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -29,7 +28,6 @@ from tests.random_cells import textbook_cell
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
 CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
 COMBINATIONS = ("sum", "mean", "pairwise_interaction")
-PAIRS = gene_relation("shares_complex")
 
 
 @pytest.fixture(scope="module")
@@ -93,35 +91,6 @@ def check(model: HeteroCell, route: Route, relations: int = 3, tolerance: float 
     assert not route.together
     for mine, other in zip(together, alone, strict=True):
         torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("conv", ["gin", "sage"])
-@pytest.mark.parametrize("cross_relation", COMBINATIONS)
-def test_stacked_relations_give_the_same(resident: ResidentCell, route: Route, conv: str, cross_relation: str) -> None:
-    check(model_of(resident, conv=conv, cross_relation=cross_relation), route)
-
-
-@pytest.mark.parametrize(
-    "options", [{"norm": "none", "activation": "relu"}, {"gin_layers": 0}, {"recompute": "true"}], ids=str
-)
-def test_whatever_the_layer_is_made_of(resident: ResidentCell, route: Route, options: dict[str, Any]) -> None:
-    check(model_of(resident, pool=["gene", "reaction"], **options), route)
-
-
-def test_in_blocks_of_nodes(resident: ResidentCell, route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(states.ROWS_IN_BLOCK, "cpu", 100)
-    check(model_of(resident, recompute="true"), route)
-
-
-@pytest.mark.parametrize("conv", ["gin", "sage"])
-def test_relations_with_kernels_and_weights_of_their_own(route: Route, conv: str) -> None:
-    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour", "isoenzyme"]))
-    resident = ResidentCell.of(cell)
-    resident[PAIRS].weight = torch.rand(resident[PAIRS].num_edges, dtype=torch.float64)
-    model = model_of(resident, conv=conv)
-    for kernel in ("auto", "csr", "dense"):
-        model.config.kernel = kernel
-        check(model, route)
 
 
 class Own(GINConv):

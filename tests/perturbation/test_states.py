@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from dglcell.perturbation import execution as compiled
 from dglcell.perturbation import states as module
-from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import DifferenceStates, Execution, Pooled, States, WholeStates
 from tests.examples import examples
@@ -40,75 +38,12 @@ def start(values: Values, strains: int, execution: Execution | None = None, kind
     return values.under(DifferenceStates(values.base_NH, None, None, strains, execution or Execution()))
 
 
-Results = Callable[[States, States, States], list[Tensor]]
-
-
-def map_and_sums(one: Product, other: Product) -> Results:
-    """Return everything that rows can go through, in several combinations."""
-
-    def results(x: States, y: States, z: States) -> list[Tensor]:
-        found = [
-            x,
-            x.map(torch.tanh),
-            States.combine(one, [x, y]),
-            x.sum([(one, [x, y]), (other, [z, y]), (None, [x])]),
-            y.sum([(None, [y]), (None, [z])]),
-            y.sum([(one, [x, x]), (torch.sin, [z])]),
-        ]
-        return [t for states in found for t in (states.base_NH, states.whole())]
-
-    return results
-
-
 def plain(one: Product, other: Product, values: list[Values], strains: int) -> list[Tensor]:
     """Return the same of plain tensors."""
     found = []
     for x, y, z in ([v.base_NH for v in values], [v.whole(strains) for v in values]):
         found.append([x, x.tanh(), one(x, y), one(x, y) + other(z, y) + x, y + z, one(x, x) + z.sin()])
     return [t for pair in zip(*found, strict=True) for t in pair]
-
-
-@examples(25)
-@given(
-    data=st.data(),
-    nodes=st.integers(1, 6),
-    strains=st.integers(1, 4),
-    kind=st.sampled_from(["difference", "difference", "whole"]),
-    recompute=st.booleans(),
-    rows_in_block=st.sampled_from([1, 5, 4096]),
-)
-def test_maps_combinations_and_sums(
-    data: Any, nodes: int, strains: int, kind: str, recompute: bool, rows_in_block: int
-) -> None:
-    torch.manual_seed(0)
-    values, functions = [data.draw(values_of(nodes, strains, WIDTH)) for _ in range(3)], (Product(), Product())
-    execution = Execution(recompute=recompute)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(module.ROWS_IN_BLOCK, "cpu", rows_in_block)
-        found = map_and_sums(*functions)(*(start(v, strains, execution, kind) for v in values))
-        expected = plain(*functions, values, strains)
-        agree(found, expected)
-        leaves = [leaf for v in values for leaf in v.leaves] + [p for f in functions for p in f.parameters()]
-        together = [torch.cat([x.flatten() for x in tensors]) for tensors in (found, expected)]
-        agree(gradients(together[0], leaves), gradients(together[1], leaves))
-
-
-@examples(8)
-@given(data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4))
-def test_a_base_that_was_kept_gives_the_same(data: Any, nodes: int, strains: int) -> None:
-    functions, tensors = (Product(), Product()), list[Tensor]()
-    with torch.no_grad():
-        first, *rest = [data.draw(values_of(nodes, strains, WIDTH)) for _ in range(3)]
-        for _ in range(2):
-            kept = BasePass(tensors)
-            values = [first, *rest]
-            states = [v.under(DifferenceStates(v.base_NH, None, None, strains, Execution(), kept)) for v in values]
-            agree(map_and_sums(*functions)(*states), plain(*functions, values, strains))
-            number = len(tensors)
-            # Other strains, of the same base.
-            others = [data.draw(values_of(nodes, strains, WIDTH)) for _ in range(3)]
-            first, *rest = [Values(v.base_NH, o.delta_NBH, o.mask_NB) for v, o in zip(values, others, strict=True)]
-    assert number == len(tensors) > 0
 
 
 @examples(10)

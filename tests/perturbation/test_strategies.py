@@ -13,24 +13,14 @@ from torch import Tensor
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.schema import Relation
-from dglcell.kernels.spmm import kernels_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import REDUCES, check_strategy_device, perturb
-from dglcell.perturbation.states import Execution
+from dglcell.perturbation.perturb import check_strategy_device, perturb
 from tests.examples import examples
 from tests.perturbation.states_of import (
-    DENSE_SHARES,
-    ENGINES,
-    TOLERANCE,
-    Engine,
-    agree,
     batches_of,
-    gradients,
-    states_of,
-    values_of,
 )
-from tests.random_cells import Changes, RandomCell, genotypes_of, random_cells
+from tests.random_cells import Changes, RandomCell, random_cells
 
 WIDTH = 4
 
@@ -52,35 +42,6 @@ def dense_aggregate(
     return torch.as_tensor(np.stack(columns, axis=1))
 
 
-@examples(15)
-@given(
-    data=st.data(),
-    cell=random_cells(),
-    reduce=st.sampled_from(REDUCES),
-    engine=ENGINES,
-    dense_share=DENSE_SHARES,
-    kernel=st.sampled_from(["auto", *kernels_on("cpu")]),
-)
-def test_aggregation_equals_the_reduced_graph(
-    data: Any, cell: RandomCell, reduce: str, engine: Engine, dense_share: float, kernel: str
-) -> None:
-    """Whatever differs before, and with deletions that all strains share; the gradients are the oracle's."""
-    strains, batch = data.draw(batches_of(cell))
-    resident, execution = cell.resident, Execution(dense_share=dense_share)
-    for relation in cell.edges:
-        values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
-        expected = dense_aggregate(cell, relation, strains, values.whole(len(strains)), reduce)
-        oracle: list[Tensor] | None = None
-        for strategy in STRATEGIES:
-            with engine():
-                perturbed = perturb(resident, batch, strategy, kernel, execution=execution)
-                y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
-                agree([y], [expected], strategy)
-                found = gradients(y, values.leaves)
-            oracle = oracle or found  # `edge_subgraph` comes first
-            agree(found, oracle, strategy)
-
-
 @examples(12)
 @given(data=st.data(), cell=random_cells())
 def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
@@ -92,31 +53,6 @@ def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
     for b, strain in enumerate(strains):
         for node_type, expected in cell.keep(strain).items():
             np.testing.assert_array_equal(kept[node_type].strains_NB[:, b].numpy(), expected, err_msg=node_type)
-
-
-@examples(12)
-@given(data=st.data(), cell=random_cells())
-def test_pooling_leaves_out_lost_nodes(data: Any, cell: RandomCell) -> None:
-    strains = data.draw(genotypes_of(cell))
-    batch, number = GenotypeBatch.from_lists(strains), cell.sizes["gene"]
-    value, gate = (data.draw(values_of(number, len(strains), width)) for width in (WIDTH, 1))
-    leaves = [*value.leaves, *gate.leaves]
-    oracle: list[Tensor] | None = None
-    for strategy in STRATEGIES:
-        perturbed = perturb(cell.resident, batch, strategy)
-        pooled = states_of(perturbed, value).pool(states_of(perturbed, gate), perturbed.kept["gene"])
-        whole = torch.cat([pooled.base_1H, pooled.base_1H + pooled.difference_BH])
-        logits, rows = (x.whole(len(strains)).detach().numpy() for x in (gate, value))
-        for b, strain in enumerate(strains):
-            kept = cell.keep(strain)["gene"]
-            share = np.exp(logits[kept, b])
-            expected = (share * rows[kept, b]).sum(0) / share.sum() if kept.any() else np.zeros(WIDTH)
-            np.testing.assert_allclose(whole[b + 1].detach().numpy(), expected, atol=1e-10)
-        share_N1 = torch.softmax(gate.base_NH, 0)
-        torch.testing.assert_close(pooled.base_1H, share_N1.T @ value.base_NH, **TOLERANCE)
-        found = gradients(whole, leaves)
-        oracle = oracle or found
-        agree(found, oracle, strategy)
 
 
 def test_unknown_strategy_is_refused() -> None:

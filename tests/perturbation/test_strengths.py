@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,16 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import GenotypeError
-from dglcell.graph.schema import Relation
-from dglcell.kernels.spmm import kernels_on
-from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
-from dglcell.perturbation.perturb import REDUCES, perturb
+from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import strengths
-from dglcell.perturbation.states import Execution
 from tests.examples import examples
 from tests.models.plain_network import left_of
-from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree, gradients, states_of, values_of
 from tests.random_cells import RandomCell, random_cells
 
 WIDTH = 4
@@ -63,65 +56,9 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
     return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
 
 
-Combine = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
-"""It returns what the nodes receive in a strain, by strengths, weights and ends of its edges, and the strain."""
-
-
-def expected_of(cell: RandomCell, relation: Relation, strains: list[dict[str, Tensor]], combine: Combine) -> Tensor:
-    """[M, B, H] of what is received over the edges that both ends leave."""
-    u, v = (torch.as_tensor(end) for end in cell.edges[relation])
-    weight = torch.as_tensor(cell.weights.get(relation, np.ones(len(u))))
-    columns = []
-    for b, left in enumerate(strains):
-        strength = left[relation[0]][u]
-        some = (strength > 0) & (left[relation[2]][v] > 0)
-        columns.append(combine(strength[some], weight[some], u[some], v[some], b))
-    return torch.stack(columns, 1)
-
-
 def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
     """Sums of the edges' rows, node by node."""
     return rows.new_zeros(nodes, *rows.shape[1:]).index_add(0, v, rows)
-
-
-def leaves_of(genes: list[Strain], reactions: list[Strain]) -> list[Tensor]:
-    return [value for strain in (*genes, *reactions) for value in strain.values()]
-
-
-@examples(8)
-@given(
-    data=st.data(),
-    cell=random_cells(),
-    reduce=st.sampled_from(REDUCES),
-    engine=ENGINES,
-    dense_share=DENSE_SHARES,
-    kernel=st.sampled_from(["auto", *kernels_on("cpu")]),
-    special=st.booleans(),
-)
-def test_messages_are_multiplied_by_strengths(
-    data: Any, cell: RandomCell, reduce: str, engine: Engine, dense_share: float, kernel: str, special: bool
-) -> None:
-    genes, reactions = data.draw(strains_of(cell, special))
-    resident, execution = cell.resident, Execution(dense_share=dense_share)
-    for relation in cell.edges:
-        lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
-        values = data.draw(values_of(cell.sizes[relation[0]], len(genes), WIDTH))
-        leaves = [*values.leaves, *([] if special else leaves_of(genes, reactions))]
-        x_NBH, nodes = values.whole(len(genes)), cell.sizes[relation[2]]
-
-        def combine(strength: Tensor, weight: Tensor, u: Tensor, v: Tensor, b: int, x_NBH=x_NBH, nodes=nodes) -> Tensor:
-            total = received((strength * weight).unsqueeze(1) * x_NBH[u, b], v, nodes)
-            divisor = received(strength, v, nodes)
-            return total / torch.where(divisor > 0, divisor, 1).unsqueeze(1) if reduce == "mean" else total
-
-        expected = expected_of(cell, relation, lefts, combine)
-        oracle = gradients(expected, leaves)
-        for strategy in STRATEGIES:
-            with engine():
-                perturbed = perturb(resident, batch_of(genes, reactions), strategy, kernel, execution=execution)
-                y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
-                agree([y], [expected.detach()], strategy)
-                agree(gradients(y, leaves), oracle, strategy)
 
 
 @examples(10)

@@ -133,15 +133,6 @@ def test_conditions_of_a_design_that_cannot_be(given: dict[str, str], message: s
     assert message in str(error.value)
 
 
-def test_batches_of_triples_end_where_their_pair_does() -> None:
-    batches = [(batch.num_strains, batch.shared) for batch in Design.of(range(10), 3).batches(5, 4)]
-    pairs = [(4, (0, 1)), (4, (0, 1)), (4, (0, 2)), (3, (0, 2)), (3, (0, 3)), (3, (0, 3)), (5, (0, 4)), (4, (0, 5))]
-    assert batches[:8] == pairs
-    # Three triples begin with (0, 6), two with (0, 7), one with (0, 8).
-    assert batches[8:11] == [(3, (0,)), (3, (0,)), (4, (1, 2))]
-    assert sum(number for number, _ in batches) == 120
-
-
 def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
     count = 6607
     tracemalloc.start()

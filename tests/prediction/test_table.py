@@ -138,13 +138,6 @@ def test_strengths_have_decimal_commas_and_those_like_percent_are_said(
     assert ("strengths up to 30 look like percent" in caplog.text) == (strength == 30)
 
 
-def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
-    message = refusal(trained, tmp_path, "genes\n" + "nope\n" * 25)
-    assert "25 of 25 rows cannot be predicted" in message
-    assert message.count("\n  line ") == 10
-    assert "\n  … and 15 more\n" in message
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -184,26 +177,6 @@ def test_unusable_tables_are_refused(trained: Trained, tmp_path: Path, text: str
     assert expected in refusal(trained, tmp_path, text)
 
 
-def test_missing_files_are_refused(trained: Trained, tmp_path: Path) -> None:
-    for path in (tmp_path / "no.csv", tmp_path):
-        with pytest.raises(GenotypeError, match="' not found\n  expected: a CSV file"):
-            read_genotypes(path, trained.cell.genes)
-
-
-def test_nothing_is_written_on_error(
-    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
-    source.write_text("genes\nb0008\nnope\n")
-    target.write_text("genes,predicted_fitness\n")
-    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target), "--overwrite"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "line 3: unknown gene 'nope'" in captured.err
-    assert target.read_text() == "genes,predicted_fitness\n"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "out.csv"]
-
-
 def test_a_run_predicts_where_neither_store_nor_model_is(
     tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,13 +198,6 @@ def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
 def test_tables_of_several_forms(trained: Trained, tmp_path: Path, name: str, separator: str) -> None:
     path = written(tmp_path / name, ["id", "gene_1", "gene_2"], separator)
     assert read_genotypes(path, trained.cell.genes).strains.num_deletions.tolist() == [2, 1]
-
-
-def test_a_damaged_gzip_file_is_refused(trained: Trained, tmp_path: Path) -> None:
-    path = written(tmp_path / "t.csv.gz", ["id", "gene_1", "gene_2"])
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(GenotypeError, match="is not a CSV text file"):
-        read_genotypes(path, trained.cell.genes)
 
 
 def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
@@ -373,31 +339,12 @@ def test_a_table_has_all_columns_of_strengths_of_the_training_or_none(trained: T
     assert read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains.strengths is None
 
 
-def test_a_weakened_gene_may_have_any_name(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("genes\nADHE :0.3;b 0008\n")
-    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes)
-    assert (table.header, table.rows) == (["genes", "systematic_names"], [["ADHE :0.3;b 0008", "b1241;b0008"]])
-
-
 def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("genes\nb0008:0;b0114\n")
     assert read_genotypes(tmp_path / "in.csv", trained.cell.genes).strains.strengths is None
     learnt = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=GenotypeColumns(learnt=True)).strains
     assert learnt.strengths is not None
     assert learnt.strengths.tolist() == [0, 0]
-
-
-def test_a_strength_between_the_wild_type_and_a_deletion_is_between_them(
-    tiny_run: RunDirectory, tmp_path: Path
-) -> None:
-    rows = ["b0720;b0114", "b0720:0;b0114", "b0114", "b0720:1;b0114", "b0720:0.5;b0114", "b0720:2.5;b0114"]
-    found = predict(tiny_run, tmp_path, "genes\n" + "\n".join(rows) + "\n")
-    assert [row["genes"] for row in found] == rows
-    assert list(found[0]) == ["genes", "predicted_fitness"]
-    deleted, zero, without, one, half, more = (float(row["predicted_fitness"]) for row in found)
-    assert zero == pytest.approx(deleted, abs=1e-6)
-    assert one == pytest.approx(without, abs=1e-6)
-    assert len({round(value, 6) for value in (deleted, without, half, more)}) == 4
 
 
 CONDITIONS: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}

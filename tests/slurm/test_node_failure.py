@@ -53,19 +53,6 @@ owner.RENEW_SECONDS = 1.0
 """
 """`dglcell`, whose leases run out soon."""
 
-HANGING = """
-before = EpochLog.write
-
-def write(log, epoch, *others):
-    lock = log.path.with_name("owner.json")
-    while epoch == 2 and "SLURM_RESTART_COUNT" not in os.environ and json.loads(lock.read_text())["pid"] == os.getpid():
-        time.sleep(0.1)
-    return before(log, epoch, *others)
-
-EpochLog.write = write
-"""
-"""The first start lives and has its lease, but does not come on until somebody else has the run."""
-
 
 def install(folder: Path, more: str = "") -> None:
     """Put `dglcell` where jobs look for it."""
@@ -88,23 +75,6 @@ def test_a_job_whose_node_fails_is_trained_by_one_process(
                 time.sleep(0.1)
         check_end(job, first, run, cluster)
     assert_same_end(tiny.train(tmp_path / "whole", *ONE_NODE).directory, run)
-
-
-def test_a_job_that_is_started_again_takes_the_run_from_a_process_that_lives_on(
-    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
-) -> None:
-    install(tmp_path, HANGING)
-    options = (*ONE_NODE, "trainer.epochs=4")
-    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
-    job = started(tiny, tmp_path, cluster, environment, *options)
-    (first,) = tasks(tmp_path / "runs")
-    with cluster.lost(cluster.show(job)["NodeList"]):
-        check_end(job, first, run, cluster, epochs=4)
-    said = log(tmp_path)
-    assert "waiting for" in said
-    assert f"(SLURM job {job}), since " in said
-    assert "which shall stop" in said
-    assert_same_end(tiny.train(tmp_path / "whole", *options).directory, run)
 
 
 def started(tiny: Tiny, folder: Path, cluster: LoopbackCluster, environment: dict[str, str], *options: str) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import OwnerError
-from dglcell.files.owner import LEASE_SECONDS, Lease, Process
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.files.owner import LEASE_SECONDS, Process
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
-from dglcell.training.run import follow_owner, owned, train
+from dglcell.training.run import follow_owner, owned
 from tests.files.test_owner import run_out
-from tests.tiny import BARE, Tiny, history
+from tests.tiny import Tiny
 
 ELSEWHERE = replace(Process.this(), host="node1", boot="another", pid=7, job="12", launch="12 0")
 
@@ -112,35 +112,6 @@ def test_other_ranks_read_nothing_while_processes_of_an_earlier_start_write(
         follow_owner(directory, 1.0, waits.append)
     monkeypatch.setenv(PARENT, "1")
     follow_owner(directory, 0.0)  # the first process has it, and started this one
-
-
-def test_a_run_that_is_taken_over_stops_at_its_next_write(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny.config(tmp_path, *BARE, "trainer.epochs=4")
-    directory = RunDirectory(config.run_directory)
-    other = Lease(directory.owner, directory.path)
-
-    write_epoch = EpochLog.write
-    seen: list[bytes] = []
-
-    def write_and_lose(log: EpochLog, epoch: int, *arguments: object) -> str:
-        said = write_epoch(log, epoch, *arguments)  # type: ignore[arg-type]
-        if epoch == 1:
-            run_out(directory.owner)
-            assert other.acquire() is None
-            seen.append(directory.last.read_bytes())
-        return said
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(OwnerError, match="taken over"):
-        patch.setattr(EpochLog, "write", write_and_lose)
-        train(config)
-    assert [row["epoch"] for row in history(directory)] == [0, 1]
-    assert directory.last.read_bytes() == seen[0], "no checkpoint was written after that"
-    assert not list(directory.checkpoints.glob(".*"))
-    assert directory.owner.exists(), "it is the other one's"
-    other.release()
-    train(config)
-    assert [row["epoch"] for row in history(directory)] == [0, 1, 2, 3]
-    assert not directory.owner.exists()
 
 
 def test_only_what_dead_processes_were_writing_is_removed(tiny: Tiny, tmp_path: Path) -> None:

@@ -179,21 +179,6 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
         load_csv(config(write(tmp_path, text)))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (gzip.compress((PAIRS * 50).encode())[:40], r"'t.csv' cannot be read to its end(.|\n)*copy or download"),
-        (b"gene_a,gene_b,score\n\xff\xfe\x00", "'t.csv' cannot be read to its end"),
-        (None, r"raw file 't.csv' not found(.|\n)*DGLCELL_RAW"),
-    ],
-)
-def test_a_damaged_or_missing_file_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        load_csv(config("t.csv"), str(tmp_path))
-
-
 def test_replicates_are_refused_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, PAIRS + "A,B,7\n")
     with pytest.raises(DataError, match=r"'t.csv', line 4: this strain was listed before\n.*'A', 'B'"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +16,6 @@ from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxSolver
 from dglcell.data.sources.insilico import load_insilico
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.metabolism import enzyme_complexes
@@ -153,27 +150,6 @@ def test_strength_0_is_the_deletion_and_1_the_wild_type(table: Strains) -> None:
     assert (screen(pairs="20", strengths=[1.0]).phenotypes["fitness"] == 1).all()
 
 
-def test_growth_falls_with_strength_and_nears_that_of_the_deletion() -> None:
-    strengths = [0.0, 1e-6, 0.01, 0.2, 0.6, 0.95, 1.0]
-    fitness = screen(pairs="none", strengths=strengths).phenotypes["fitness"].reshape(137, len(strengths))
-    assert (np.diff(fitness, axis=1) > -1e-5).all()
-    np.testing.assert_allclose(fitness[:, 1], fitness[:, 0], atol=1e-3)
-    np.testing.assert_allclose(fitness[:, -2], fitness[:, -1], atol=0.06)
-    assert (fitness[:, 4] < 0.99).sum() > 20
-
-
-def test_an_isoenzyme_keeps_the_reaction() -> None:
-    model = load_model("textbook")
-    # Pyruvate kinase is the only reaction of both its genes, and each gene is enough for it.
-    assert {gene.id for gene in model.reactions.PYK.genes} == {"b1676", "b1854"}
-    table = screen(pairs="all", strengths=[0.1])
-    fitness = {
-        frozenset(genes): float(f) for genes, f in zip(table.genotypes, table.phenotypes["fitness"], strict=True)
-    }
-    assert fitness[frozenset(["b1676"])] == fitness[frozenset(["b1854"])] == 1
-    assert fitness[frozenset(["b1676", "b1854"])] < 1
-
-
 def test_media_with_deletions_only() -> None:
     table = screen(pairs="50", media=MEDIA)
     plain = screen(pairs="50")
@@ -182,16 +158,6 @@ def test_media_with_deletions_only() -> None:
     assert np.array_equal(table.phenotypes["fitness"][1:third], plain.phenotypes["fitness"])
     assert np.array_equal(table.targets[: len(plain.targets)], plain.targets)
     assert list(table.phenotypes) == ["fitness"]
-
-
-def test_a_store_gives_the_screen_back(table: Strains, tmp_path: Path) -> None:
-    store = build_store(table, tmp_path / "store", command="test")
-    found = Store(tmp_path / "store").read()
-    assert store.sha256 == table.sha256 == found.sha256
-    assert list(listed(found)) == list(listed(table))
-    assert "strength s" in found.provenance.description
-    assert found.provenance.parameters["media"] == MEDIA
-    assert found.provenance.parameters["strengths"] == STRENGTHS
 
 
 def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,15 +172,6 @@ def test_kuzmin2018_filters(
     assert table.provenance.counts[count[0]] == count[1]
 
 
-def test_kuzmin2018_with_listed_genes_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (kuzmin2018 / "genes.txt").write_text(f"{A}\n{B}\n{C}\n")
-    table = read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt")
-    assert table.genotypes == [[A, C], [A, B, C]]
-    (kuzmin2018 / "genes.txt").write_text(f"{B}\n{D}\n")
-    with pytest.raises(DataError, match=r"'kuzmin2018': no row is left\n.*rows of genes not listed 6"):
-        read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt")
-
-
 def test_rows_that_are_neither_digenic_nor_trigenic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*ROWS2018, kuzmin(f"{A}+{HO}_tm1", "a+hoΔ", f"{C}_dma1", "c", "quad", 0.1, 0.1, 1, 0.1)]
     write_zip(tmp_path / "interactions" / "aao1729_data_s1.zip", {"aao1729_data_s1.tsv": text(KUZMIN2018, rows)})
@@ -324,23 +315,6 @@ def test_costanzo2016_filters(
     assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
     assert set(table.names) == {gene for strain in table.genotypes for gene in strain}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"conflicts": ConflictConfig("refuse")}, rf"contradict each other\n.*{A}, {B} \(and 1 more strain\)\n.*0.16"),
-        (
-            {"replicates": "refuse"},
-            rf"'costanzo2016': a strain has several rows\n.*{B}, {A} \(and 2 more rows\)\n.*mean",
-        ),
-    ],
-)
-def test_costanzo2016_refusals(
-    costanzo2016: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(DataError, match=message):
-        read("costanzo2016", costanzo2016, monkeypatch, **options)
 
 
 def test_aliases_rename_strains(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
