@@ -167,20 +167,6 @@ def test_a_model_learns_32_strains_by_heart(tiny: Tiny, tmp_path: Path) -> None:
     assert rows[-1]["train/loss"] < 0.01
 
 
-def test_a_diverging_run_says_so_and_keeps_its_files(tiny: Tiny, tmp_path: Path, capsys) -> None:
-    arguments = tiny.overrides(
-        tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.gradient_clip_val=null"
-    )
-    assert main(["train", str(tiny.file), *arguments]) == 2
-    message = capsys.readouterr().err
-    assert "error: the training loss is not finite in epoch 1\n  got:      " in message
-    assert " in step 2, batch 2: strains " in message
-    assert "lower `optimizer.lr`" in message
-    directory = RunDirectory(tmp_path / "tiny/seed-0")
-    assert directory.config.exists()
-    assert not list(directory.checkpoints.iterdir())
-
-
 def test_undefined_metrics_are_null_in_the_record(tiny: Tiny, tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)

@@ -361,14 +361,6 @@ def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
     )
 
 
-def test_other_names_of_genes(table: Path) -> None:
-    table.write_text("gene_1,growth\ntalB,0.9\nb0727,0.7\n")
-    Path("names.tsv").write_text("systematic\tcommon\nb0008\ttalB\n")
-    said = write_experiment(wanted(table, aliases="names.tsv"))
-    assert "2 are deleted, 100.0% of them are in the cell graph" in said
-    assert load_config(Path("mine.yaml")).data.source.csv.aliases == "names.tsv"
-
-
 def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
     assert "extends: bases/pairs.yaml  # as `--model` says" in capsys.readouterr().out

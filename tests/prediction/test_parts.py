@@ -295,12 +295,3 @@ def test_several_processes_cannot_print(
     as_rank(monkeypatch, 0, 2)
     assert main(["predict", str(tiny_run.path), str(files / "in.csv")]) == 2
     assert "several processes cannot print one table" in capsys.readouterr().err
-
-
-def test_more_processes_than_strains_leave_some_without_work(
-    tiny_run: RunDirectory, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rank in (6, *range(5)):
-        as_rank(monkeypatch, rank, 7)
-        assert main(arguments("table", tiny_run, files, "out.csv")) == 0
-    assert len((files / "out.csv").read_text().splitlines()) == len(STRAINS) + 1

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -131,15 +130,6 @@ def test_a_server_that_falls_silent_is_not_waited_for(
     assert files(tmp_path) == []
 
 
-def test_without_a_network_the_address_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/raw.tsv"
-        with pytest.raises(DataError, match=rf"cannot be downloaded(.|\n)*{url}(.|\n)*put the file at"):
-            PublishedFile("raw.tsv", (url,)).fetch(tmp_path)
-
-
 @pytest.mark.parametrize(("number", "left"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
 def test_an_interrupted_download_leaves_no_half_file(
     server: Server, tmp_path: Path, number: signal.Signals, left: int
@@ -222,13 +212,6 @@ def test_a_declared_file_is_compared_packed_or_not(tmp_path: Path, name: str) ->
     with pytest.raises(DataError, match="does not hold" if name.endswith(".gz") else "wrong size: cut off"):
         FILE.find(tmp_path)
     assert FILE.is_here(tmp_path)
-
-
-def test_a_torn_packed_copy(tmp_path: Path) -> None:
-    path = put(tmp_path, name="networks/n.tab.gz")
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(DataError, match="is not a whole gzip file"):
-        FILE.find(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["networks/n.tab", "networks/n.tab.gz"])

@@ -17,7 +17,7 @@ from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.growth import lethal
 from dglcell.data.sources.insilico import gene_sets, load_insilico, progress_bars, subsets
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, GraphError
+from dglcell.errors import ConfigError, DataError
 
 # What the in-silico configuration refuses.
 
@@ -63,10 +63,6 @@ def test_sampling_is_uniform() -> None:
     for _ in range(300):
         seen[np.unique(gene_sets(10, 3, "5", rng, key="k"))] += 1
     assert seen.max() / seen.min() < 1.3
-
-
-def test_no_sets() -> None:
-    assert gene_sets(5, 2, "none", np.random.default_rng(0), key="k").shape == (0, 2)
 
 
 def test_subsets_with_one_gene_less() -> None:
@@ -119,11 +115,6 @@ def row_of(full: Strains) -> dict[frozenset[str], int]:
 
 def strain(table: Strains, s: int) -> tuple[str, ...]:
     return tuple(table.names[g] for g in table.targets[table.offsets[s] : table.offsets[s + 1]])
-
-
-def test_full_textbook_screen_has_every_strain_once(full: Strains, row_of: dict[frozenset[str], int]) -> None:
-    assert np.bincount(full.num_deletions).tolist() == [0, 137, 9_316, 419_220]
-    assert len(row_of) == len(full)
 
 
 def test_fitness_equals_plain_cobra(full: Strains) -> None:
@@ -214,11 +205,6 @@ def test_a_design_that_does_not_fit_the_model_is_refused() -> None:
         gene_sets(1_366, 3, "all", np.random.default_rng(0), key="k")
 
 
-def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(GraphError, match="no metabolic model is called 'textbok'"):
-        load_insilico(InSilicoConfig(model="textbok"))
-
-
 def test_a_model_that_does_not_grow_is_refused(tmp_path: Path) -> None:
     from cobra.io import save_json_model
 
@@ -242,12 +228,3 @@ def test_yeast_single_deletions(raw: Path) -> None:
     assert len(expected) == 1_161
     # The reference has six decimals.
     np.testing.assert_allclose(fitness, expected, atol=1e-6)
-
-
-@pytest.mark.raw
-@pytest.mark.slow
-def test_yeast_sampled_design(raw: Path) -> None:
-    config = InSilicoConfig(model="metabolism/yeast-GEM_9.0.2.mat", pairs="200", triples="50")
-    table = load_insilico(config, str(raw))
-    assert np.bincount(table.num_deletions).tolist() == [0, 1_161, 200, 50]
-    assert np.isfinite(table.phenotypes["fitness"]).all()
