@@ -120,7 +120,9 @@ class TestComplete:
     @pytest.mark.parametrize("out", ["out.csv"], indirect=True)
     def test_a_csv_beside_parts_that_are_not_finished_is_another_one(self, trained: Trained, out: Path) -> None:
         (parts_of(out) / "part-00003.parquet").unlink()
-        with pytest.raises(DataError, match=r"out\.csv' exists already\n  do: +remove it, or choose another output"):
+        with pytest.raises(
+            DataError, match=r"out\.csv' exists already; nothing was written\n  do: +name another file, or replace"
+        ):
             predict(trained, out)
 
     def test_what_is_left_of_an_output_that_was_removed_is_not_used(self, trained: Trained, out: Path) -> None:
