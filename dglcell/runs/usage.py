@@ -147,15 +147,6 @@ def complete_usage(directory: RunDirectory, processes: int, seconds: float, star
     write_json(directory.usage, about | whole)
 
 
-def read_usage(directory: RunDirectory) -> Usage | None:
-    """Return the usage of a finished run, or None where the run has not ended or did not record it."""
-    try:
-        content = read_json(directory.usage)
-    except UnreadableError:
-        return None
-    return None if find_wrong(content, USAGE) else Usage(**{key: content[key] for key in USAGE})
-
-
 def resident_peak() -> int:
     """Return the high-water mark of this process's resident set in bytes."""
     return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
