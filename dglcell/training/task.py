@@ -288,8 +288,9 @@ class StrainTask(pl.LightningModule):
         device = self.trainer.strategy.root_device
         for state in checkpoint["optimizer_states"]:
             for group in state["param_groups"]:
-                for name in {"capturable", "fused"} & (group.keys() - self.optimizer_config.options.keys()):
-                    group[name] = device.type == "cuda" and "capturable" in group
+                for name, elsewhere in (("capturable", False), ("fused", None)):
+                    if name in group and name not in self.optimizer_config.options:
+                        group[name] = True if device.type == "cuda" and "capturable" in group else elsewhere
                 group["lr"] = rate_of(group, device)
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
