@@ -262,7 +262,8 @@ class PygCell(Method):
             return global_part
         genes_BK, present_BK = genotypes.padded()
         local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
-        return weights.combination(global_part, local_part)[0]
+        out: Tensor = weights.combination(global_part, local_part)
+        return out
 
     def _encode(self, layout: Layout) -> Tensor:
         x = layout.spread(self.weights.encoder.inputs(GENE))

@@ -14,7 +14,7 @@ def add_overwrite(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an output that exists")
 
 
-def check_outputs(options: argparse.Namespace, *outputs: Path | None) -> None:
+def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: bool = False) -> None:
     """Refuse outputs that exist, before anything is computed.
 
     What a file is cannot be told from its content: a table of predictions may have measurements filled in since.
@@ -22,6 +22,7 @@ def check_outputs(options: argparse.Namespace, *outputs: Path | None) -> None:
     Args:
         options: as `add_overwrite` adds them.
         outputs: all that the command is to write; None for those that are not asked for.
+        folders: whether they may be folders.
 
     Raises:
         ConfigError: one exists and ``--overwrite`` is not given, or it is a folder.
@@ -29,9 +30,8 @@ def check_outputs(options: argparse.Namespace, *outputs: Path | None) -> None:
     for output in outputs:
         if output is None or not os.path.lexists(output):
             continue
-        if output.is_dir():
+        if output.is_dir() and not folders:
             raise ConfigError(f"'{output}' is a folder; nothing was written", expected="a file", do="name another file")
         if not options.overwrite:
-            raise ConfigError(
-                f"'{output}' exists already; nothing was written", do="name another file, or replace it: `--overwrite`"
-            )
+            do = "name another file, or replace it: `--overwrite`"
+            raise ConfigError(f"'{output}' exists already; nothing was written", do=do)

@@ -323,8 +323,7 @@ def _write_model(options: argparse.Namespace) -> None:
     from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import About, export
 
-    if not (options.overwrite and options.output.is_dir()):
-        check_outputs(options, options.output)
+    check_outputs(options, options.output, folders=True)
     about = About(options.organism, options.licence, options.limits, options.description)
     written = export(Path(options.name), options.output, about, strains=not options.without_strains)
     files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]

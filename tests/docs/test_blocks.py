@@ -95,6 +95,7 @@ def is_slow(page: Path) -> bool:
 )
 def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(page)
+    monkeypatch.syspath_prepend(clone)  # as Python does with the folder of a script
     if page in ON_SMALL:
         make_small(Path("conf"))
         with open("conf/quickstart.yaml", "a") as file:
@@ -190,8 +191,9 @@ def assert_shown(expected: list[str], printed: list[str], command: str) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_configurations_are_valid(block: Block, clone: Path) -> None:
+def test_configurations_are_valid(block: Block, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(block.page)
+    monkeypatch.syspath_prepend(clone)
     if block.text.startswith("# space.yaml\n"):
         Search.of(Path("conf/quickstart.yaml"), (), read_space(Path("space.yaml")))
         return

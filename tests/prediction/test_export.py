@@ -119,5 +119,7 @@ class TestRefused:
         (tmp_path / "thesis" / "chapter.txt").write_text("mine")
         words = ["--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."]
         assert main(["models", str(tiny_run.path), "-o", str(tmp_path / "thesis"), *words]) == 2
+        assert f"error: '{tmp_path}/thesis' exists already; nothing was written\n" in capsys.readouterr().err
+        assert main(["models", str(tiny_run.path), "-o", str(tmp_path / "thesis"), *words, "--overwrite"]) == 2
         assert f"error: '{tmp_path}/thesis' is there, and is no trained model\n" in capsys.readouterr().err
         assert files(tmp_path) == {"thesis/chapter.txt": b"mine"}

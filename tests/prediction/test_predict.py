@@ -380,6 +380,6 @@ def test_a_table_to_parquet(tiny_run: RunDirectory, tmp_path: Path, capsys: pyte
     assert table["gene_2"].to_pylist() == ["b0114", None]
     assert pa.types.is_dictionary(table.schema.field("gene_1").type)
     source.write_text("x,x,genes\n1,2,b0008\n")
-    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target), "--overwrite"]) == 2
     assert "two columns are called 'x'\n  do:       give every column a name of its own" in capsys.readouterr().err
     assert len(pq.read_table(target)) == 2

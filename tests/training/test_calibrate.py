@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dglcell.data.columns import MEASURED, Column
-from dglcell.errors import CheckpointError, ConfigError
+from dglcell.errors import ConfigError
 from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
@@ -114,11 +114,3 @@ def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -
 def test_links_that_do_not_fit_the_rest_are_refused(tiny: Tiny, tmp_path: Path, keys: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         tiny.config(tmp_path, *keys)
-
-
-def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_path: Path) -> None:
-    content = torch.load(run.checkpoint("last"), weights_only=True)
-    content["state_dict"]["model.link.measured.genes"][0] = 137
-    torch.save(content, tmp_path / "damaged.ckpt")
-    with pytest.raises(CheckpointError, match="is damaged: its measured strains are wrong"):
-        load_trained(run, str(tmp_path / "damaged.ckpt"))
