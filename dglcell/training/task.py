@@ -10,7 +10,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -30,7 +29,7 @@ from dglcell.optimizers import (
 )
 from dglcell.runs.directory import EpochLog
 from dglcell.training.distributed import collect_rows
-from dglcell.training.whole_step import WholeStep
+from dglcell.training.whole_step import WholeStep, fits
 
 
 class StrainTask(pl.LightningModule):
@@ -103,10 +102,7 @@ class StrainTask(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Do steps as one piece where a CUDA graph can hold them."""
-        trainer = self.trainer
-        alone = trainer.world_size == 1 and trainer.accumulate_grad_batches == 1
-        plain = type(trainer.precision_plugin) in (Precision, DoublePrecision)
-        if self.device.type == "cuda" and alone and plain and self.whole_step is None:
+        if self.device.type == "cuda" and fits(self.trainer) and self.whole_step is None:
             self.whole_step = WholeStep(self._whole)
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -1,9 +1,8 @@
 """Do a training step as one piece: forward, loss, backward, clipping and the optimiser's step in a single CUDA graph.
 
-A step launches about a thousand small kernels, one after the other, and on a fast GPU the host is the slower of the
-two. A graph holds all of them, with their arguments, and is launched at once. It has fixed addresses and fixed shapes:
-batches are copied to where the first one lay, and one of another shape, such as the last of an epoch, is computed
-without the graph.
+A step launches hundreds of small kernels, and a fast GPU waits for the host. A graph holds all of them and is launched
+at once. Its addresses and shapes are fixed: batches are copied to where the first one lay. A batch of another shape,
+such as the last of an epoch, is computed without the graph.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import GradientAccumulationScheduler
+from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 
 from dglcell.data.strains import Strains
@@ -32,6 +34,14 @@ Work = Callable[[Strains], Sequence[Tensor]]
 
 Replay = Callable[[], Sequence[Tensor]]
 """Does it once more, with what lies in the recorded batch now."""
+
+
+def fits(trainer: pl.Trainer) -> bool:
+    """Return whether a run's steps are alike: of one process, in one precision, an optimiser's step for every batch."""
+    alike = trainer.world_size == trainer.accumulate_grad_batches == 1
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    alike &= not any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks)
+    return alike and type(trainer.precision_plugin) in (Precision, DoublePrecision)
 
 
 def record(work: Work, batch: Strains) -> Replay:
@@ -119,8 +129,7 @@ class WholeStep:
         try:
             self._recorded[shapes] = _Recorded(key, own, self._record(self._work, own))
         except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
-            log.info("steps are launched kernel by kernel, because a CUDA graph cannot hold them: %s", reason)
+            log.info("steps are launched one by one; a CUDA graph cannot hold them: %s", str(error).partition("\n")[0])
             self._gave_up = True
             return None
         return self._recorded[shapes]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import GradientAccumulationScheduler
 from torch import Tensor
 
 from dglcell.data.columns import PHENOTYPE, Column
@@ -18,7 +21,7 @@ from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import prepare
 from dglcell.training.run import set_up_process
 from dglcell.training.signals import StopSignals
-from dglcell.training.whole_step import Replay, WholeStep, Work
+from dglcell.training.whole_step import Replay, WholeStep, Work, fits
 from tests.tiny import BARE, Tiny, history
 
 
@@ -104,3 +107,18 @@ def test_steps_that_cannot_be_recorded_are_done_as_ever() -> None:
 
     whole = WholeStep(lambda batch: [batch.labels + 1], fails, plainly)
     assert [float(whole(batch_of(2, float(i)), 0)[0][0, 0]) for i in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "right"),
+    [
+        ({}, True),
+        ({"precision": "64-true"}, True),
+        ({"precision": "bf16-mixed"}, False),
+        ({"accumulate_grad_batches": 2}, False),
+        ({"callbacks": [GradientAccumulationScheduler({3: 2})]}, False),  # it accumulates later
+    ],
+    ids=str,
+)
+def test_steps_that_are_not_alike_are_no_whole(settings: dict[str, Any], right: bool) -> None:
+    assert fits(pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **settings)) == right
