@@ -118,7 +118,7 @@ def test_steps_that_cannot_be_recorded_are_done_as_ever() -> None:
         ({"accumulate_grad_batches": 2}, False),
         ({"callbacks": [GradientAccumulationScheduler({3: 2})]}, False),  # it accumulates later
     ],
-    ids=str,
+    ids=["plain", "double", "mixed", "accumulating", "accumulating later"],
 )
 def test_steps_that_are_not_alike_are_no_whole(settings: dict[str, Any], right: bool) -> None:
     assert fits(pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **settings)) == right
