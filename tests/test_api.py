@@ -419,9 +419,9 @@ def test_experiments_are_found_by_name(folder: Path) -> None:
 
 def test_keys_find_their_sections(folder: Path) -> None:
     path = experiment_file("quickstart")
-    keys = {"seed": 3, "epochs": 2, "lr": 1e-5, "model": "set_operator", "kernel_ridge": 0.5, "split.seed": 7}
+    keys = {"seed": 3, "epochs": 2, "lr": 1e-5, "model": "set_operator", "local_factors": 8, "split.seed": 7}
     assert sorted(keyword_overrides(path, [], keys)) == [
-        "model.kernel_ridge=0.5",
+        "model.local_factors=8",
         'model="set_operator"',
         "optimizer.lr=1e-05",
         "seed=3",

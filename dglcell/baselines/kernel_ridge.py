@@ -132,24 +132,6 @@ class KernelRidge:
         genes = np.unique(strains.targets).astype(np.int64)
         return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
-    def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return effects of all genes [N], and vectors [N, R] with weights [R] whose products are effects of pairs.
-
-        The matrix of all pairs' effects has at most min(2 · queries, G) eigenvalues that are not zero.
-
-        Args:
-            rank: number of eigenvalues to keep, the largest in absolute value; R may be less.
-        """
-        matrix, train = self.kernel.matrix, self.kernel.train
-        left = matrix[:, train.rows]
-        right = (train.matrix(self.coefficients) @ matrix.T).T
-        basis, inside = np.linalg.qr(np.concatenate([left, right], axis=1).astype(np.float64))
-        half = inside[:, : left.shape[1]] @ inside[:, left.shape[1] :].T
-        weights, axes = np.linalg.eigh((half + half.T) / 2)
-        largest = np.argsort(-np.abs(weights))[:rank]
-        effects = ADDITIVE * (matrix @ (train.design.T @ self.coefficients))
-        return effects, basis @ axes[:, largest], weights[largest]
-
 
 def why_not(strains: Strains, fits: int) -> str | None:
     """Say why kernel ridge is not fitted to these strains; None if it is."""

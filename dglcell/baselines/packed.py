@@ -1,13 +1,12 @@
-"""Hold the null models that share a model's predictions: the best of each phenotype, as bytes in a checkpoint."""
+"""Hold null models as bytes without code: JSON and arrays."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,16 +16,7 @@ from scipy import sparse
 from dglcell.baselines.beyond_deletions import Condition, Conditions
 from dglcell.baselines.composition import Multiplicative, SmallestSubset
 from dglcell.baselines.curves import Curve, GeneCurves
-from dglcell.baselines.fit import (
-    MEAN_OF_TWO,
-    Family,
-    MeanOfTwo,
-    NullModel,
-    Problem,
-    best_of,
-    families_of,
-    in_words,
-)
+from dglcell.baselines.fit import MeanOfTwo, NullModel
 from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, Reactions, UntrainedBound
@@ -34,15 +24,8 @@ from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, S
 from dglcell.baselines.strain_kernel import StrainKernel, StrainKernelRidge
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
-
-log = logging.getLogger("dglcell")
-
-FOLDS = 5
-FEW = 100
-"""With fewer validation strains, held-out folds of the training part also say which null models are best."""
 
 CLASSES: dict[str, type] = {
     kind.__name__: kind
@@ -73,74 +56,6 @@ CLASSES: dict[str, type] = {
 }
 """The bytes may hold these classes; everything in them is made of numbers, texts and arrays."""
 
-LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
-"""Null models that say little beside the others."""
-
-
-def fit_best(problem: Problem, names: Sequence[str] = ()) -> tuple[str, NullModel]:
-    """Return the null model with the least error, or the mean of the best two where that errs less, with its name.
-
-    The error is that on the validation part. Where that is small, the training part is predicted as well, fold by fold,
-    each time by null models that were fitted to its other folds.
-
-    Args:
-        names: the null models to choose among; none for all that apply.
-
-    Returns:
-        Its name and the null model, which is fitted to the training part.
-
-    Raises:
-        ConfigError: one of ``names`` is unknown, or does not apply to the strains.
-        DataError: no training strain has a label.
-    """
-    problem = problem.labelled()
-    families = _families(problem, names)
-    models = {name: best_of(family, problem)[1] for name, family in families.items()}
-    if len(models) == 1:
-        return next(iter(models.items()))
-    misses = {name: [_misses(model, problem)] for name, model in models.items()}
-    if np.isfinite(problem.y_validation).sum() < FEW and len(problem.y_train) > FOLDS:
-        for fold in _folds(problem):
-            judged = replace(fold, validation=problem.validation, y_validation=problem.y_validation)
-            for name, family in families.items():
-                unfit = family.why_not(fold)
-                model = AdditiveRidge().fit(fold.train, fold.y_train) if unfit else best_of(family, judged)[1]
-                misses[name].append(_misses(model, fold))
-    missed = {name: np.concatenate(parts) for name, parts in misses.items()}
-    squares = {name: float(np.square(values).sum()) for name, values in missed.items()}
-    first, second = sorted(squares, key=squares.__getitem__)[:2]
-    if squares[first] < np.square((missed[first] + missed[second]) / 2).sum():
-        return first, models[first]
-    return MEAN_OF_TWO, MeanOfTwo((first, second), (models[first], models[second]))
-
-
-def _misses(model: NullModel, problem: Problem) -> NDArray[np.float64]:
-    """Return how far predictions are from the labels of the validation part that are known."""
-    return (model.predict(problem.validation) - problem.y_validation)[~np.isnan(problem.y_validation)]
-
-
-def _families(problem: Problem, names: Sequence[str]) -> dict[str, Family]:
-    """Return the null models to choose among by their names."""
-    known = families_of(problem)
-    if not names:
-        families = {name: family for name, family in known.items() if name not in LEFT_OUT}
-        return {name: family for name, family in families.items() if family.why_not(problem) is None}
-    for name in names:
-        why_not = known[name].why_not(problem) if name in known else "is unknown"
-        if why_not:
-            raise ConfigError(
-                f"`model.null_names`: the null model '{name}' {why_not}",
-                expected=f"among {listing(name for name, family in known.items() if not family.why_not(problem))}",
-                do=did_you_mean(name, known) if name not in known else "leave it out",
-            )
-    return {name: known[name] for name in names}
-
-
-def _folds(problem: Problem) -> list[Problem]:
-    """Return one problem for each fold, which is its validation part; all other folds are its training part."""
-    order = np.random.default_rng(0).permutation(len(problem.y_train))
-    return [problem.without(np.sort(held_out)) for held_out in np.array_split(order, FOLDS)]
-
 
 @dataclass(frozen=True)
 class PackedNulls:
@@ -153,14 +68,6 @@ class PackedNulls:
 
     models: Sequence[NullModel]
     genes: tuple[str, ...]
-
-    @classmethod
-    def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str], names: Sequence[str] = ()) -> Self:
-        """Choose and fit a null model for each phenotype with ``fit_best``, among ``names`` if they are given."""
-        chosen = [fit_best(problem, names) for problem in problems]
-        for phenotype, (name, model) in zip(phenotypes, chosen, strict=True):
-            log.info("part of the prediction of %s: %s", phenotype, in_words(name, model))
-        return cls([model for _, model in chosen], problems[0].train.names)
 
     def __call__(
         self,

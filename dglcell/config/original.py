@@ -68,8 +68,9 @@ REMOVED = {
     "data.source.laboratory.keep_marker_locus": Removed("the marker locus of controls is no deleted gene", False),
     "cell.absorb": Removed("all enzyme complexes of a rule are nodes", False),
     "model.operator_heads": Removed("the cross attention of `set_operator` has four heads", 4),
-    "model.kernel_ridge_rank": Removed("the kernel ridge of `set_operator` has pair effects of rank 256", 256),
-    "model.kernel_ridge_low_rank": Removed("`model.kernel_ridge` takes its whole share from the kernel ridge", 0.0),
+    "model.kernel_ridge": Removed("baselines are fitted beside every model, and `predict --with` chooses", 0.0),
+    "model.null_share": Removed("baselines are fitted beside every model, and `predict --with` chooses", 0.0),
+    "model.null_names": Removed("baselines are fitted beside every model, and `predict --with` chooses", []),
     "model.autotuned": Removed("strategy and kernel follow from the device"),
     "model.scale_difference": Removed("pooled differences are multiplied by the number of nodes", True),
 }

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Dropout = Annotated[float, below_one("probability")]
 Factors = Annotated[int, at_least(1, also=", or null")]
-Share = Annotated[float, below_one()]
 Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
 Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
 LinkName = Annotated[str, one_of(*LINKS, AUTO_LINK)]
@@ -162,8 +161,6 @@ class EncoderConfig(ModelConfig):
     local_factors: Factors | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
     link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
-    null_share: Share = 0.0  # share of the best null model, or of the mean of the best two, in each prediction
-    null_names: list[str] = field(default_factory=list)  # their names; none: the validation part chooses among all
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def __post_init__(self) -> None:
@@ -180,12 +177,6 @@ class EncoderConfig(ModelConfig):
                 f"`model.cross_relation_norm` has no effect where relations are combined by their {how}",
                 got=self.cross_relation_norm,
                 do=f"set `model.cross_relation_norm: none`, or `model.cross_relation: {PAIRWISE}`",
-            )
-        if self.null_names and not self.null_share:
-            raise ConfigError(
-                "`model.null_names` has no effect without a share of null models",
-                got=listing(self.null_names),
-                do="set `model.null_share`, or remove the key",
             )
 
     def needs_edges(self) -> bool:
@@ -339,7 +330,6 @@ class SetOperatorConfig(EncoderConfig):
     name: str = "set_operator"
     operator: Operator = "local"  # how deleted genes act: local (on each other) | both (also on all genes)
     combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean
-    kernel_ridge: Share = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
 
     def validate(self) -> None:
         super().validate()

@@ -16,7 +16,6 @@ from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_
 from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -52,8 +51,6 @@ class HeteroCell(PerturbedModel):
     6. Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``). A growth medium
        weakens reactions in the graphs of its strains, the condition `edges` changes their edges, and strengths may be
        learned (``LearnedStrengths``).
-    7. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
-       (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
     The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
     norms are per node.
@@ -88,7 +85,6 @@ class HeteroCell(PerturbedModel):
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
         self.combination = Combination(config.combination)
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
         self.see_conditions(
             width=width if config.local_head else 0,
             strain_width=self._readout_width,
@@ -116,7 +112,6 @@ class HeteroCell(PerturbedModel):
         """
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
-        as_given = genotypes
         if self.learned is not None:
             genotypes = self.learned(genotypes)
         genotypes = self.in_conditions(genotypes)
@@ -137,8 +132,6 @@ class HeteroCell(PerturbedModel):
             score = self.combination(*parts.values())
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes)
-        if self.null_share is not None and not self.training:
-            score = torch.lerp(score, self.null_share(as_given), self.config.null_share)
         return Prediction(score, embedding, parts)
 
     @property

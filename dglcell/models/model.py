@@ -17,7 +17,6 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
 from dglcell.nn.links import Link
-from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
@@ -265,7 +264,7 @@ class StrainModel(nn.Module):
         return one.with_rows(lambda x: x[:0])
 
     def find(self, kind: type[Module]) -> Module | None:
-        """Return the part of this class, such as ``Link`` or ``PairEffects``; None if the model has none."""
+        """Return the part of this class, such as ``Link``; None if the model has none."""
         return next((module for module in self.children() if isinstance(module, kind)), None)
 
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
@@ -274,10 +273,6 @@ class StrainModel(nn.Module):
         found = [weights.get(f"link.measured.{name}") for name in ("labels", "genes")]
         if link is not None and link.measured is not None:
             link.measured.make_room(*(0 if tensor is None else len(tensor) for tensor in found))
-        nulls = self.find(NullShare)
-        if nulls is not None:
-            packed = weights.get("null_share.packed")
-            nulls.make_room(0 if packed is None else len(packed))
 
     def fitting_batch(self, most: int) -> int:
         """Return for how many strains a forward pass of an evaluation is expected to fit into memory."""

@@ -14,8 +14,6 @@ from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.nn.null_share import NullShare
-from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import Kept, keep_genes, strengths
@@ -92,10 +90,6 @@ class SetOperator(StrainModel):
     ``link`` makes phenotypes of the scores (``Link``). Links that compare a strain with measured ones look up which
     reactions it loses, as far as the cell graph has any.
 
-    With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
-    of that name. Training does not see it: its errors on strains that it was fitted to would say nothing.
-    ``null_share`` does the same with other null models.
-
     Heads see the conditions of strains and how much is left of their genes (``ConditionedReadout``), which may be
     learned (``LearnedStrengths``).
 
@@ -130,8 +124,6 @@ class SetOperator(StrainModel):
             self.global_head = mlp([width, width, outputs], activation, dropout)
         self.combination = Combination(config.combination)
         self.link = make_link(cell, config, outputs)
-        self.null_share = NullShare(outputs, config.conditions, names=config.null_names) if config.null_share else None
-        self.pair_effects = PairEffects(outputs, cell.num_nodes[GENE]) if config.kernel_ridge else None
         self.see_conditions(
             width=width,
             strain_width=0 if self.global_head is None else width,
@@ -150,7 +142,6 @@ class SetOperator(StrainModel):
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
-        as_given = genotypes
         if self.learned is not None:
             genotypes = self.learned(genotypes)
         x_NH = self.wild_type()
@@ -172,10 +163,6 @@ class SetOperator(StrainModel):
             phenotypes = self.readout.score(phenotypes, genotypes)
         if self.link is not None:
             phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
-        if self.pair_effects is not None and not self.training:
-            phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, removed_BK), self.config.kernel_ridge)
-        if self.null_share is not None and not self.training:
-            phenotypes = torch.lerp(phenotypes, self.null_share(as_given), self.config.null_share)
         return Prediction(phenotypes, difference, parts)
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:

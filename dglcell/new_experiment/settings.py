@@ -378,8 +378,6 @@ def _choose_link(chosen: Settings) -> None:
         chosen.put("model", "link", "log", "growth is positive, and effects of deletions multiply")
     else:
         chosen.put("model", "link", "identity", "scores add up")
-        if chosen.model == GROWTH:
-            chosen.put("model", "null_share", 0.9, "few scores are far from 0, which is little to train a network on")
 
 
 def _choose_pace(chosen: Settings) -> None:

@@ -8,14 +8,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from dglcell.baselines.fit import NullModel
-from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config
 from dglcell.config.read import as_plain_text, parse_config, to_yaml
 from dglcell.data.split import Split
@@ -24,7 +22,6 @@ from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.model import StrainModel, make_model
-from dglcell.nn.null_share import NullShare
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
@@ -167,10 +164,6 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
         made = make_model(about.config.model, ResidentCell.of(cell), len(about.phenotypes), features)
         made.make_room(weights)
         made.load_state_dict(weights)
-        nulls = made.find(NullShare)
-        if nulls is not None:
-            nulls.read = partial(PackedNulls.unpack, cell=cell)
-            nulls.predictor()
     except (RuntimeError, ValueError, IndexError) as error:
         raise refuse(read.path, "does not fit the model", error, "the weights that its configuration has") from error
     return made

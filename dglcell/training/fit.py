@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import pytorch_lightning as pl
@@ -17,7 +16,6 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
-from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.table import CLASSIFICATION
@@ -27,8 +25,6 @@ from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
 from dglcell.models.model import make_model
-from dglcell.nn.null_share import NullShare
-from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.advice import warn_of_falling_loss
@@ -41,7 +37,6 @@ from dglcell.training.callbacks import (
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.distributed import launched, leave_group
-from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals
 from dglcell.training.start_from import take_weights
@@ -217,20 +212,8 @@ def make_task(
         record=EpochLog(directory.metrics, settings.epochs, settings.checkpoint),
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
-    nulls = model.find(NullShare)
-    if nulls is not None:
-        nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
-        weights = checkpoint.content["state_dict"]
-        if nulls is not None:
-            nulls.make_room(len(weights.get("model.null_share.packed", ())))
         _check_weights(checkpoint, task)
-    else:
-        effects = model.find(PairEffects)
-        if effects is not None:
-            fit_pair_effects(effects, prepared, normaliser)
-        if nulls is not None:
-            fit_null_share(nulls, prepared, normaliser)
     if begin_with is not None:
         take_weights(begin_with, model, prepared)
     return task

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from dglcell.baselines import kernel_ridge, simple
@@ -14,8 +13,6 @@ from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_rid
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.data.strains import Strains
 from dglcell.metrics import regression_metrics
-from dglcell.nn.pair_effects import PairEffects
-from dglcell.perturbation.genotype import GenotypeBatch
 from tests.baselines.invented import low_rank_pairs, pairs_of, strains_of, unlike
 
 
@@ -59,31 +56,6 @@ def test_it_solves_the_whole_system_for_every_penalty(profiles: float, monkeypat
             system, labels - labels.mean()
         )
         np.testing.assert_allclose(model.predict(test), expected, atol=1e-3)
-
-
-def test_its_factors_give_the_same_predictions() -> None:
-    """Through the module that models keep them in; fewer factors give the best approximation of pairs' effects."""
-    rng = np.random.default_rng(0)
-    used = np.array([1, 2, 4, 5, 7, 8])
-    genotypes = [rng.permutation(used)[: rng.integers(0, 4)].tolist() for _ in range(40)]
-    strains, y = strains_of(genotypes, 10), rng.normal(2, 1, 40)
-    similarity = alike(rng, used)
-    (model,) = fit_kernel_ridge(strains, y, similarity, 1.0, (0.5,))
-    of_genes, vectors, weights = model.factors(256)
-    rank = len(weights)
-    assert vectors.shape == (10, rank)
-    effects = PairEffects(1, 10, rank).double()
-    effects.mean[0] = model.mean
-    effects.effects[0], effects.vectors[0] = torch.as_tensor(of_genes), torch.as_tensor(vectors)
-    effects.weights[0] = torch.as_tensor(weights)
-    # Genes 0, 3, 6 and 9 are deleted in no training strain.
-    genotypes += [[0, 3], [1, 9], [6], [3, 4, 8]]
-    predicted = effects(*GenotypeBatch.from_lists(genotypes).padded())
-    np.testing.assert_allclose(predicted[:, 0].numpy(), model.predict(strains_of(genotypes, 10)), atol=1e-5)
-    _, first, weight = model.factors(1)
-    whole = (vectors * weights) @ vectors.T
-    error = np.linalg.norm(whole - (first * weight) @ first.T)
-    assert error == pytest.approx(np.sqrt(np.square(weights).sum() - weight[0] ** 2), abs=1e-6)
 
 
 def test_what_a_network_knows_carries_over_to_a_gene_without_training_strains() -> None:

@@ -178,7 +178,7 @@ def test_deletions_in_media_train(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     overrides = [f"paths.{kind}={tmp_path / kind}" for kind in ("runs", "data")]
     steps = [key for key in ONE_STEP if not key.startswith("data")]
-    own = [f"paths.raw={tmp_path}", "cell.model=textbook", "model.null_share=0"]
+    own = [f"paths.raw={tmp_path}", "cell.model=textbook"]
     config = load_config(CONF / "111-baba2006-keio/new_genes.yaml", [*overrides, *steps, *own])
     config.cell.media["lb_22h"] = {"EX_glc__D_e": 0, "EX_ac_e": 10}
     config.cell.networks["neighbours"].path = str(tmp_path / "networks/ecoli_k12_neighbours.csv.gz")

@@ -187,11 +187,11 @@ def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tiny: Tiny, 
     shutil.copytree(done, runs)
     kept = runs / "tiny/seed-0/config.yaml"
     lines = kept.read_text().splitlines(keepends=True)
-    kept.write_text("".join(line for line in lines if "null_share:" not in line))
+    kept.write_text("".join(line for line in lines if "local_deviations:" not in line))
     assert kept.read_text() != "".join(lines)
     tiny.train(runs)
-    with pytest.raises(ConfigError, match=r"model.null_share: 0.0 → 0.5\n"):
-        tiny.train(runs, "model.null_share=0.5")
+    with pytest.raises(ConfigError, match=r"model.local_deviations: False → True"):
+        tiny.train(runs, "model.local_kind=both", "model.local_deviations=true")
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tiny: Tiny, done: Path) -> None:

@@ -130,29 +130,6 @@ def test_only_an_operator_that_pools_gives_an_embedding() -> None:
         assert ("embedding" in model.config.provides()) == (embedding is not None)
 
 
-def test_a_kernel_ridge_has_its_share_of_what_is_evaluated_and_none_in_training() -> None:
-    model = make(nine_network_cell(6), operator="local", kernel_ridge=0.25, metabolism=False)
-    assert model.pair_effects is not None
-    for numbers in model.pair_effects.buffers():
-        numbers.normal_()
-    plain = predict(model.train(), STRAINS)
-    fixed = model.pair_effects(*GenotypeBatch.from_lists(STRAINS).padded())
-    torch.testing.assert_close(predict(model.eval(), STRAINS), 0.75 * plain + 0.25 * fixed)
-    torch.testing.assert_close(predict(model, [[2, 1, 0, 0]]), predict(model, [[0, 1, 2]]), **TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kernel_ridge": 1.0}, r"`model.kernel_ridge` is no share"),
-        ({"kernel_ridge": -0.1}, r"`model.kernel_ridge` is no share"),
-    ],
-)
-def test_an_impossible_share_of_kernel_ridge_is_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SetOperatorConfig(**changes).validate()
-
-
 def test_a_strain_without_genes_differs_by_the_whole_pooled_state() -> None:
     """The pooled state of no genes is zero, so that the wild type's bias is left."""
     cell = nine_network_cell(7)

@@ -147,7 +147,7 @@ def test_bases_are_experiments(base: str, tmp_path_factory: pytest.TempPathFacto
     file.write_text(f"extends: [base.yaml, {base}]\ncell: {{model: textbook, derived: [isoenzyme]}}\n")
     config = load_config(file)
     assert BASES[config.model.name] == base
-    assert config.model.null_share > 0.5  # type: ignore[attr-defined]
+    assert config.model.layers > 0  # type: ignore[attr-defined]
 
 
 def test_reasons_stand_above_their_keys_and_change_nothing() -> None:

@@ -11,8 +11,8 @@ from dglcell.nn.config import LINKS
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import Tiny, history
 
-KEEPING = ("model.null_share=0.5", "model.link=auto")
-OPERATOR = ("model.name=set_operator", "model.kernel_ridge=0.4", "model.local_heads=2")
+KEEPING = ("model.link=auto",)
+OPERATOR = ("model.name=set_operator", "model.local_heads=2")
 
 
 @pytest.mark.parametrize("model", [(), OPERATOR], ids=["hetero_cell", "set_operator"])
@@ -26,8 +26,5 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     one, other = (load_trained(directory, "last").model.state_dict() for directory in (whole, again))
     assert all(torch.equal(other[name], weight) for name, weight in one.items())
     assert history(whole) == history(again)
-    assert len(one["null_share.packed"]) > 1000
     assert len(one["link.measured.genes"]) > 0
     assert LINKS[int(one["link.codes"][0])] == "minimum"
-    if model:
-        assert one["pair_effects.vectors"].abs().max() > 0
