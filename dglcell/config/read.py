@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, shown
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import REMOVED, explain
+from dglcell.config.original import explain
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.models.config import MODELS
 from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
@@ -341,45 +341,6 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
     if not isinstance(content, DictConfig):
         raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
     return content
-
-
-def without_removed(recorded: DictConfig) -> DictConfig:
-    """Return the configuration that a run, perhaps of an earlier version, recorded, without the keys of ``REMOVED``.
-
-    Raises:
-        ConfigError: such a key has a value that has no meaning any more.
-    """
-    plain: Any = OmegaConf.to_container(recorded)
-    found = False
-    for key, removed in REMOVED.items():
-        *above, name = key.split(".")
-        for section in _sections(plain, above):
-            if above and above[0] in KINDS and section.get("name") not in KINDS[above[0]]:
-                continue  # a class of the user's own may have such a key
-            if name not in section:
-                continue
-            value, found = section.pop(name), True
-            if removed.left is not ... and value != removed.left:
-                raise ConfigError(
-                    f"`{key}` is gone: {removed.why}",
-                    got=value,
-                    expected=shown(key, removed.left),
-                    do="use the version that the run was trained with",
-                )
-    content: DictConfig = OmegaConf.create(plain) if found else recorded
-    return content
-
-
-def _sections(plain: Any, path: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the sections at a path; those of a source are in every part of a union, too."""
-    found = [plain]
-    for name in path:
-        found = [section.get(name) for section in found if isinstance(section, dict)]
-        if name == "source":
-            unions = [source.get("union") for source in found if isinstance(source, dict)]
-            parts = [union.get("parts") for union in unions if isinstance(union, dict)]
-            found = [*found, *itertools.chain.from_iterable(part for part in parts if isinstance(part, list))]
-    return [section for section in found if isinstance(section, dict)]
 
 
 def check_yaml(text: str) -> str:

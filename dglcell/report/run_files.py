@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config.read import read_yaml, without_removed
+from dglcell.config.read import read_yaml
 from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.files.untrusted import (
     COUNT,
@@ -218,7 +218,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
-    """Read the configuration in a run directory, as it stands there but without keys that no longer exist.
+    """Read the configuration in a run directory, as it stands there.
 
     Raises:
         CheckpointError: there is no configuration, or it is damaged.
@@ -232,7 +232,7 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
         )
     remedy = "put it back; a checkpoint of the run holds it too"
     try:
-        content = without_removed(read_yaml(directory.config))
+        content = read_yaml(directory.config)
     except ConfigError as error:
         raise CheckpointError(str(error), do=remedy) from error
     wrong = find_wrong(OmegaConf.to_container(content), CONFIG)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.read import parse_config, parse_yaml, without_removed
+from dglcell.config.read import parse_config, parse_yaml
 from dglcell.errors import CheckpointError, DglcellError, OwnClassError
 
 SCHEMA_VERSION = 2
@@ -133,7 +133,7 @@ def read_recorded(text: str) -> Config:
 
 def _read_config(text: str) -> Config:
     where = "its configuration"
-    return parse_config(without_removed(parse_yaml(text, where=where)), where=where)
+    return parse_config(parse_yaml(text, where=where), where=where)
 
 
 @functools.lru_cache(maxsize=16)

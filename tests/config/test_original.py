@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import REMOVED, explain, original_keys
+from dglcell.config.original import explain, original_keys
 from tests.config_files import refusal, write
 
 RENAMED, DROPPED = original_keys()
@@ -76,13 +76,6 @@ def test_all_keys_of_a_section_are_explained_at_once(tmp_path: Path) -> None:
 def test_dead_keys_are_named_as_dead(tmp_path: Path) -> None:
     text = "cell: {model: textbook}\nmodel: {gpr_conv_config: {encoder_type: gin}}\n"
     assert "it had no effect in the original" in refusal(write(tmp_path, "old.yaml", text))
-
-
-@pytest.mark.parametrize("key", REMOVED)
-def test_a_key_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Path, key: str) -> None:
-    message = refusal(write(tmp_path, "old.yaml", "cell: {model: textbook}\n"), f"{key}=false")
-    assert f"unknown key `{key}`" in message
-    assert f"leave out `{key}`: {REMOVED[key].why}" in message
 
 
 def test_a_key_that_nobody_knows_has_no_explanation() -> None:

@@ -19,7 +19,6 @@ from dglcell.config.read import (
     parse_config,
     parse_yaml,
     to_yaml,
-    without_removed,
 )
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
@@ -352,42 +351,3 @@ def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) ->
     table.write_text("gene_1,growth\n")
     with pytest.raises(ConfigError, match=f"is a table(.|\n)*dglcell init NAME --table {table}"):
         experiment_file(table)
-
-
-@pytest.mark.parametrize("setting", ["data.streaming=null", "data.streaming={readers: 1}", "trainer.cuda_graph=true"])
-def test_a_key_of_earlier_versions_is_explained(minimal: Path, setting: str) -> None:
-    key = setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"unknown key `{key}`(.|\n)*leave out `{key}`: \w+"):
-        load_config(minimal, [setting])
-
-
-@pytest.mark.parametrize("streaming", [None, {"readers": 1}])
-def test_configurations_that_earlier_versions_recorded_are_read_without_their_keys(streaming: object) -> None:
-    recorded = OmegaConf.create({"data": {"streaming": streaming, "batch_size": 8}, "trainer": {"cuda_graph": False}})
-    assert without_removed(recorded) == {"data": {"batch_size": 8}, "trainer": {}}
-
-
-@pytest.mark.parametrize(("name", "left"), [("dango", {"hidden": 8}), ("mine", {"hidden": 8, "scorer": "linear"})])
-def test_only_the_package_s_own_model_loses_a_key(name: str, left: dict[str, object]) -> None:
-    recorded = OmegaConf.create({"model": {"name": name, "hidden": 8, "scorer": "linear"}})
-    assert without_removed(recorded) == {"model": {"name": name, **left}}
-
-
-def test_keys_of_a_source_are_left_out_in_the_parts_of_a_union_too() -> None:
-    parts = [{"name": "kuzmin2018", "laboratory": {"kind": "trigenic", "p_below": None}}]
-    recorded = OmegaConf.create({"data": {"source": {"union": {"parts": parts}, "laboratory": {"array_types": []}}}})
-    left = [{"name": "kuzmin2018", "laboratory": {"kind": "trigenic"}}]
-    assert without_removed(recorded) == {"data": {"source": {"union": {"parts": left}, "laboratory": {}}}}
-
-
-def test_a_recorded_value_that_has_no_meaning_any_more_is_refused() -> None:
-    recorded = OmegaConf.create({"data": {"source": {"laboratory": {"genes_required": "any"}}}})
-    message = r"`data.source.laboratory.genes_required` is gone(.|\n)*any\n.*all\n.*use the version that"
-    with pytest.raises(ConfigError, match=message):
-        without_removed(recorded)
-
-
-def test_a_key_of_a_part_of_a_union_is_explained(minimal: Path) -> None:
-    parts = "[{name: kuzmin2018, laboratory: {p_below: 0.05}}, {name: kuzmin2020}]"
-    message = refusal(minimal, f"data.source={{name: union, union: {{parts: {parts}}}}}")
-    assert "leave out `data.source.union.parts[0].laboratory.p_below`: all rows are used" in message

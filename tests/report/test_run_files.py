@@ -7,17 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from omegaconf import OmegaConf
 
 from dglcell.cli import main
-from dglcell.config.original import REMOVED
-from dglcell.config.read import without_removed
 from dglcell.errors import CheckpointError
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import read_config
-from dglcell.training.checkpoint_file import ReadCheckpoint
 
 
 def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
@@ -30,25 +24,6 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
     assert "240 train, 30 validation, 30 test (random split)" in files.size_line
     assert files.training_line.endswith(" s on cpu")
-
-
-def test_keys_of_earlier_versions_are_left_out(run: RunDirectory) -> None:
-    now, removed = read_run(run.path).config, OmegaConf.create({})
-    for key in (key for key in REMOVED if not key.startswith("model.")):
-        OmegaConf.update(removed, key, {"a": "b"} if REMOVED[key].left is ... else REMOVED[key].left)
-    before = OmegaConf.merge(OmegaConf.load(run.config), removed)
-    OmegaConf.save(before, run.config)
-    assert read_run(run.path).config == now
-    # A checkpoint holds the configuration, too, and both must agree with the experiment for the run to go on.
-    content = torch.load(run.last, weights_only=True)
-    content["dglcell"]["config"] = OmegaConf.to_yaml(before)
-    torch.save(content, run.last)
-    assert ReadCheckpoint(run.last).about.config == read_config(run)
-
-
-@pytest.mark.parametrize("odd", [{"trainer": None}, {"trainer": [1]}, {"trainer": "${nothing}"}, {}])
-def test_where_a_section_is_something_else_nothing_is_left_out(odd: dict[str, object]) -> None:
-    assert OmegaConf.to_container(without_removed(OmegaConf.create(odd))) == odd
 
 
 def test_a_missing_directory_and_another_one(tmp_path: Path) -> None:
