@@ -14,9 +14,10 @@ from dglcell.errors import GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.sent import strengths
+from dglcell.perturbation.states import Execution
 from tests.examples import examples
 from tests.models.plain_network import left_of
-from tests.random_cells import RandomCell, random_cells
+from tests.random_cells import RandomCell, random_cells, resident_cell
 
 WIDTH = 4
 
@@ -85,6 +86,30 @@ def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> Non
 
     others = [gene for gene in range(cell.sizes["gene"]) if gene not in genes]
     torch.testing.assert_close(received(1e-6), received(0.0), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+@pytest.mark.parametrize("left", [0.1, 1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
+)
+def test_means_stay_where_all_sources_weaken_alike(
+    strategy: str, left: float, dtype: torch.dtype, bound: float
+) -> None:
+    """The first node's sources all weaken, half of the second's, and the third's last one stays alone."""
+    physical = ("gene", "physical", "gene")
+    u, v = [3, 4, 5, 6, 3, 4, 7, 8, 3, 4, 5, 6, 7], [0] * 4 + [1] * 4 + [2] * 5
+    cell = resident_cell({physical: (u, v)}, {"gene": 9})
+    x_NH = torch.randn(9, WIDTH, generator=torch.Generator().manual_seed(0)) + 3
+    strains = GenotypeBatch.from_lists([dict.fromkeys([3, 4, 5, 6], left), {3: left}])
+    perturbed = perturb(cell, strains, strategy, execution=Execution(dtype=dtype, dense_share=1.0))
+    found = perturbed.aggregate(physical, perturbed.start(x_NH), "mean").whole()[:3]
+    a_BN = torch.ones(2, 9, dtype=torch.float64)
+    a_BN[0, 3:7], a_BN[1, 3] = left, left
+    for node in range(3):
+        sources = [one for one, to in zip(u, v, strict=True) if to == node]
+        expected = (a_BN[:, sources] @ x_NH[sources].double()) / a_BN[:, sources].sum(1, keepdim=True)
+        torch.testing.assert_close(found[node].double(), expected, rtol=bound, atol=0)
 
 
 def test_lists_of_strengths_are_checked() -> None:

@@ -18,7 +18,7 @@ from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
-from dglcell.perturbation.strategies.node_mask import NodeMask
+from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask
 
 PUSH_COST = 2.0
 """An edge costs so many times as much when sources add to their targets as when targets gather from their sources."""
@@ -75,9 +75,25 @@ class Difference(NodeMask):
             loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
             sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
             base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
+            if self.kept[relation[0]].strengths_NB is not None:
+                own_KH, all_K1 = self._own_listed_sums(relation, states, sources, targets)
+                little_K1 = (FEW_LEFT * strains_K1 < base_K1) & all_K1
+                sums_KH = torch.where(little_K1, own_KH / strains_K1 - base_KH, sums_KH)
         kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
         delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
         return states.with_difference(base_MH, delta_KH, targets)
+
+    def _own_listed_sums(
+        self, relation: Relation, states: DifferenceStates, sources: RowIndex, targets: RowIndex
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of what listed sources send, [K, H], and whether targets have no others, [K, 1]."""
+        edges, kept = self.cell[relation], self.kept[relation[0]]
+        own_DH = take_rows(kept.of_base(states.base_NH), sources.nodes) + states.at(sources)
+        left_D1 = kept.weights(own_DH.dtype).flatten().index_select(0, sources.keys).unsqueeze(1)
+        listed_MB = spmm(edges, sources.mask_NB.float(), weighted=False, kernel=self.kernel)
+        all_MB = listed_MB == edges.in_degrees.unsqueeze(1)
+        own_KH = listed_sums(own_DH * left_D1, edges, sources, targets)
+        return own_KH, all_MB.flatten()[targets.keys].unsqueeze(1)
 
     def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
         """Return which pairs an edge out of the sources leads to, [M, B] bool."""

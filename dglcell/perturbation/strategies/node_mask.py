@@ -19,6 +19,9 @@ from dglcell.perturbation.states import DifferenceStates, Execution, States, sta
 FEWER = 2
 """Lost nodes are listed where a strain has so many times fewer of them than a state has columns."""
 
+FEW_LEFT = 2
+"""Little is left of a node's sources where their strengths are so many times less than in the base."""
+
 
 class NodeMask:
     """Compute the differences of all (node, strain) pairs, with all strains side by side as columns.
@@ -76,7 +79,9 @@ class NodeMask:
     ) -> tuple[Tensor, Tensor]:
         """Return the base's sums or means, [M, H], and by how much those of all strains differ, [M, B, H].
 
-        With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
+        With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``. Where
+        little is left of the sources, this would subtract nearly equal numbers and divide the rest by a small d'.
+        There the strain's mean is taken itself.
         """
         kept = self.kept[relation[2]]
         fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
@@ -90,6 +95,10 @@ class NodeMask:
             per_edge_MB1 = (1 / strains_MB).to(sums_MBH.dtype).unsqueeze(-1)
             sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
             base_MH = base_MH / base_M1
+            if self.kept[relation[0]].strengths_NB is not None:
+                means_MBH = self._own_sums(relation, states) / strains_MB.unsqueeze(-1)
+                little_MB1 = (FEW_LEFT * strains_MB < base_M1).unsqueeze(-1)
+                sums_MBH = torch.where(little_MB1, (means_MBH - base_MH.unsqueeze(1)).to(sums_MBH.dtype), sums_MBH)
         return base_MH, self._received(kept, base_MH, sums_MBH)
 
     def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
@@ -109,6 +118,15 @@ class NodeMask:
             return sums(states.base_NH)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
+
+    def _own_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
+        """Return the sums over in-edges of what the strains' own sources send, [M, B, H], as precise as the base."""
+        edges, source = self.cell[relation], self.kept[relation[0]]
+        base_N1H = source.of_base(states.base_NH).unsqueeze(1)
+        own_NBH = source.weights(base_N1H.dtype).unsqueeze(-1) * (
+            base_N1H if states.delta is None else base_N1H + states.dense()
+        )
+        return spmm(edges, own_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *own_NBH.shape[1:])
 
     def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
         """Return the differences of ``dense_differences`` for sums, [M, B, H], without a tensor of what is sent."""
