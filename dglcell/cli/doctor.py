@@ -16,7 +16,8 @@ from dglcell.config.read import experiment_file, load_config
 from dglcell.errors import MissingDependencyError, count
 from dglcell.files.atomic import RAW_VARIABLE, raw_folder
 from dglcell.graph.cell import build_cell
-from dglcell.graph.resident import ResidentCell, ResidentRelation, dgl_runs_on, import_dgl
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on, import_dgl
 from dglcell.kernels.spmm import KERNELS, default_kernel, runs_on, spmm
 from dglcell.machine.devices import threads
 from dglcell.machine.processor import allotted_cores, cores, processor_name

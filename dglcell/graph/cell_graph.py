@@ -32,6 +32,7 @@ from dglcell.graph.vocabulary import AliasTable, Vocabulary
 if TYPE_CHECKING:
     import networkx
     import pandas as pd
+    from torch import Tensor
     from torch_geometric.data import HeteroData
 
 
@@ -226,6 +227,19 @@ class CellGraph:
                 expected=", ".join(str(known) for known in self.relations),
             )
         return self.content[relation]
+
+    def edge_tensors(self) -> dict[Relation, tuple[Tensor, Tensor, Tensor | None]]:
+        """Return relation → sources, destinations, and fixed weights or None, [E] each."""
+        import torch
+
+        return {
+            relation: (
+                torch.from_numpy(edges.src),
+                torch.from_numpy(edges.dst),
+                None if edges.weight is None else torch.from_numpy(edges.weight),
+            )
+            for relation, edges in self.content.items()
+        }
 
     def degrees(self, relation: Relation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the out-degrees of source nodes, [N], and the in-degrees of destination nodes, [M]."""

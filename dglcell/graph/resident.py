@@ -1,289 +1,34 @@
-"""Hold the cell graph on the device: one set of edge tensors, shared by every strain and never replicated."""
+"""Hold the cell graph on the device, with what models of cells read beside its edges."""
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from dglcell.errors import GraphError, MissingDependencyError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
-from dglcell.graph.schema import REACTION, WEIGHT, Relation
+from dglcell.graph.resident_graph import Derivation, ResidentGraph
+from dglcell.graph.schema import CATALYSES, REACTION, Relation
 from dglcell.graph.steady_state import SteadyState
 from dglcell.graph.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from dgl import DGLGraph
 
+class ResidentCell(ResidentGraph):
+    """Hold the cell graph as models need it: relations, node counts, growth media and reactions.
 
-@dataclass(frozen=True)
-class CompactEdges:
-    """Hold edges ordered by row in the smallest integers that fit, so that loops over them read little memory.
-
-    Attributes:
-        starts: [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``.
-        neighbours: [E] the node at the other end, uint16 while there are at most 65,536 of them, else int32.
-        weights: [E] in the same order, or None.
-    """
-
-    starts: Tensor
-    neighbours: Tensor
-    weights: Tensor | None = None
-
-
-PADDING = 64
-"""A dense adjacency on a GPU has a multiple of so many rows and columns."""
-
-PIECE_EDGES = 256
-"""One program on a GPU sums so many edges: a node with more in-edges is cut, so that no launch waits for it."""
-
-
-@dataclass(frozen=True)
-class SplitRows:
-    """Hold rows of edges in pieces of at most ``PIECE_EDGES``, each cut at the same places every time.
+    A reaction node stands for one enzyme complex (one AND-term of the rule) in one direction, so it is lost if any of
+    its genes is.
 
     Attributes:
-        pieces: [P, 4] int32 row, first edge, last edge + 1, and place among the partial sums; -1 for whole rows.
-        rows: [R, 3] int32 of the rows that are cut: row, its first partial sum, its last one + 1.
-        partial: number of partial sums.
-    """
-
-    pieces: Tensor
-    rows: Tensor
-    partial: int
-
-
-def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return ``SplitRows.pieces`` and ``SplitRows.rows`` for rows that begin at ``starts`` [M + 1]."""
-    degrees = np.diff(starts)
-    counts = np.maximum(-(-degrees // PIECE_EDGES), 1)
-    row = np.repeat(np.arange(len(degrees)), counts)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = starts[row] + number * PIECE_EDGES
-    last = np.minimum(first + PIECE_EDGES, starts[row + 1])
-    cut = counts > 1
-    place = np.where(cut[row], np.cumsum(cut[row]) - 1, -1)
-    ends = np.cumsum(counts[cut])
-    rows = np.stack([np.flatnonzero(cut), ends - counts[cut], ends], 1)
-    return np.stack([row, first, last, place], 1).astype(np.int32), rows.astype(np.int32)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _made_once(
-    make: Callable[Concatenate[ResidentRelation, P], T],
-) -> Callable[Concatenate[ResidentRelation, P], T]:
-    """Keep what a method returns for its arguments until the buffers move or change dtype."""
-
-    @functools.wraps(make)
-    def kept(self: ResidentRelation, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (make.__name__, args, *kwargs.items())
-        if key not in self.made:
-            # Passes with gradients use it too, and they could not save a tensor that was made in inference mode.
-            with torch.inference_mode(False):
-                self.made[key] = make(self, *args, **kwargs)
-        found: T = self.made[key]
-        return found
-
-    return kept
-
-
-class ResidentRelation(nn.Module):
-    """Hold the edges of one relation as buffers, so that they follow the module to any device and dtype.
-
-    Attributes:
-        src: [E] int64 source node of every edge.
-        dst: [E] int64 destination node; edges are sorted by destination.
-        weight: [E] float, fixed edge weights, or None.
-        num_src: number of source nodes.
-        num_dst: number of destination nodes.
-        made: what was made of the buffers, by method and arguments.
-    """
-
-    src: Tensor
-    dst: Tensor
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        relation: Relation,
-        src: Tensor,
-        dst: Tensor,
-        num_src: int,
-        num_dst: int,
-        weight: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        order = torch.argsort(dst, stable=True)
-        self.relation = relation
-        self.num_src, self.num_dst = num_src, num_dst
-        self.register_buffer("src", src[order].long(), persistent=False)
-        self.register_buffer("dst", dst[order].long(), persistent=False)
-        self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
-        self.made: dict[tuple[object, ...], Any] = {}
-
-    @property
-    def num_edges(self) -> int:
-        """Return the number of edges, E."""
-        return len(self.src)
-
-    @property
-    @_made_once
-    def dgl_graph(self) -> DGLGraph:
-        """Return the relation as a bipartite DGL graph on the device of the buffers."""
-        return import_dgl().heterograph(
-            {("source", "edge", "destination"): (self.src, self.dst)},
-            num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
-        )
-
-    @_made_once
-    def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the in-edges of every destination node, or the out-edges of every source node if ``transposed``.
-
-        Returns:
-            Starts, [M + 1] int64 (node v has the edges ``starts[v]:starts[v + 1]``), nodes at the other end, [E] int64,
-            and fixed weights [E] or None, both in that order.
-        """
-        degrees = self.out_degrees if transposed else self.in_degrees
-        starts = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
-        if not transposed:
-            return starts, self.src, self.weight
-        return starts, self.dst[self.by_source], None if self.weight is None else self.weight[self.by_source]
-
-    @property
-    @_made_once
-    def by_source(self) -> Tensor:
-        """Return the edges in the order of their sources, [E]."""
-        return torch.argsort(self.src, stable=True)
-
-    @property
-    @_made_once
-    def edges_by_pair(self) -> tuple[Tensor, Tensor]:
-        """Return ``destination · N + source`` of all edges, [E], ascending, and the edges in that order, [E]."""
-        keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
-        return keys, order
-
-    @property
-    @_made_once
-    def in_degrees(self) -> Tensor:
-        """Return the number of in-edges of every node in the wild type, [M] int64."""
-        return torch.bincount(self.dst, minlength=self.num_dst)
-
-    @property
-    @_made_once
-    def out_degrees(self) -> Tensor:
-        """Return the number of out-edges of every node in the wild type, [N] int64."""
-        return torch.bincount(self.src, minlength=self.num_src)
-
-    @_made_once
-    def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix.
-
-        Args:
-            dtype: type of the values; a half precision that would round weights is replaced by float32.
-            weighted: whether values are the fixed edge weights; else they are ones.
-            transposed: whether rows are sources.
-        """
-        starts, columns, weight = self.index_tensors(transposed=transposed)
-        shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
-        if not weighted or weight is None:
-            return sparse_matrix(starts, columns, torch.ones(len(columns), dtype=dtype, device=columns.device), shape)
-        values = weight.to(dtype)
-        if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
-            values = weight.float()
-        return sparse_matrix(starts, columns, values, shape)
-
-    @_made_once
-    def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
-        """Return the edges by destination (or by source) in small types.
-
-        Args:
-            weights_dtype: type of the fixed edge weights; None leaves them out.
-            transposed: whether rows are sources.
-        """
-        starts, nodes, weight = self.index_tensors(transposed=transposed)
-        if weights_dtype is not None and weight is not None:
-            plain = self.compact(None, transposed=transposed)
-            return CompactEdges(plain.starts, plain.neighbours, weight.to(weights_dtype))
-        number = self.num_dst if transposed else self.num_src
-        return CompactEdges(starts, nodes.to(torch.uint16 if number <= 1 << 16 else torch.int32))
-
-    @_made_once
-    def pieces(self, *, transposed: bool) -> SplitRows:
-        """Return the rows of ``compact`` in pieces."""
-        starts = self.index_tensors(transposed=transposed)[0]
-        pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
-        return SplitRows(pieces, rows, int((pieces[:, 3] >= 0).sum()))
-
-    @_made_once
-    def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
-        """Return the adjacency [num_dst, num_src] as a dense matrix, with multi-edges added up.
-
-        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``, because a GPU reads rows
-        that do not begin at multiples of 16 bytes two bytes at a time.
-
-        Args:
-            dtype: type of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
-            weighted: whether entries are the fixed edge weights; else they are ones.
-        """
-        step = 1 if self.src.device.type == "cpu" else PADDING
-        rows, columns = (-(-size // step) * step for size in (self.num_dst, self.num_src))
-        matrix = torch.zeros(rows * columns, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device)
-        if weighted and self.weight is not None:
-            values = self.weight.to(matrix.dtype)
-        else:
-            values = matrix.new_ones(()).expand(self.num_edges)
-        matrix = matrix.index_add_(0, self.dst * columns + self.src, values).view(rows, columns)
-        exact = matrix.to(dtype)
-        return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self.made.clear()
-        return super()._apply(fn, recurse)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out of copies what is made anew, as sparse matrices cannot be copied."""
-        return {**self.__dict__, "made": {}}
-
-
-def sparse_matrix(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Make a CSR matrix of indices that are right."""
-    if columns.device.type != "cpu":
-        # Indices of 32 bits are half as much to read. On a CPU, MKL takes only those of 64 bits.
-        starts, columns = starts.int(), columns.int()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
-        return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
-
-
-class ResidentCell(nn.Module):
-    """Hold the cell graph as the model needs it: relations and node counts.
-
-    Attributes:
-        num_nodes: node type → N.
-        relations: canonical edge types, in the cell graph's order.
         steady_state: finds reactions that are blocked once others are lost, where strains lose these too; else None.
-        of_sources: relations that sources of similarity gave the cell graph.
         media: names of M growth media.
         media_nodes: [K] int64, the reaction nodes that differ between media.
         media_strengths: [M, K] float32, their strengths.
         reaction_of: [N] int64, the reaction of the metabolic model that each reaction node belongs to.
         reaction_signs: [N] float32, −1 for reaction nodes of the backward direction, 1 for all others.
-        names: node type → names of its nodes; empty where the cell was not made from a `CellGraph`.
     """
 
     media_nodes: Tensor
@@ -300,6 +45,7 @@ class ResidentCell(nn.Module):
         media: Mapping[str, Mapping[int, float]] | None = None,
         reaction_of: Tensor | None = None,
         reaction_signs: Tensor | None = None,
+        names: Mapping[str, Vocabulary] | None = None,
     ) -> None:
         """Copy edges into buffers.
 
@@ -307,14 +53,15 @@ class ResidentCell(nn.Module):
             num_nodes: node type → N.
             edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
             steady_state: finds blocked reactions of the same cell; optional.
-            of_sources: as for the class.
+            of_sources: relations that sources of similarity gave the cell graph.
             media: medium → reaction node → strength, the same nodes in every medium; optional.
             reaction_of: as for the class; each node is a reaction where None.
             reaction_signs: as for the class; all are 1 where None.
+            names: node type → names of its nodes; optional.
         """
-        super().__init__()
-        self.steady_state, self.of_sources = steady_state, of_sources
-        self.names: Mapping[str, Vocabulary] = {}
+        by_rules: list[Relation | Derivation] = [CATALYSES] if CATALYSES in edges else []
+        derive = by_rules if steady_state is None else [*by_rules, steady_state]
+        super().__init__(num_nodes, edges, derive=derive, names=names, weighed=of_sources)
         self.media = tuple(media or ())
         nodes = next(iter(media.values())) if media else {}
         strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
@@ -324,24 +71,14 @@ class ResidentCell(nn.Module):
         self.register_buffer("reaction_of", by_itself if reaction_of is None else reaction_of, persistent=False)
         forward = torch.ones(len(by_itself))
         self.register_buffer("reaction_signs", forward if reaction_signs is None else reaction_signs, persistent=False)
-        self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
-        self.relations: tuple[Relation, ...] = tuple(sorted(edges))
-        self._united: dict[Relation, ResidentRelation] = {}
-        self._positions = {relation: i for i, relation in enumerate(self.relations)}
-        self._resident = nn.ModuleList()
-        for relation in self.relations:
-            src, dst, weight = edges[relation]
-            sizes = num_nodes[relation[0]], num_nodes[relation[2]]
-            self._resident.append(ResidentRelation(relation, src, dst, *sizes, weight))
+
+    @property
+    def steady_state(self) -> SteadyState | None:
+        return next((rule for rule in self.derive if isinstance(rule, SteadyState)), None)
 
     @classmethod
     def of(cls, cell: CellGraph) -> ResidentCell:
         """Make the resident edges of a cell graph."""
-        edges = {}
-        for relation in cell.relations:
-            ends = cell.edges(relation)
-            weight = None if ends.weight is None else torch.from_numpy(ends.weight)
-            edges[relation] = torch.from_numpy(ends.src), torch.from_numpy(ends.dst), weight
         steady_state = SteadyState.of(cell) if cell.lose_blocked else None
         media = {
             name: {cell.vocabularies[REACTION].index(node): strength for node, strength in of.items()}
@@ -350,104 +87,13 @@ class ResidentCell(nn.Module):
         reactions = cell.vocabularies[REACTION].names if REACTION in cell.vocabularies else ()
         reaction_of = torch.from_numpy(whole_reactions(reactions)[1]) if reactions else None
         signs = torch.tensor([-1.0 if name.endswith("-") else 1.0 for name in reactions])
-        made = cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell), media, reaction_of, signs)
-        made.names = cell.vocabularies
-        return made
-
-    def __getitem__(self, relation: Relation) -> ResidentRelation:
-        """Return the resident edges of ``relation``.
-
-        Raises:
-            GraphError: the cell graph has no such relation.
-        """
-        if relation in self._united:
-            return self._united[relation]
-        if relation not in self._positions:
-            raise GraphError(
-                "the cell graph has no such relation",
-                got=relation,
-                expected=listing(self.relations, limit=30),
-                do="choose among the relations that `dglcell graph describe` lists",
-            )
-        member = self._resident[self._positions[relation]]
-        assert isinstance(member, ResidentRelation)
-        return member
-
-    def unite(self, relations: Sequence[Relation]) -> Relation:
-        """Join R relations between the same node types into one, so that one product sums along all of them.
-
-        Args:
-            relations: relations whose products take the same kernel.
-
-        Returns:
-            The name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
-        """
-        parts = [self[relation] for relation in relations]
-        source, _, destination = relations[0]
-        name = source, " + ".join(r[1] for r in relations), f"{len(parts)} × {destination}"
-        if name not in self._united:
-            N, M = parts[0].num_src, parts[0].num_dst
-            # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
-            with torch.inference_mode(False):
-                src, dst = torch.cat([p.src for p in parts]), torch.cat([p.dst + r * M for r, p in enumerate(parts)])
-                known = [p.weight for p in parts if p.weight is not None]
-                weights = [known[0].new_ones(p.num_edges) if p.weight is None else p.weight for p in parts if known]
-                weight = torch.cat(weights) if known else None
-                self._united[name] = ResidentRelation(name, src, dst, N, len(parts) * M, weight)
-        return name
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._united.clear()
-        return super()._apply(fn, recurse)
-
-    def heterograph(self) -> DGLGraph:
-        """Return the cell graph as a DGL heterograph on the device of the buffers, with weights in ``edata["weight"]``.
-
-        Raises:
-            MissingDependencyError: DGL cannot be imported.
-        """
-        edges: Mapping[Relation, tuple[Tensor, Tensor]] = {r: (self[r].src, self[r].dst) for r in self.relations}
-        graph = import_dgl().heterograph(edges, num_nodes_dict=self.num_nodes)
-        for relation in self.relations:
-            weight = self[relation].weight
-            if weight is not None:
-                graph.edges[relation].data[WEIGHT] = weight
-        return graph
-
-
-def import_dgl() -> ModuleType:
-    """Return the module ``dgl``.
-
-    Only heterograph views, the strategies of whole states and one kernel need it.
-
-    Raises:
-        MissingDependencyError: DGL is not installed, or its wheel does not fit this Python or torch.
-    """
-    try:
-        import dgl
-        import dgl.function
-    except (ImportError, OSError) as error:
-        raise MissingDependencyError(
-            "DGL cannot be imported",
-            got=str(error).partition("\n")[0],
-            expected="dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page",
-            do="use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without: `model.strategy: auto`, no gatv2",
-        ) from error
-    module: ModuleType = dgl
-    return module
-
-
-@cache
-def dgl_runs_on(device_type: str) -> bool:
-    """Return whether DGL can be imported and has kernels for ``device_type``."""
-    if device_type != "cpu" and not torch.cuda.is_available():
-        return False
-    try:
-        dgl = import_dgl()
-    except MissingDependencyError:
-        return False
-    try:
-        dgl.graph(([0], [0])).to(device_type)
-    except dgl.DGLError:
-        return False
-    return True
+        return cls(
+            cell.num_nodes,
+            cell.edge_tensors(),
+            steady_state,
+            relations_of_sources(cell),
+            media,
+            reaction_of,
+            signs,
+            cell.vocabularies,
+        )

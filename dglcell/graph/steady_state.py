@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.resident_graph import Derivation, ranges
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
-
-
-def ranges(first_K: Tensor, length_K: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the numbers of K ranges, one range after the other, and which range (0 … K − 1) each belongs to."""
-    which = torch.repeat_interleave(length_K)
-    return torch.arange(len(which), device=which.device) + (first_K - length_K.cumsum(0) + length_K)[which], which
 
 
 class _Lists(nn.Module):
@@ -41,7 +38,7 @@ class _Lists(nn.Module):
         return self.values[place], which
 
 
-class SteadyState(nn.Module):
+class SteadyState(Derivation):
     """Find reactions that carry no flux at steady state, because one of their metabolites is no longer made or used.
 
     At steady state a metabolite is used as fast as it is made. So a reaction is *blocked* if no other reaction that is
@@ -71,8 +68,11 @@ class SteadyState(nn.Module):
             one that uses them.
         depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
         counts: [2M] int32 number of groups on each side that can flow in the wild type.
-        last: the last question, as `dglcell.perturbation.sent.blocked_reactions` keeps it, and the answer.
+        last: the last question of ``lost``, and the answer: strategy and link ask for the same batch one after the
+            other.
     """
+
+    node_type = REACTION
 
     group_of: Tensor
     size: Tensor
@@ -89,7 +89,7 @@ class SteadyState(nn.Module):
         num_metabolites: int,
     ) -> None:
         super().__init__()
-        self.last: tuple[tuple[object, ...], Tensor] | None = None
+        self.last: tuple[Sequence[object], Tensor] | None = None
         group_of, reverse = _groups(nodes, metabolites, amounts, num_nodes)
         one = np.unique(group_of, return_index=True)[1]  # a node of each group
         of_one = np.isin(nodes, one) & (amounts != 0)
@@ -117,6 +117,13 @@ class SteadyState(nn.Module):
         edges = cell.edges(CONVERTS)
         assert edges.weight is not None
         return cls(edges.src, edges.dst, edges.weight, cell.num_nodes[REACTION], cell.num_nodes[METABOLITE])
+
+    def lost(self, keep: Mapping[str, Tensor], asked: Sequence[object]) -> Tensor:
+        """See ``Derivation.lost``."""
+        known = () if self.last is None else self.last[0]
+        if self.last is None or [*map(id, known)] != [*map(id, asked)]:
+            self.last = asked, self.blocked(~keep[REACTION])
+        return self.last[1]
 
     @torch.no_grad()
     def blocked(self, lost_NB: Tensor) -> Tensor:

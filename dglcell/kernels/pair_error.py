@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentRelation, sparse_matrix
+from dglcell.graph.resident_graph import ResidentRelation, sparse_matrix
 
 BLOCK_EDGES = 1 << 18
 """The rows of so many edges are gathered at once."""

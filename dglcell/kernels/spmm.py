@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import KERNEL_NAMES, triton_products
 from dglcell.kernels.threads import run_tasks
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 
 
 @dataclass(frozen=True)

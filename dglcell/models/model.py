@@ -19,7 +19,8 @@ from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengt
 from dglcell.nn.links import Link
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache
-from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.targets import Targets
 from dglcell.plugins import class_of
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -210,11 +211,8 @@ class StrainModel(nn.Module):
             codes_B = values_BC[:, seen.index(MEDIUM)].long()
             strengths_BK = of_media[codes_B]
             B, K = strengths_BK.shape
-            reactions = ReactionStrengths(
-                self.cell.media_nodes.repeat(B),
-                torch.arange(B + 1, device=codes_B.device) * K,
-                strengths_BK.reshape(-1),
-            )
+            offsets = torch.arange(B + 1, device=codes_B.device) * K
+            reactions = Targets(self.cell.media_nodes.repeat(B), offsets, K, strengths_BK.reshape(-1))
             genotypes = replace(genotypes, reactions=reactions)
         if EDGES in seen:
             codes_B = values_BC[:, seen.index(EDGES)].long()

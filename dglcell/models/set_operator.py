@@ -16,7 +16,7 @@ from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.sent import Kept, keep_genes, strengths
+from dglcell.perturbation.sent import Kept, activities, keep_nodes
 from dglcell.perturbation.states import pooling_shares
 
 
@@ -177,8 +177,8 @@ class SetOperator(StrainModel):
         """Return the pooled states of the wild type minus those of every strain, [B, H]."""
         assert self.pool is not None
         assert self.operator is not None
-        keep_NB = keep_genes(len(x_NH), genotypes)
-        left_NB = None if genotypes.strengths is None else strengths(self.cell, genotypes)[GENE]
+        keep_NB = keep_nodes(len(x_NH), genotypes.perturbations.nodes[GENE])
+        left_NB = None if genotypes.strengths is None else activities(self.cell, genotypes)[GENE]
         kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
         p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), kept)
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a

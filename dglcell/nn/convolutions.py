@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import ResidentGraph
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
 from dglcell.nn.config import ConvOptions, GATv2Options, GINOptions, check_heads
@@ -41,7 +41,7 @@ class Convolution(nn.Module):
         self.relation = relation
 
     @classmethod
-    def of(cls, relation: Relation, width: int, config: Any, cell: ResidentCell) -> Self:
+    def of(cls, relation: Relation, width: int, config: Any, cell: ResidentGraph) -> Self:
         """Make a convolution for a relation of a cell graph; some convolutions read more of the graph."""
         return cls(relation, width, config)  # type: ignore[call-arg]
 
@@ -96,8 +96,8 @@ class GINConv(Convolution):
         self.mlp = mlp(widths, config.activation, config.dropout) if config.layers else nn.Sequential()
 
     @classmethod
-    def of(cls, relation: Relation, width: int, config: GINOptions, cell: ResidentCell) -> Self:
-        return cls(relation, width, config, weighs=relation in cell.of_sources)
+    def of(cls, relation: Relation, width: int, config: GINOptions, cell: ResidentGraph) -> Self:
+        return cls(relation, width, config, weighs=relation in cell.weighed)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Sum over surviving in-edges."""
@@ -216,7 +216,7 @@ class GATv2Conv(Convolution):
             nn.init.normal_(self.edge_vector, std=width**-0.5)
 
     @classmethod
-    def of(cls, relation: Relation, width: int, config: GATv2Options, cell: ResidentCell) -> Self:
+    def of(cls, relation: Relation, width: int, config: GATv2Options, cell: ResidentGraph) -> Self:
         return cls(relation, width, config, weighted=cell[relation].weight is not None)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:

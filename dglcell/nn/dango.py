@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.pair_error import pair_error
 from dglcell.kernels.spmm import spmm

@@ -9,7 +9,7 @@ from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, GENE, REACTION
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import blocked_reactions, keep_masks
+from dglcell.perturbation.sent import keep_masks
 
 MOST_CELLS = 2**28
 """A table of training strains and nodes has at most so many entries: a gigabyte."""
@@ -243,3 +243,15 @@ def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> 
     others = keys != owner[which]
     second.scatter_reduce_(0, which[others], labels[others], "amin")
     return labels[start], second, owner
+
+
+def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool.
+
+    Args:
+        cell: the cell whose strains lose blocked reactions.
+        genotypes: the strains.
+    """
+    assert cell.steady_state is not None
+    keep = keep_masks(cell, genotypes)
+    return cell.steady_state.lost(keep, genotypes.perturbations.tensors)

@@ -13,9 +13,8 @@ from torch import Tensor
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.graph.edge_targets import EdgeTarget, read_edge_targets
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import ResidentGraph, ranges
 from dglcell.graph.schema import Relation
-from dglcell.graph.steady_state import ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +73,7 @@ class EdgePerturbations:
     num_strains: int
 
     @classmethod
-    def build(cls, cell: ResidentCell, strains: Sequence[str | Sequence[EdgeTarget]]) -> EdgePerturbations:
+    def build(cls, cell: ResidentGraph, strains: Sequence[str | Sequence[EdgeTarget]]) -> EdgePerturbations:
         """Look edges up by their ends, and check them.
 
         Edges are directed: both directions of an undirected network are two edges, unless a target says ``both``.
@@ -115,7 +114,7 @@ def _directions(target: EdgeTarget) -> Iterator[EdgeTarget]:
         yield replace(target, source=target.destination, destination=target.source, both=False)
 
 
-def _relation(cell: ResidentCell, target: EdgeTarget) -> Relation:
+def _relation(cell: ResidentGraph, target: EdgeTarget) -> Relation:
     """Return the relation of this name, which is the only one."""
     known = {relation[1]: relation for relation in cell.relations}
     if target.relation not in known:
@@ -128,7 +127,7 @@ def _relation(cell: ResidentCell, target: EdgeTarget) -> Relation:
     return known[target.relation]
 
 
-def _changes(cell: ResidentCell, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]]) -> EdgeChanges:
+def _changes(cell: ResidentGraph, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]]) -> EdgeChanges:
     edges = cell[relation]
     device = edges.src.device
     ends = [
@@ -153,7 +152,7 @@ def _changes(cell: ResidentCell, relation: Relation, entries: Sequence[tuple[int
     return EdgeChanges(order[place], strain[entry], _strengths(entries, device)[entry])
 
 
-def _node(cell: ResidentCell, node_type: str, target: EdgeTarget, node: str | int) -> int:
+def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | int) -> int:
     """Return the index of a node that is given by index or name."""
     names = cell.names.get(node_type)
     if isinstance(node, str) and names is not None:

@@ -1,4 +1,4 @@
-"""Describe a batch of genotypes: which genes and reactions each strain changes, and how much of them is left."""
+"""Describe a batch of genotypes of a cell: which genes and reactions each strain changes, and how much is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError
+from dglcell.graph.schema import GENE, REACTION
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.targets import Perturbations, Targets, only, strains_of
 
 MOST_GENES = 2**31
 """Gene indices are below this number in every cell graph."""
@@ -27,38 +29,6 @@ def _is_index(gene: Any) -> bool:
     except TypeError:
         return False
     return not isinstance(gene, (bool, np.bool_))
-
-
-@dataclass(frozen=True)
-class ReactionStrengths:
-    """Hold the reaction nodes that B strains change directly, as a growth medium does, concatenated (CSR).
-
-    Attributes:
-        nodes: [Q] int64 reaction nodes, strain by strain, each at most once for a strain.
-        offsets: [B + 1] int64; strain b changes ``nodes[offsets[b]:offsets[b + 1]]``.
-        strengths: [Q] float, 0 or more; 0 removes the reaction.
-    """
-
-    nodes: Tensor
-    offsets: Tensor
-    strengths: Tensor
-
-    @property
-    def strains(self) -> Tensor:
-        """Return the strain of every entry, [Q] int64."""
-        return strains_of(self.offsets, len(self.nodes))
-
-    def part(self, first: int, last: int) -> ReactionStrengths:
-        """Return those of the strains from number ``first`` up to ``last``, without it."""
-        begin, end = self.offsets[[first, last]].tolist()
-        return ReactionStrengths(
-            self.nodes[begin:end], self.offsets[first : last + 1] - begin, self.strengths[begin:end]
-        )
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> ReactionStrengths:
-        """Return the same strengths on ``device``."""
-        moved = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets, self.strengths))
-        return ReactionStrengths(*moved)
 
 
 @dataclass(frozen=True)
@@ -89,7 +59,7 @@ class GenotypeBatch:
     max_deletions: int
     shared: tuple[int, ...] = ()
     strengths: Tensor | None = None
-    reactions: ReactionStrengths | None = None
+    reactions: Targets | None = None
     conditions: Tensor | None = None
     edges: EdgePerturbations | None = None
 
@@ -137,6 +107,14 @@ class GenotypeBatch:
         """Return the number of strains, B."""
         return len(self.offsets) - 1
 
+    @cached_property
+    def perturbations(self) -> Perturbations:
+        """Return what the strains change of the cell graph."""
+        nodes = {GENE: Targets(self.genes, self.offsets, self.max_deletions, self.strengths)}
+        if self.reactions is not None:
+            nodes[REACTION] = self.reactions
+        return Perturbations(nodes, self.edges, {GENE: self.shared} if self.shared else {})
+
     @property
     def strains(self) -> Tensor:
         """Return the strain of every entry of ``genes``, [P] int64; fillers belong to the last strain."""
@@ -144,10 +122,8 @@ class GenotypeBatch:
 
     def of_shared(self) -> GenotypeBatch:
         """Return the one strain that deletes the ``shared`` genes and no others, on the same device."""
-        number, device = len(self.shared), self.genes.device
-        # Without shared genes nothing is copied to a GPU, because the host would wait for the copy.
-        genes = torch.tensor(self.shared, device=device) if self.shared else self.genes.new_empty(0)
-        return GenotypeBatch(genes, torch.arange(2, device=device) * number, number)
+        genes = only(self.shared, self.genes.device)
+        return GenotypeBatch(genes.nodes, genes.offsets, genes.most)
 
     @property
     def deletes_only(self) -> bool:
@@ -174,33 +150,8 @@ class GenotypeBatch:
             )
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """Return the genes as a rectangle.
-
-        Returns:
-            Genes [B, K] (0 where there is none), and how much of each gene is removed [B, K]: bool where strains only
-            delete, else 1 − strength. A gene that a strain names twice is removed once.
-        """
-        genes_BK, positions_BK, present_BK = self._padded
-        if self.strengths is None:
-            return genes_BK, present_BK
-        left = torch.cat([self.strengths, self.strengths.new_ones(1)])
-        return genes_BK, (1 - left[positions_BK]) * present_BK
-
-    @cached_property
-    @torch.inference_mode(False)
-    def _padded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return genes, their positions in ``genes``, and which of them are real, each [B, K]."""
-        # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
-        slots = torch.arange(self.max_deletions, device=self.genes.device)
-        counts = self.offsets.diff()
-        present_BK = slots < counts.unsqueeze(1)
-        # One spare entry keeps the gather in range where nothing is deleted.
-        genes = torch.cat([self.genes, self.genes.new_zeros(1)])
-        positions = torch.where(present_BK, self.offsets[:-1].unsqueeze(1) + slots, len(self.genes))
-        genes_BK = genes[positions]
-        earlier_KK = torch.ones(self.max_deletions, self.max_deletions, dtype=torch.bool, device=genes.device).tril(-1)
-        same_BKK = (genes_BK.unsqueeze(2) == genes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
-        return genes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
+        """Return the genes as a rectangle, and how much of each is removed; see ``Targets.padded``."""
+        return self.perturbations.nodes[GENE].padded()
 
     def part(self, first: int, last: int) -> GenotypeBatch:
         """Return the strains from number ``first`` up to ``last``, without it; the host waits for the device."""
@@ -240,9 +191,3 @@ def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
             expected=A_STRENGTH,
             do="leave a gene out that the strain does not change",
         )
-
-
-def strains_of(offsets: Tensor, number: int) -> Tensor:
-    """Return the strain of every entry of concatenated genes, [number] int64, from offsets [B + 1]; at most B − 1."""
-    positions = torch.arange(number, device=offsets.device)
-    return torch.searchsorted(offsets[1:-1], positions, right=True)

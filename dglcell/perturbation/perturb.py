@@ -1,4 +1,4 @@
-"""Provide the one entry point to the strains' graphs: ``perturb(cell, genotypes, strategy)``."""
+"""Provide the one entry point to the strains' graphs: ``perturb(graph, batch, strategy)``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ import torch
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
-from dglcell.graph.resident import ResidentCell, dgl_runs_on, import_dgl
-from dglcell.graph.schema import GENE, Relation
+from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
+from dglcell.graph.schema import Relation
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
-from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import Kept, keep_masks, strengths
+from dglcell.perturbation.sent import Kept, Slots, activities, keep_masks
 from dglcell.perturbation.states import Execution, Score, States
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.edge_mask import EdgeMask
 from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.strategies.node_mask import NodeMask
+from dglcell.perturbation.targets import Perturbations, Perturbs
 
 REDUCES = ("sum", "mean")
 
 UNSTACKED_DEVICES = ("cpu",)
 """On these devices ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for
 launches."""
+
+MOST_SLOTS = 256
+"""Lost nodes are listed by strain while no strain has more: more than a state has columns do not pay."""
 
 
 class PerturbedCell:
@@ -148,8 +151,8 @@ def check_strategy_device(strategy: str, device_type: str) -> None:
 
 
 def perturb(
-    cell: ResidentCell,
-    genotypes: GenotypeBatch,
+    graph: ResidentGraph,
+    batch: Perturbs,
     strategy: str = "node_mask",
     kernel: str = "auto",
     choices: Choices | None = None,
@@ -159,9 +162,9 @@ def perturb(
     """Return the graphs of all strains of a batch.
 
     Args:
-        cell: the wild-type cell.
-        genotypes: B strains on the same device. ``difference`` and ``node_mask`` take the strain of their ``shared``
-            genes as the base.
+        graph: the wild type.
+        batch: B strains on the same device. ``difference`` and ``node_mask`` take the strain of their ``shared``
+            nodes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
         choices: what ``auto`` stands for; the device's defaults where None.
@@ -174,44 +177,52 @@ def perturb(
         GenotypeError: the changed edges are of another number of strains.
     """
     check_strategy(strategy)
-    edges = _checked_edges(genotypes)
-    choices = choices or Choices.default(genotypes.genes.device.type, needs_edges=edges is not None)
+    changes = batch.perturbations
+    edges, device_type = _checked_edges(changes), changes.device.type
+    choices = choices or Choices.default(device_type, needs_edges=edges is not None)
     if strategy == "auto":
         strategy = choices.strategy
-    check_strategy_device(strategy, genotypes.genes.device.type)
-    keep = keep_masks(cell, genotypes)
-    left = {} if genotypes.deletes_only else strengths(cell, genotypes)
+    check_strategy_device(strategy, device_type)
+    keep = keep_masks(graph, changes)
+    left = {} if changes.deletes_only else activities(graph, changes, keep)
     if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
-        return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(cell, kept, changed), kept)
+        return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed), kept)
     if edges is not None:
         raise no_edges("a strain that changes single edges", strategy)
-    whole, slots = not genotypes.shared, {GENE: genotypes.padded()}
+    whole = not changes.shared
     if whole:
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     else:
-        base = _of_shared(cell, genotypes) if kept_pass is None else kept_pass.once(lambda: _of_shared(cell, genotypes))
+        base = _of_shared(graph, changes) if kept_pass is None else kept_pass.once(lambda: _of_shared(graph, changes))
+    slots = _slots(graph, changes)
     kept = {t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
     execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
-        return PerturbedCell(Difference(cell, kept, kernel, execution, kept_pass), kept)
-    if genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        return PerturbedCell(Difference(graph, kept, kernel, execution, kept_pass), kept)
+    if device_type not in UNSTACKED_DEVICES:
         execution = replace(execution, stack=True)
-    return PerturbedCell(NodeMask(cell, kept, kernel, execution, kept_pass), kept)
+    return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept)
 
 
-def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
-    return keep_masks(cell, genotypes.of_shared())
+def _of_shared(graph: ResidentGraph, changes: Perturbations) -> dict[str, Tensor]:
+    return keep_masks(graph, changes.of_shared())
 
 
-def _checked_edges(genotypes: GenotypeBatch) -> EdgePerturbations | None:
-    edges = genotypes.edges
-    if edges is not None and edges.num_strains != genotypes.num_strains:
+def _slots(graph: ResidentGraph, changes: Perturbations) -> dict[str, Slots]:
+    """Return the lost and weakened nodes of the types whose targets say all of them, and are few in every strain."""
+    listed = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
+    return {node_type: targets.padded() for node_type, targets in listed.items()}
+
+
+def _checked_edges(changes: Perturbations) -> EdgePerturbations | None:
+    edges = changes.edges
+    if edges is not None and edges.num_strains != changes.num_strains:
         raise GenotypeError(
             "edge perturbations and genotypes are of different numbers of strains",
-            got=f"{edges.num_strains} and {genotypes.num_strains}",
+            got=f"{edges.num_strains} and {changes.num_strains}",
             do="build `EdgePerturbations` with the changed edges of every strain, empty where there are none",
         )
     return edges

@@ -8,6 +8,7 @@ it: for all pairs, for listed pairs, and for the few lost nodes of a strain. Tri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,102 +17,81 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentCell, ResidentRelation
-from dglcell.graph.schema import CATALYSES, GENE, REACTION
+from dglcell.graph.resident_graph import Derivation, ResidentGraph, ResidentRelation
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.base_rows import take_rows
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.targets import Perturbs, Targets
 
 
-def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
+def keep_masks(graph: ResidentGraph, batch: Perturbs) -> dict[str, Tensor]:
     """Return which nodes every strain keeps.
 
-    A gene is lost exactly if it is deleted. A reaction node stands for one enzyme complex (one AND-term of the rule)
-    in one direction, so it is lost if any of its genes is; a reaction without a rule and every metabolite are kept.
-    Where the cell graph says so, a reaction is lost too if it then carries no flux at steady state (``SteadyState``).
+    A node is lost exactly if it is deleted, or if ``graph.derive`` says that it is lost with others.
 
     Returns:
         node type → [N, B] bool.
     """
-    num_strains = genotypes.num_strains
-    device = genotypes.genes.device
+    changes = batch.perturbations
     keep = {
-        node_type: torch.ones(number, num_strains, dtype=torch.bool, device=device)
-        for node_type, number in cell.num_nodes.items()
+        node_type: keep_nodes(number, changes.nodes[node_type])
+        if node_type in changes.nodes
+        else torch.ones(number, changes.num_strains, dtype=torch.bool, device=changes.device)
+        for node_type, number in graph.num_nodes.items()
     }
-    keep[GENE] = keep_genes(cell.num_nodes[GENE], genotypes)
-    if REACTION in cell.num_nodes:
-        keep[REACTION] = _keep_reactions(cell, keep[GENE], genotypes)
-        if cell.steady_state is not None:
-            keep[REACTION] &= ~blocked_reactions(cell, genotypes)
+    for rule in graph.derive:
+        if isinstance(rule, Derivation):
+            keep[rule.node_type] &= ~rule.lost(keep, changes.tensors)
+        else:
+            gone = spmm(graph[rule], (~keep[rule[0]]).to(torch.float32), weighted=False)
+            keep[rule[2]] &= ~(gone > 0.5)
     return keep
 
 
-def _keep_reactions(cell: ResidentCell, keep_NB: Tensor, genotypes: GenotypeBatch) -> Tensor:
-    """Return which reaction nodes are left by gene rules and the medium in strains with these genes, [N, B] bool."""
-    if CATALYSES in cell.relations:
-        kept = ~(spmm(cell[CATALYSES], (~keep_NB).to(torch.float32), weighted=False) > 0.5)
-    else:
-        kept = keep_NB.new_ones(cell.num_nodes[REACTION], genotypes.num_strains)
-    own = genotypes.reactions
-    if own is not None:
-        kept &= kept.new_ones(kept.shape).index_put((own.nodes, own.strains), own.strengths != 0)
-    return kept
-
-
-def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
+def activities(graph: ResidentGraph, batch: Perturbs, keep: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Return how much is left of every node in every strain: node type → [N, B] float.
 
-    Only node types of which strains weaken some nodes are present.
-
-    A reaction node has the smallest strength among the genes of its enzyme complex and its own; 1 where it has neither.
-    """
-    out: dict[str, Tensor] = {}
-    if genotypes.strengths is not None:
-        # Fillers of −1 write the row behind the last gene.
-        ones_NB = genotypes.strengths.new_ones(cell.num_nodes[GENE] + 1, genotypes.num_strains)
-        out[GENE] = ones_NB.index_put((genotypes.genes, genotypes.strains), genotypes.strengths)[:-1]
-    own, by_rules = genotypes.reactions, CATALYSES in cell.relations
-    if own is not None or (by_rules and GENE in out):
-        of_genes_NB = out[GENE] if GENE in out else keep_genes(cell.num_nodes[GENE], genotypes).double()
-        limit_NB = of_genes_NB.new_full((cell.num_nodes[REACTION], genotypes.num_strains), torch.inf)
-        if own is not None:
-            limit_NB = limit_NB.index_put((own.nodes, own.strains), own.strengths.to(limit_NB.dtype))
-        if by_rules:
-            edges = cell[CATALYSES]
-            to_EB = edges.dst.unsqueeze(1).expand(-1, genotypes.num_strains)
-            limit_NB = limit_NB.scatter_reduce(0, to_EB, of_genes_NB[edges.src], "amin")
-        out[REACTION] = torch.where(limit_NB.isinf(), 1, limit_NB)
-    return out
-
-
-def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-    """Return which reaction nodes could carry flux in the wild type and cannot in each strain, [N, B] bool.
-
-    Strategy and link ask for the same batch one after the other, so the last answer is kept.
+    Only node types of which strains weaken some nodes are present. A node that is derived along a relation has the
+    smallest activity among its sources and its own; 1 where it has neither.
 
     Args:
-        cell: the cell whose strains lose blocked reactions.
-        genotypes: the strains.
+        graph: the wild type.
+        batch: the strains.
+        keep: what ``keep_masks`` gives for them, where it is known.
     """
-    steady_state = cell.steady_state
-    assert steady_state is not None
-    asked = genotypes.genes, genotypes.offsets, genotypes.strengths, genotypes.reactions
-    if steady_state.last is None or any(old is not new for old, new in zip(steady_state.last[0], asked, strict=True)):
-        kept_NB = _keep_reactions(cell, keep_genes(cell.num_nodes[GENE], genotypes), genotypes)
-        steady_state.last = asked, steady_state.blocked(~kept_NB)
-    return steady_state.last[1]
+    changes = batch.perturbations
+    out: dict[str, Tensor] = {}
+    for node_type, targets in changes.nodes.items():
+        if targets.activities is not None:
+            # Fillers of −1 write the row behind the last node.
+            shape = graph.num_nodes[node_type] + 1, changes.num_strains
+            unsaid = targets.activities.new_full(shape, torch.inf)
+            out[node_type] = unsaid.index_put((targets.nodes, targets.strains), targets.activities)[:-1]
+    for rule in graph.derive:
+        if isinstance(rule, Derivation) or not (rule[0] in out or rule[2] in out):
+            continue
+        edges, keep = graph[rule], keep or keep_masks(graph, batch)
+        of_source_NB = _said(out[rule[0]]) if rule[0] in out else keep[rule[0]].double()
+        least_MB = out.get(rule[2], of_source_NB.new_full((edges.num_dst, changes.num_strains), torch.inf))
+        wide = torch.promote_types(least_MB.dtype, of_source_NB.dtype)
+        to_EB = edges.dst.unsqueeze(1).expand(-1, changes.num_strains)
+        out[rule[2]] = least_MB.to(wide).scatter_reduce(0, to_EB, of_source_NB[edges.src].to(wide), "amin")
+    return {node_type: _said(least) for node_type, least in out.items()}
 
 
-def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
-    """Return which genes every strain keeps, [N, B] bool."""
+def _said(activity_NB: Tensor) -> Tensor:
+    """Return activities, 1 where none is said."""
+    return torch.where(activity_NB.isinf(), 1, activity_NB)
+
+
+def keep_nodes(number: int, targets: Targets) -> Tensor:
+    """Return which of N nodes every strain keeps by its targets alone, [N, B] bool."""
     # The additional last row takes the fillers' −1.
-    keep = torch.ones(num_genes + 1, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
-    left = keep.new_zeros(()) if genotypes.strengths is None else genotypes.strengths != 0
-    keep.index_put_((genotypes.genes, genotypes.strains), left)
-    return keep[:num_genes]
+    keep = torch.ones(number + 1, targets.num_strains, dtype=torch.bool, device=targets.nodes.device)
+    left = keep.new_zeros(()) if targets.activities is None else targets.activities != 0
+    keep.index_put_((targets.nodes, targets.strains), left)
+    return keep[:number]
 
 
 Slots = tuple[Tensor, Tensor]

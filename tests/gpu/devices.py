@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.graph.resident import dgl_runs_on
+from dglcell.graph.resident_graph import dgl_runs_on
 from dglcell.kernels import rows, spmm
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, execution, perturb, rules, states
 

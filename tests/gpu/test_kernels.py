@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on, spmm, triton_works
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 

@@ -190,6 +190,6 @@ def test_a_network_with_the_name_of_a_source_is_none(tmp_path: Path) -> None:
     cell = build_cell(CellConfig(networks=networks, similarity=similarity), str(tmp_path))
     cell.save(tmp_path / "cell")
     resident = ResidentCell.of(CellGraph.load(tmp_path / "cell"))
-    assert resident.of_sources == {gene_relation("similar_own")}
+    assert resident.weighed == {gene_relation("similar_own")}
     convs = CellEncoder(resident, HeteroCellConfig(hidden=4, layers=1), ["gene"]).layers[0].convs
     assert [conv.conv.weight is not None for conv in convs] == [False, False, True]

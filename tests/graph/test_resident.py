@@ -9,7 +9,8 @@ import torch
 
 from dglcell.cli.doctor import examine
 from dglcell.errors import GraphError, MissingDependencyError
-from dglcell.graph.resident import ResidentCell, ResidentRelation, dgl_runs_on
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on
 from dglcell.graph.schema import CONVERTS
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import rows
 from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push
 from tests.examples import examples

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import spmm as spmm_module
 from dglcell.kernels.spmm import check_kernel, default_kernel, kernels_on, spmm, triton_works
 from tests.examples import examples

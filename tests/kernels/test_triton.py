@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dglcell
-from dglcell.graph.resident import ResidentRelation, split_rows
+from dglcell.graph.resident_graph import ResidentRelation, split_rows
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
 

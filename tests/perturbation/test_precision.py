@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cells import generated_cell
-from dglcell.graph.resident import ResidentCell, dgl_runs_on
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import dgl_runs_on
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import rules as differences

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import GenotypeError
-from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.sent import strengths
+from dglcell.perturbation.sent import activities
 from dglcell.perturbation.states import Execution
+from dglcell.perturbation.targets import Targets
 from tests.examples import examples
 from tests.models.plain_network import left_of
 from tests.random_cells import RandomCell, random_cells, resident_cell
@@ -53,7 +54,8 @@ def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
         return nodes, offsets, torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
 
     nodes, offsets, left = concatenated(genes)
-    own = ReactionStrengths(*concatenated(reactions))
+    reaction, starts, own_left = concatenated(reactions)
+    own = Targets(reaction, starts, max(map(len, reactions)), own_left)
     return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
 
 
@@ -66,7 +68,7 @@ def received(rows: Tensor, v: Tensor, nodes: int) -> Tensor:
 @given(data=st.data(), cell=random_cells())
 def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
     genes, reactions = data.draw(strains_of(cell, True))
-    found = strengths(cell.resident, batch_of(genes, reactions))
+    found = activities(cell.resident, batch_of(genes, reactions))
     for b, strain in enumerate(zip(genes, reactions, strict=True)):
         for node_type, left in left_of(cell, *strain).items():
             if node_type in found:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.rows import Pairs, mark, pull, push
 from dglcell.kernels.spmm import spmm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentCell, import_dgl
+from dglcell.graph.resident_graph import ResidentGraph, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations
 from dglcell.perturbation.sent import Kept
@@ -27,7 +27,7 @@ class EdgeMask:
 
     def __init__(
         self,
-        cell: ResidentCell,
+        cell: ResidentGraph,
         kept: dict[str, Kept],
         perturbations: EdgePerturbations | None = None,
     ) -> None:

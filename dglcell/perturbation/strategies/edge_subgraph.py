@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentCell, import_dgl
+from dglcell.graph.resident_graph import ResidentGraph, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.sent import Kept
@@ -30,7 +30,7 @@ class EdgeSubgraph:
     """
 
     def __init__(
-        self, cell: ResidentCell, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
+        self, cell: ResidentGraph, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
     ) -> None:
         self.cell, self.kept = cell, kept
         self.keep = {node_type: known.columns(torch.bool) for node_type, known in kept.items()}

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import ResidentGraph
 from dglcell.graph.schema import Relation
 from dglcell.kernels.masked_spmm import knows_who_is_lost, lost_spmm, masked_spmm
 from dglcell.kernels.spmm import spmm
@@ -38,7 +38,7 @@ class NodeMask:
 
     def __init__(
         self,
-        cell: ResidentCell,
+        cell: ResidentGraph,
         kept: dict[str, Kept],
         kernel: str = "auto",
         execution: Execution | None = None,

@@ -1,0 +1,150 @@
+"""Describe which nodes of any type the strains of a batch change, and how much of them is left: integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Hold the nodes of one type that B strains change, concatenated (CSR), on one device.
+
+    Attributes:
+        nodes: [P] int64 nodes, strain by strain; behind them there may be fillers of −1, so that batches of strains
+            with different numbers of targets have the same shape. A node that is deleted twice counts as deleted once.
+        offsets: [B + 1] int64; strain b changes ``nodes[offsets[b]:offsets[b + 1]]``.
+        most: K, an upper bound of the number of nodes that any strain changes. It is known on the host, so that padded
+            shapes need no synchronisation with the device.
+        activities: [P] float, what is left of each: 0 where it is deleted, 1 as in the wild type, 0.3 for a knock-down,
+            above 1 for more of it; a strain then names a node at most once. None where all are deleted, which costs
+            less.
+    """
+
+    nodes: Tensor
+    offsets: Tensor
+    most: int
+    activities: Tensor | None = None
+
+    @property
+    def num_strains(self) -> int:
+        """Return the number of strains, B."""
+        return len(self.offsets) - 1
+
+    @property
+    def strains(self) -> Tensor:
+        """Return the strain of every entry of ``nodes``, [P] int64; fillers belong to the last strain."""
+        return strains_of(self.offsets, len(self.nodes))
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """Return the nodes as a rectangle.
+
+        Returns:
+            Nodes [B, K] (0 where there is none), and how much of each is removed [B, K]: bool where strains only
+            delete, else 1 − activity. A node that a strain names twice is removed once.
+        """
+        nodes_BK, positions_BK, present_BK = self._padded
+        if self.activities is None:
+            return nodes_BK, present_BK
+        left = torch.cat([self.activities, self.activities.new_ones(1)])
+        return nodes_BK, (1 - left[positions_BK]) * present_BK
+
+    @cached_property
+    @torch.inference_mode(False)
+    def _padded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return nodes, their positions in ``nodes``, and which of them are real, each [B, K]."""
+        # Passes with gradients use this too, and they could not save a tensor that was made in inference mode.
+        slots = torch.arange(self.most, device=self.nodes.device)
+        present_BK = slots < self.offsets.diff().unsqueeze(1)
+        # One spare entry keeps the gather in range where nothing is deleted.
+        nodes = torch.cat([self.nodes, self.nodes.new_zeros(1)])
+        positions = torch.where(present_BK, self.offsets[:-1].unsqueeze(1) + slots, len(self.nodes))
+        nodes_BK = nodes[positions]
+        earlier_KK = torch.ones(self.most, self.most, dtype=torch.bool, device=nodes.device).tril(-1)
+        same_BKK = (nodes_BK.unsqueeze(2) == nodes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
+        return nodes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
+
+    def part(self, first: int, last: int) -> Targets:
+        """Return those of the strains from number ``first`` up to ``last``, without it; the host waits for them."""
+        begin, end = self.offsets[[first, last]].tolist()
+        activities = None if self.activities is None else self.activities[begin:end]
+        return Targets(self.nodes[begin:end], self.offsets[first : last + 1] - begin, self.most, activities)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Targets:
+        """Return the same targets on ``device``."""
+        nodes, offsets = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets))
+        activities = None if self.activities is None else self.activities.to(device, non_blocking=non_blocking)
+        return Targets(nodes, offsets, self.most, activities)
+
+
+@dataclass(frozen=True)
+class Perturbations:
+    """Hold what B strains change of a heterograph.
+
+    Attributes:
+        nodes: node type → the nodes that strains change; of at least one type.
+        edges: edges that strains change; optional.
+        shared: node type → nodes that every strain deletes, where that is known on the host.
+    """
+
+    nodes: Mapping[str, Targets]
+    edges: EdgePerturbations | None = None
+    shared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def perturbations(self) -> Perturbations:
+        """Return these."""
+        return self
+
+    @property
+    def num_strains(self) -> int:
+        """Return the number of strains, B."""
+        return next(iter(self.nodes.values())).num_strains
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the targets."""
+        return next(iter(self.nodes.values())).nodes.device
+
+    @property
+    def deletes_only(self) -> bool:
+        """Return whether strains only delete nodes, and weaken none."""
+        return all(targets.activities is None for targets in self.nodes.values())
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Return all that says which nodes strains change."""
+        return tuple(x for t in self.nodes.values() for x in (t.nodes, t.offsets, t.activities))
+
+    def of_shared(self) -> Perturbations:
+        """Return the one strain that deletes the ``shared`` nodes and no others, on the same device."""
+        shared = self.shared or {next(iter(self.nodes)): ()}
+        return Perturbations({node_type: only(nodes, self.device) for node_type, nodes in shared.items()})
+
+
+class Perturbs(Protocol):
+    """Define what a batch provides: what its strains change of the graph."""
+
+    @property
+    def perturbations(self) -> Perturbations:
+        """Return what the strains change."""
+
+
+def only(nodes: tuple[int, ...], device: torch.device) -> Targets:
+    """Return the targets of one strain that deletes some nodes."""
+    # Without nodes nothing is copied to a GPU, because the host would wait for the copy.
+    listed = torch.tensor(nodes, device=device) if nodes else torch.empty(0, dtype=torch.int64, device=device)
+    return Targets(listed, torch.arange(2, device=device) * len(nodes), len(nodes))
+
+
+def strains_of(offsets: Tensor, number: int) -> Tensor:
+    """Return the strain of every entry of concatenated nodes, [number] int64, from offsets [B + 1]; at most B − 1."""
+    positions = torch.arange(number, device=offsets.device)
+    return torch.searchsorted(offsets[1:-1], positions, right=True)
