@@ -294,6 +294,7 @@ class Config:
         self._validate_names()
         self._validate_loss()
         self._validate_validation()
+        self._validate_rates()
         has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
         if self.model.needs_relations() and not has_relation:
             raise ConfigError(
@@ -329,6 +330,16 @@ class Config:
                 "`data.normalise: logistic` is a link already",
                 got=f"`model.link: {self.model.link}`",
                 do="set `model.link: identity`",
+            )
+
+    def _validate_rates(self) -> None:
+        lr, least = self.optimizer.lr, self.scheduler.min_lr
+        if self.scheduler.name != "none" and least > lr:
+            raise ConfigError(
+                "`scheduler.min_lr` is above `optimizer.lr`, which a schedule never exceeds",
+                got=f"{least:g} and {lr:g}",
+                expected=f"at most {lr:g}",
+                do=f"set `scheduler.min_lr: {lr / 100:g}`",
             )
 
     def _validate_validation(self) -> None:

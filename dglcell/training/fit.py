@@ -212,6 +212,8 @@ def make_task(
         record=EpochLog(directory.metrics, settings.epochs, settings.checkpoint),
         about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
+    if settings.lightning_precision == "64-true":
+        task.double()  # Lightning reads a checkpoint before it converts, and weights would be rounded
     if checkpoint is not None:
         _check_weights(checkpoint, task)
     if begin_with is not None:

@@ -79,6 +79,12 @@ def test_all_keys_that_need_a_validation_part_are_named(minimal: Path) -> None:
     assert load_config(minimal, ["split.kind=none", keys[0]]).split.trains_on_all
 
 
+def test_a_schedule_is_never_above_the_rate(minimal: Path) -> None:
+    keys = ["optimizer.lr=1e-6", "scheduler.min_lr=1e-5"]
+    assert "`scheduler.min_lr` is above `optimizer.lr`" in refusal(minimal, "scheduler.name=plateau", *keys)
+    assert load_config(minimal, ["scheduler.name=none", *keys]).optimizer.lr == 1e-6
+
+
 def test_a_cell_graph_without_relations_is_refused(minimal: Path) -> None:
     assert "`cell` gives no relations" in refusal(minimal, "cell.metabolism=false")
 

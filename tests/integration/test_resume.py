@@ -40,9 +40,16 @@ def assert_same_end(one: RunDirectory, other: RunDirectory) -> None:
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) -> None:
-    options = ["model.dropout=0.2", "trainer.accumulate_grad_batches={0: 2, 3: 1}", *SCHEDULES[schedule]]
+@pytest.mark.parametrize(
+    ("schedule", "precision"), [*((schedule, "32-true") for schedule in SCHEDULES), ("cosine", "64-true")]
+)
+def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str, precision: str) -> None:
+    options = [
+        "model.dropout=0.2",
+        "trainer.accumulate_grad_batches={0: 2, 3: 1}",
+        f"trainer.precision={precision}",
+        *SCHEDULES[schedule],
+    ]
     whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
     tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")
     parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
