@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -24,19 +25,15 @@ from dglcell.errors import OwnerError
 
 log = logging.getLogger("dglcell")
 
-# A process is identified by more than its host and number: containers may share a host name, and numbers are reused.
-
-
 LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 """These variables are equal in all processes that were started together, and differ when they start again."""
 
 _MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
-_TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process runs on this machine or on another one.
+    """A process of this machine or another one; containers may share a host's name, and numbers are used again.
 
     Attributes:
         host: name of the machine.
@@ -59,17 +56,14 @@ class Process:
     @classmethod
     def this(cls) -> Process:
         """Return the process that runs this code."""
-        launch = " ".join(os.environ.get(name, "-") for name in LAUNCH)
-        boot, namespace = _machine()
-        pid = os.getpid()
-        return cls(
-            socket.gethostname(), boot, namespace, pid, _state(pid)[0], os.environ.get("SLURM_JOB_ID") or None, launch
-        )
+        launch, pid = " ".join(os.environ.get(name, "-") for name in LAUNCH), os.getpid()
+        job = os.environ.get("SLURM_JOB_ID") or None
+        return cls(socket.gethostname(), *_machine(), pid, _state(pid)[0], job, launch)
 
     @property
     def starts(self) -> int:
         """Return how often SLURM had restarted the job of the process."""
-        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", str(self.launch))
+        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", self.launch)
         return int(found[1]) if found else 0
 
     @property
@@ -83,11 +77,7 @@ class Process:
 
 
 def lives(mark: str) -> bool | None:
-    """Return whether a process lives, or None for a process of another machine or container, which cannot be asked.
-
-    Args:
-        mark: a text that starts with `Process.mark`.
-    """
+    """Return whether the process lives whose mark a text starts with; None for one of another machine or container."""
     found = _MARK.match(mark)
     if found is None or found[1] != Process.this().mark.partition("-")[0]:
         return None
@@ -104,7 +94,6 @@ def lives(mark: str) -> bool | None:
 
 @cache
 def _machine() -> tuple[str, int]:
-    """Return the id of the machine's last start and the namespace of process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return boot, os.stat("/proc/self/ns/pid").st_ino
@@ -126,7 +115,7 @@ def _state(pid: int) -> tuple[int, bool]:
 
 def partial_of(target: Path) -> Path:
     """Return a new name beside ``target`` for a file that is being written; it contains the mark of this process."""
-    return target.parent / f"{_prefix(target)}{Process.this().mark}-{secrets.token_hex(4)}"
+    return target.parent / f".{target.name}.partial-{Process.this().mark}-{secrets.token_hex(4)}"
 
 
 def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
@@ -136,23 +125,20 @@ def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
         target: the file or folder that they were writing.
         alone: whether only this process may write it now. The files of other machines are then abandoned as well.
     """
-    prefix = _prefix(target)
+    prefix = f".{target.name}.partial-"
     found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
     return [path for path, alive in found.items() if alive is False or (alone and alive is None)]
-
-
-def _prefix(target: Path) -> str:
-    return f".{target.name}.partial-"
 
 
 # The right to write, which only one process has at a time.
 
 
-LEASE_SECONDS = 180.0
-"""A lease runs out if it is not renewed for so long."""
+LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
+"""A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""
 
-RENEW_SECONDS = 20.0
-LONGEST_PAUSE = 10.0
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+SETTLED_SECONDS = 1.0
+"""Where the file system does not lock, of several processes that take a lease within this time the last one has it."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +148,7 @@ class Holder:
     Attributes:
         process: the process that has the lease; None where the file of the lease is damaged.
         since: date and time in UTC when the lease was taken.
-        token: a text that is unique to this tenure of the lease.
+        token: a text that is unique to the time for which a process has the lease.
         age: seconds since it was last renewed, by the clock of the file system.
     """
 
@@ -186,13 +172,11 @@ class Holder:
 
 
 class Lease:
-    """A lease is the right to write a folder, and is kept in a file.
+    """A lease is the right to write a folder, and is kept in a file whose modification time is that of its renewal.
 
-    The file is made by a single operation (`os.link`), which is atomic on network file systems too. Its modification
-    time is the time of the last renewal. A tenure is the time for which one process has the lease, and every tenure has
-    a token. A process that ends a tenure, its own or that of a process that is gone, first makes the *successor*, a
-    file that is named by the token. Only one process can make it, even if several try. After that no other process
-    changes the files of the lease.
+    The file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
+    network file systems have no locks: there a process waits for `SETTLED_SECONDS` and looks whether it still has it.
+    A holder that was taken over notices that at its next renewal or write, and stops.
 
     Args:
         lock: the file of the lease.
@@ -202,6 +186,7 @@ class Lease:
     def __init__(self, lock: Path, guarded: Path) -> None:
         self.lock, self.guarded = lock.absolute(), guarded.absolute()
         self.token = secrets.token_hex(8)
+        self._mutex = self.lock.with_name(f".{self.lock.name}.lock")
         self._ended = threading.Event()
         self._made: list[Path] = []
         self._process = os.getpid()
@@ -212,60 +197,74 @@ class Lease:
 
     def is_left(self) -> bool:
         """Return whether files of this lease exist, written by its holder or by a process that was killed."""
-        names = (glob.escape(self.lock.name), f".{glob.escape(self.lock.name)}.*")
-        return any(path for name in names for path in self.lock.parent.glob(name))
+        hidden = self.lock.parent.glob(f".{glob.escape(self.lock.name)}.*")
+        return self.lock.exists() or any(hidden)
 
     def acquire(self, after: str | None = None) -> Holder | None:
         """Take the lease if nobody has it or if its holder has ended.
 
         Args:
-            after: token of a tenure that is ended even if its process lives; that process then stops at its next write.
+            after: token of a holder that is replaced even if it lives; that process then stops at its next write.
 
         Returns:
             the holder that keeps the lease; None where this process has taken it.
         """
-        while True:
-            try:
-                holder = self._try(after)
-            except FileNotFoundError:  # another process has tidied up meanwhile
-                continue
-            if holder is None or holder.token != self.token:
-                break
-        if holder is None:
-            self._tidy()
-            _held.add(self)
-            # The first thread may hold signals back, which another one would then get.
-            with signals_blocked(signal.valid_signals()):
-                threading.Thread(target=self._keep, daemon=True).start()
-        return holder
+        token = None
+        while token != self.token:
+            with suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+                if (holder := self._try(after)) is not None:
+                    return holder
+                token = getattr(_read(self.lock), "token", None)
+        for path in abandoned(self.lock):
+            path.unlink(missing_ok=True)
+        _held.add(self)
+        # The first thread may hold signals back, which another one would then get.
+        with signals_blocked(signal.valid_signals()):
+            threading.Thread(target=self._keep, daemon=True).start()
+        return None
 
     def _try(self, after: str | None) -> Holder | None:
-        """Try once to take the lease: None on success, a holder with its token if another process was faster."""
-        again = Holder(None, "", self.token, 0.0)
-        self._make_folder()
-        mine = self._write(self.token)
+        """Take the lease, or return the holder that keeps it."""
+        folder = self.lock.parent
+        self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        mine = partial_of(self.lock)
+        about = {"token": self.token, "since": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
-            holder, slot = self._last(mine.stat().st_mtime)
-            if holder is not None and holder.token != after and not holder.has_ended():
-                return holder
-            if not _link(mine, slot):
-                return again
-            last, _ = self._last(0.0)
-            if last is None or last.token != self.token:
-                # Another process has taken the lease in the meantime.
-                slot.unlink(missing_ok=True)
-                return again
-            if slot != self.lock:
-                os.replace(slot, self.lock)
-                how = (
-                    "shall stop"
-                    if holder is not None and not holder.has_ended()
-                    else "has ended or gave no sign for too long"
-                )
-                log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
-            return None
+            mine.write_text(json.dumps(about | asdict(Process.this()), indent=2) + "\n", encoding="utf-8")
+            with self._alone():
+                holder = _read(self.lock, mine.stat().st_mtime)
+                if holder is not None and holder.token != after and not holder.has_ended():
+                    return holder
+                os.replace(mine, self.lock)
         finally:
             mine.unlink(missing_ok=True)
+        if holder is not None:
+            how = "has ended or gave no sign for too long" if holder.has_ended() else "shall stop"
+            log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
+        return None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other process look at or change the file of the lease meanwhile."""
+        from filelock import FileLock
+
+        mutex, locks = FileLock(self._mutex, timeout=LEASE_SECONDS), True
+        try:
+            try:
+                mutex.acquire()
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                locks = False
+                log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
+            yield
+            if not locks:
+                time.sleep(SETTLED_SECONDS)
+        finally:
+            if mutex.is_locked:
+                self._mutex.unlink(missing_ok=True)  # another process that has opened it sees that, and opens a new one
+                mutex.release()
 
     def renew(self) -> None:
         """Renew the lease, to show that this process still runs.
@@ -294,21 +293,13 @@ class Lease:
         if os.getpid() != self._process:
             return
         with suppress(OSError):
-            holder = _read(self.lock, 0.0)
-            if holder is not None and holder.token == self.token:
-                self._end()
+            if self.lock.exists():
+                with self._alone():
+                    if getattr(_read(self.lock), "token", None) == self.token:
+                        self.lock.unlink()
         with suppress(OSError):
-            for folder in reversed(self._made):
+            for folder in reversed(self._made):  # where nothing was written
                 folder.rmdir()
-
-    def _end(self) -> None:
-        mine, slot = self._write(secrets.token_hex(8)), self._successor(self.token)
-        try:
-            if _link(mine, slot):
-                self.lock.unlink(missing_ok=True)
-                slot.unlink(missing_ok=True)
-        finally:
-            mine.unlink(missing_ok=True)
 
     def _keep(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
@@ -318,36 +309,6 @@ class Lease:
                 return  # the next write says so
             except OSError:
                 continue  # perhaps the file system is not there for a while
-
-    def _last(self, now: float) -> tuple[Holder | None, Path]:
-        """Return the holder of the lease, and the successor file that has to be made to follow it."""
-        holder, slot = None, self.lock
-        while (found := _read(slot, now)) is not None:
-            holder, slot = found, self._successor(found.token)
-        return holder, slot
-
-    def _successor(self, token: str) -> Path:
-        return self.lock.with_name(f".{self.lock.name}.after-{token}")
-
-    def _write(self, token: str) -> Path:
-        path = partial_of(self.lock)
-        about = {"token": token, "since": datetime.now(UTC).isoformat(timespec="seconds"), **asdict(Process.this())}
-        path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        return path
-
-    def _make_folder(self) -> None:
-        """Make the folder of the file. The new folders are remembered, to be removed again if nothing is written."""
-        folder = self.lock.parent
-        missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        self._made += missing
-
-    def _tidy(self) -> None:
-        """Remove the files that killed processes left when they tried to take the lease."""
-        leftovers = self.lock.parent.glob(f".{glob.escape(self.lock.name)}.after-*")
-        kept = self._successor(self.token)
-        for path in [*(path for path in leftovers if path != kept), *abandoned(self.lock)]:
-            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -391,8 +352,7 @@ def held(
     Raises:
         OwnerError: another process has it, and keeps it.
     """
-    waited, pause, seen = 0.0, 0.1, ""
-    after: str | None = None
+    waited, pause, seen, after = 0.0, 0.1, "", None
     try:
         while (holder := lease.acquire(after)) is not None:
             if waited >= patience(holder):
@@ -419,9 +379,8 @@ def current_holder(lock: Path) -> Holder | None:
 def foreign_holder(lock: Path) -> Holder | None:
     """Return the holder of a lease that was not started together with this process, or None if there is none."""
     holder = current_holder(lock)
-    if holder is None or holder.process is None:
-        return None
-    return None if holder.process.launch == Process.this().launch else holder
+    own = holder is None or holder.process is None or holder.process.launch == Process.this().launch
+    return None if own else holder
 
 
 def _refused(lease: Lease, holder: Holder) -> OwnerError:
@@ -434,23 +393,7 @@ def _refused(lease: Lease, holder: Holder) -> OwnerError:
     )
 
 
-def _link(mine: Path, slot: Path) -> bool:
-    """Give a file a second name, which must not exist, and return whether that succeeded."""
-    try:
-        os.link(mine, slot)
-    except FileExistsError:
-        # The server's answer may get lost. The request is then sent again and refused, although the link was made.
-        return mine.stat().st_nlink > 1
-    except OSError:  # a file system without second names
-        try:
-            with open(slot, "xb") as file:
-                file.write(mine.read_bytes())
-        except FileExistsError:
-            return False
-    return True
-
-
-def _read(path: Path, now: float) -> Holder | None:
+def _read(path: Path, now: float = 0.0) -> Holder | None:
     try:
         with open(path, "rb") as file:  # on a network file system, opening asks the server how old the file is
             return _holder(file.read(), now - os.fstat(file.fileno()).st_mtime)
@@ -459,16 +402,13 @@ def _read(path: Path, now: float) -> Holder | None:
 
 
 def _holder(content: bytes, age: float) -> Holder:
-    """Read the holder from a lease file.
-
-    A damaged file gets a token made from its content, because names of files are made from tokens.
-    """
+    """Read the holder from a lease file; a damaged one has a token made from its content."""
     try:
         about = json.loads(content)
         token, since, process = about.pop("token"), about.pop("since"), Process(**about)
-        text, numbers = (process.host, process.boot, process.launch, since), (process.namespace, process.pid)
-        sound = all(isinstance(one, str) for one in text) and isinstance(process.job, str | None)
-        if sound and all(isinstance(one, int) for one in (*numbers, process.started)) and _TOKEN.fullmatch(token):
+        texts = token, since, process.host, process.boot, process.launch, process.job or ""
+        numbers = process.namespace, process.pid, process.started
+        if all(isinstance(one, str) for one in texts) and all(isinstance(one, int) for one in numbers):
             return Holder(process, since, token, age)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass

@@ -38,35 +38,32 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
         return
     nodes, tasks = (number_of(environment, name, 1) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
-    wanted = trainer.devices * trainer.num_nodes
+    wanted, keys = trainer.devices * trainer.num_nodes, f"`trainer.devices: {trainer.devices}`"
+    remedy = "let `dglcell job submit` make the script, or change these keys"
     if (nodes, tasks) != (trainer.num_nodes, wanted):
+        expected = f"{wanted} tasks on {trainer.num_nodes} nodes: {keys}, `trainer.num_nodes: {trainer.num_nodes}`"
         raise ConfigError(
             "the job does not fit the experiment",
             got=f"{tasks} tasks on {nodes} nodes from SLURM",
-            expected=f"{wanted} tasks on {trainer.num_nodes} nodes: `trainer.devices: {trainer.devices}`, "
-            f"`trainer.num_nodes: {trainer.num_nodes}`",
-            do="let `dglcell job submit` make the script, or change these keys",
+            expected=expected,
+            do=remedy,
         )
     if wanted > 1 and "SLURM_STEP_NUM_TASKS" not in environment:
         raise ConfigError(
             "the job starts one process where the experiment needs several",
             got="`dglcell train` in the script itself",
             expected=f"{wanted} processes: `srun dglcell train …`",
-            do="let `dglcell job submit` make the script",
+            do=remedy,
         )
-    _check_gpus(trainer, environment)
-
-
-def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
     given, seen = number_of(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
-    if trainer.accelerator == "cpu" or (trainer.accelerator == "auto" and given == 0) or seen >= trainer.devices:
-        return
-    raise ConfigError(
-        "the job has other GPUs than the experiment needs",
-        got=f"{given} GPUs on this node from SLURM, {seen} that torch sees",
-        expected=f"{trainer.devices} GPUs: `trainer.devices: {trainer.devices}`",
-        do="install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`",
-    )
+    wants = trainer.accelerator != "cpu" and (given > 0 or trainer.accelerator != "auto")
+    if wants and seen < trainer.devices:
+        raise ConfigError(
+            "the job has other GPUs than the experiment needs",
+            got=f"{given} GPUs on this node from SLURM, {seen} that torch sees",
+            expected=f"{trainer.devices} GPUs: {keys}",
+            do="install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`",
+        )
 
 
 def collect_rows(rows: Tensor) -> Tensor:
@@ -84,15 +81,11 @@ def collect_rows(rows: Tensor) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
 
 
-# Texts with which gloo, NCCL and their store report that a process is gone; gloo's errors have no type of their own.
-GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "remote process")
-
-# Texts with which they report that a process has not answered in time or never joined the group.
-SILENT = (
-    "Timed out waiting",
-    "wait timeout after",
-    "seconds waiting for clients",
-    "client socket has timed out",
+# Texts with which gloo, NCCL and their store report that a process is gone, has not answered in time or never joined;
+# gloo's errors have no type of their own.
+LOST = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "remote process"),
+    *("Timed out waiting", "wait timeout after", "seconds waiting for clients", "client socket has timed out"),
     "Watchdog caught collective operation timeout",
 )
 
@@ -133,18 +126,6 @@ def leave_group() -> None:
         dist.destroy_process_group()
 
 
-def is_silent(error: BaseException) -> bool:
-    """Return whether an error says that another process of the group has not answered in time."""
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in SILENT)
-
-
-def is_gone(error: BaseException) -> bool:
-    """Return whether an error says that another process of the group has ended."""
-    if not isinstance(error, RuntimeError):
-        return False
-    return isinstance(error, dist.DistError) or any(text in str(error) for text in GONE)
-
-
 PARENT = "DGLCELL_PARENT"
 """This variable is set in processes that another process of the run has started, through Lightning's launcher."""
 
@@ -157,56 +138,36 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
         DglcellError: another process has ended inside the context, or does not answer.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    starts = isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally
     before = set(os.environ)
-    if starts:
+    if isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally:
         os.environ[PARENT] = str(os.getpid())
-        _block_signals(trainer.strategy.launcher)
+        launcher: Any = trainer.strategy.launcher
+        start = launcher._call_children_scripts
+
+        def start_blocked() -> None:  # Ctrl-C reaches all processes, and a new one would fail during its imports
+            with signals_blocked(SIGNALS):
+                start()
+
+        launcher._call_children_scripts = start_blocked
     try:
         yield
     except RuntimeError as error:
-        if is_silent(error):
-            raise _silent(error) from error
-        if is_gone(error):
-            raise _lost() from error
-        raise
+        if not isinstance(error, dist.DistError) and not any(text in str(error) for text in LOST):
+            raise
+        raise DglcellError(
+            "another process of this run has ended, or has not answered within `trainer.timeout`",
+            got=str(error).rpartition("] ")[2],
+            do="see what it printed, whether memory ran out, and whether the processes can reach each other "
+            "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command "
+            "goes on from the last checkpoint",
+        ) from error
     finally:
         # Lightning leaves what it told the others; another training of this process shall not take it over.
         for name in {PARENT, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:
             os.environ.pop(name, None)
 
 
-def _block_signals(launcher: Any) -> None:
-    """Let processes start with signals blocked: Ctrl-C reaches all, and a new one would fail during its imports."""
-    start = launcher._call_children_scripts
-
-    def start_blocked() -> None:
-        with signals_blocked(SIGNALS):
-            start()
-
-    launcher._call_children_scripts = start_blocked
-
-
 def heed_signals() -> None:
     """Take signals that were held back while this process was started by another one of the run."""
     if PARENT in os.environ:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-
-def _lost() -> DglcellError:
-    """Return the error for a process that lost another process."""
-    return DglcellError(
-        "another process of this run has ended, and training cannot go on without it",
-        do="look for what it printed, or whether memory ran out; the same command goes on from the last checkpoint",
-    )
-
-
-def _silent(error: RuntimeError) -> DglcellError:
-    """Return the error for a process that waits for another process which does not answer."""
-    return DglcellError(
-        "another process of this run has not answered within `trainer.timeout`",
-        got=str(error).rpartition("] ")[2],
-        do="see what each process was doing, and whether they can reach each other (GLOO_SOCKET_IFNAME, "
-        "NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command goes on from the last "
-        "checkpoint",
-    )
