@@ -26,8 +26,7 @@ from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device
-from dglcell.machine.memory import keep_freed_memory
-from dglcell.machine.processor import processor_name
+from dglcell.machine.processor import keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.usage import environment
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dglcell.machine.memory import PROCESS, status
+from dglcell.machine.processor import PROCESS, status
 
 
 @dataclass

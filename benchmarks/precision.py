@@ -30,7 +30,7 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.machine.memory import keep_freed_memory
+from dglcell.machine.processor import keep_freed_memory
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import Choices

@@ -33,8 +33,7 @@ from dglcell.files.atomic import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.machine.memory import keep_freed_memory
-from dglcell.machine.processor import processor_name
+from dglcell.machine.processor import keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
 from dglcell.prediction.design import Design

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError, StoppedError, printable, shorten
-from dglcell.machine.memory import is_out_of_memory, keep_freed_memory
+from dglcell.machine.processor import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
 SMALLER = "take a machine or a job with more, or a smaller model, batch or table"

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_device, add_reading, add_run
-from dglcell.cli.outputs import add_overwrite, check_outputs
+from dglcell.cli.arguments import add_device, add_overwrite, add_reading, add_run, check_outputs
 from dglcell.errors import ConfigError, count, printable
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import textwrap
 from dataclasses import fields, replace
 from pathlib import Path
 
-from dglcell.cli.arguments import add_raw, load
-from dglcell.cli.outputs import add_overwrite, check_outputs
+from dglcell.cli.arguments import add_overwrite, add_raw, check_outputs, load
 from dglcell.errors import ConfigError, count, printable
 
 INIT_HELP = "write the file of your own experiment"

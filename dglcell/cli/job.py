@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import keys_of
-from dglcell.cli.outputs import add_overwrite, check_outputs
+from dglcell.cli.arguments import add_overwrite, check_outputs, keys_of
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:

@@ -9,13 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_device, add_reading, add_run, natural, positive, reporter, strengths
-from dglcell.cli.outputs import add_overwrite, check_outputs
+from dglcell.cli.arguments import (
+    add_device,
+    add_overwrite,
+    add_reading,
+    add_run,
+    check_outputs,
+    natural,
+    positive,
+    reporter,
+    strengths,
+)
 from dglcell.errors import ConfigError, count
 from dglcell.prediction import KINDS, PRECISIONS
 
 if TYPE_CHECKING:
-    from dglcell.machine.ranks import Ranks
+    from dglcell.machine.processor import Ranks
     from dglcell.prediction.design import Design
     from dglcell.prediction.intervals import Intervals
     from dglcell.prediction.table import GenotypeTable
@@ -165,7 +174,7 @@ def predict(options: argparse.Namespace) -> None:
             ranking without a number of strains; or an output exists.
     """
     from dglcell.files.parquet import check_output as check_format
-    from dglcell.machine.ranks import Ranks
+    from dglcell.machine.processor import Ranks
 
     check(options)
     if options.output is not None:

@@ -13,8 +13,16 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_raw, keys_of, load, phenotype_pair, positive, reporter
-from dglcell.cli.outputs import add_overwrite, check_outputs
+from dglcell.cli.arguments import (
+    add_overwrite,
+    add_raw,
+    check_outputs,
+    keys_of,
+    load,
+    phenotype_pair,
+    positive,
+    reporter,
+)
 from dglcell.errors import ConfigError, MissingDependencyError, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
 

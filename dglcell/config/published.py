@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
-from dglcell.data.sources.screen_tables import trust_in_words
+from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables, trust_in_words
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
 from dglcell.graph.config import CellConfig

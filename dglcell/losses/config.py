@@ -256,7 +256,7 @@ class DangoLossConfig(LossConfig):
     Defaults are those of experiment 006 of the torchcell project.
     """
 
-    implementation = "dglcell.losses.dango:DangoLoss"
+    implementation = "dglcell.losses.elementwise:DangoLoss"
 
     name: str = "dango"
     schedule: AlphaSchedule = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped

@@ -11,9 +11,7 @@ from pathlib import Path
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine.memory import _kilobytes, control_groups
-from dglcell.machine.processor import allotted_cores
-from dglcell.machine.ranks import Ranks
+from dglcell.machine.processor import Ranks, _kilobytes, allotted_cores, control_groups
 
 log = logging.getLogger("dglcell")
 

@@ -2,13 +2,153 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from dglcell.machine.memory import control_groups
-from dglcell.machine.ranks import Ranks
+from dglcell.errors import ConfigError
+
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    # SLURM_NTASKS is not used: a job's script has it too, although it is a single process.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Hold the number of this process among the processes of a run, and how many there are.
+
+    Attributes:
+        rank: number of this process, from 0.
+        size: number of processes.
+        local: number of this process on its machine.
+        here: number of processes on its machine, 1 where that is not known.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+    here: int = 1
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
+        """Return the ranks that the launcher of this process gives; without a launcher the process is the only one.
+
+        Raises:
+            ConfigError: a variable of the launcher is not a number, or the rank is not below the number of processes.
+        """
+        for names in LAUNCHERS:
+            if names[0] in environment and names[1] in environment:
+                found = cls(*(number_of(environment, name, d) for name, d in zip(names, (0, 1, 0, 1), strict=True)))
+                if found.rank >= found.size:
+                    raise ConfigError(
+                        f"the variables {names[0]} and {names[1]} contradict each other",
+                        got=f"{names[0]}={found.rank}, {names[1]}={found.size}",
+                        do="start the processes with torchrun or srun, which set them",
+                    )
+                return found
+        return cls()
+
+    @property
+    def name(self) -> str:
+        """Return the name of this process for messages, counted from 1."""
+        return f"process {self.rank + 1} of {self.size}"
+
+
+ALONE = Ranks()
+
+
+def number_of(environment: Mapping[str, str], name: str, default: int) -> int:
+    """Return the number in a variable that torchrun or SLURM sets, or a default where it is not set.
+
+    Raises:
+        ConfigError: the variable is not a number.
+    """
+    text = environment.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ConfigError(f"the variable {name} is no number", got=text, do="torchrun or SLURM sets it: do not set it")
+    return int(text)
+
+
+# These are parameters of mallopt(3).
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+LARGEST_INT = 2**31 - 1
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep what tensors free, instead of giving it back to the system after every operator.
+
+    By default each large tensor is mapped anew, and the first write to every page of it is a page fault: in dense
+    steps over a yeast-size cell that was more than half of the time.
+
+    Returns:
+        whether the C library took the advice; libraries other than glibc are left as they are.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return False
+    settings = (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT)
+    return all([bool(library.mallopt(*setting)) for setting in settings])
+
+
+PROCESS = Path("/proc/self")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Return the folders of the control groups that limit this process, and whether they are of version 2.
+
+    Args:
+        controller: what is limited, e.g. ``memory``.
+    """
+    try:
+        lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        root = CONTROL_GROUPS if number == "0" else CONTROL_GROUPS / controller
+        if number != "0" and controller not in controllers.split(","):
+            continue
+        folder = root / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(root):
+                yield group, number == "0"
+
+
+def status(key: str) -> int | None:
+    """Return a figure of this process in bytes, e.g. ``VmRSS``, or None where there is no /proc."""
+    return _kilobytes(PROCESS / "status", key)
+
+
+def _kilobytes(path: Path, key: str) -> int | None:
+    try:
+        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * 1024 if found else None
+
+
+NO_ROOM = (
+    *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
+    *("bad_alloc", "create a primitive", "Storage size calculation overflowed"),
+)
+"""With these texts torch, CUDA, DGL, MKL and oneDNN report a failed allocation; few of their errors have own types."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an allocation failed, as reported by Python, torch, CUDA, DGL, MKL or oneDNN."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_ROOM)
+
 
 PROC = Path("/proc")
 

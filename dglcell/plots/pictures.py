@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from dglcell.data.table import REGRESSION
 from dglcell.plots.data import ReportData
-from dglcell.plots.doses import draw_doses, responses
 from dglcell.plots.panels import (
     SCORES,
     Score,
     draw_agreement,
+    draw_doses,
     draw_losses,
     draw_models,
     draw_scores,
     draw_validation_score,
+    responses,
 )
 from dglcell.plots.style import DPI, GREY, STYLE, draw_nothing, encode, new_figure, shorten, with_unit
 

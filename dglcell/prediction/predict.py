@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.files.parquet import import_pyarrow, named
-from dglcell.machine.ranks import ALONE, Ranks
+from dglcell.machine.processor import ALONE, Ranks
 from dglcell.models.encoder import PerturbedModel
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals

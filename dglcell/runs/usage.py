@@ -21,7 +21,7 @@ from dglcell.files.untrusted import (
     optional,
     read_json,
 )
-from dglcell.machine.memory import status
+from dglcell.machine.processor import status
 from dglcell.runs.directory import EpochLog, RunDirectory
 
 if TYPE_CHECKING:

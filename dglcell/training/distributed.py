@@ -19,7 +19,7 @@ from torch import Tensor
 from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.owner import signals_blocked
-from dglcell.machine.ranks import number_of
+from dglcell.machine.processor import number_of
 from dglcell.training.signals import SIGNALS
 
 log = logging.getLogger("dglcell")

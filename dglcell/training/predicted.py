@@ -21,7 +21,7 @@ from dglcell.data.table import LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.transform import Normaliser
 from dglcell.files.atomic import atomic_file, no_formula, shortest
 from dglcell.kernels.spmm import check_kernel
-from dglcell.machine.memory import is_out_of_memory
+from dglcell.machine.processor import is_out_of_memory
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.nn.conditions import LearnedStrengths
 from dglcell.perturbation.genotype import GenotypeBatch

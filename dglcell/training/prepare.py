@@ -37,7 +37,7 @@ from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.signals import is_rank_zero, wait_for
-from dglcell.uncertainty.ceiling import ceilings
+from dglcell.uncertainty.paired import ceilings
 
 log = logging.getLogger("dglcell")
 
@@ -54,7 +54,7 @@ class Prepared:
         parts: part name → [n] int64 strain numbers of ``dataset``.
         features: node type → [N, F] fixed input features.
         ceilings: phenotype → the correlation that a model without error would have on the test part, where strains were
-            measured several times (`dglcell.uncertainty.ceiling`).
+            measured several times (`dglcell.uncertainty.paired`).
     """
 
     cell: CellGraph

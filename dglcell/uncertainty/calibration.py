@@ -30,23 +30,22 @@ from dglcell.files.untrusted import (
 )
 from dglcell.runs.directory import MEND
 from dglcell.uncertainty.conformal import (
-    Coverage,
-    Values,
-    check_coverage,
-    conformal_quantile,
-    fewest_strains,
-    measure_coverage,
-)
-from dglcell.uncertainty.difficulty import (
     FEATURES,
     FEWEST,
     MOST,
+    Coverage,
     Difficulty,
+    Probability,
+    Values,
+    check_coverage,
     choose_difficulty,
+    conformal_quantile,
     features_of,
+    fewest_strains,
+    fit_probability,
+    measure_coverage,
     structure_of,
 )
-from dglcell.uncertainty.probabilities import Probability, fit_probability
 
 ROUNDING = 1e-5
 """Predictions of two machines may differ by this share of the largest label, so that no interval is narrower."""

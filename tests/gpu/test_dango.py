@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dglcell.kernels import pair_error
 from dglcell.losses.config import DangoLossConfig
-from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import DangoLoss
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.losses.contrast import buffer_share, supcr, temperature_at
+from dglcell.losses.coupled import buffer_share, supcr, temperature_at
 from tests.examples import examples
 
 # Supervised contrast against a triple loop over its definition.

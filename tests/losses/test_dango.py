@@ -9,7 +9,7 @@ import torch
 
 from dglcell.errors import ConfigError
 from dglcell.losses.config import DangoLossConfig
-from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import DangoLoss
 from dglcell.losses.loss import make_loss
 from dglcell.models.model import OnDemand, Prediction
 

@@ -16,7 +16,7 @@ from dglcell.machine.devices import (
     device_of,
     threads,
 )
-from dglcell.machine.memory import status
+from dglcell.machine.processor import status
 
 
 def test_accelerators_are_devices() -> None:

@@ -8,11 +8,11 @@ import sys
 import pytest
 import torch
 
-from dglcell.machine.memory import is_out_of_memory, keep_freed_memory
+from dglcell.machine.processor import is_out_of_memory, keep_freed_memory
 
 FAULTS = """
 import resource, torch
-from dglcell.machine.memory import keep_freed_memory
+from dglcell.machine.processor import keep_freed_memory
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(times):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.machine import memory, processor
+from dglcell.machine import processor
+from dglcell.machine import processor as memory
 from dglcell.machine.processor import BFLOAT16_FLAGS, multiplies_bfloat16, processor_name
 
 

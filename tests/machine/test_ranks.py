@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dglcell.errors import ConfigError
-from dglcell.machine.ranks import Ranks
+from dglcell.machine.processor import Ranks
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import spmm
 from dglcell.losses.config import DangoLossConfig
-from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import DangoLoss
 from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango, zero_weight
 from dglcell.models.model import count_parameters

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dglcell.plots.data import Doses, Predictions, ReportData
-from dglcell.plots.doses import MOST_GENES, draw_doses, media_colors, responses
+from dglcell.plots.panels import MOST_GENES, draw_doses, media_colors, responses
 from dglcell.plots.pictures import described, overview
 from dglcell.plots.style import BLUE, STYLE, new_figure
 from tests.plots.invented import LONG, RUNS, png_size

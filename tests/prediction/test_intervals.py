@@ -23,8 +23,7 @@ from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from dglcell.uncertainty.calibration import Calibration
-from dglcell.uncertainty.conformal import conformal_quantile
-from dglcell.uncertainty.difficulty import FEWEST
+from dglcell.uncertainty.conformal import FEWEST, conformal_quantile
 from tests.tiny import Tiny
 
 STRAINS = [["b0008", "b2464"], ["b0727"]]

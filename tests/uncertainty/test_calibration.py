@@ -13,7 +13,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.uncertainty.calibration import ROUNDING, Calibrated, Calibration
-from dglcell.uncertainty.difficulty import (
+from dglcell.uncertainty.conformal import (
     CONSTANT,
     FEWEST,
     LEARNED,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dglcell.metrics import ResultRow, pearson
 from dglcell.report.sentences import ceiling_lines
-from dglcell.uncertainty.ceiling import FEWEST, ceiling, replicate_correlation
+from dglcell.uncertainty.paired import FEWEST, ceiling, replicate_correlation
 
 
 @given(st.floats(0.2, 1.5), st.integers(0, 2**16))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dglcell.uncertainty.probabilities import (
+from dglcell.uncertainty.conformal import (
     ISOTONIC,
     PLATT,
     Probability,

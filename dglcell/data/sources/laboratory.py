@@ -11,24 +11,122 @@ import numpy as np
 from dglcell.checks import check_values
 from dglcell.data.columns import Provenance
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
+from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.replicates import keep, merge_replicates
-from dglcell.data.sources.screen_sga import SgaScreen
-from dglcell.data.sources.screen_tables import (
-    PREPARATIONS,
-    CsvScreen,
-    FoundTable,
-    MatrixScreen,
-    RawTable,
-    trust_in_words,
-)
+from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
+from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list
-from dglcell.published.file import PublishedFile, download_size
+from dglcell.published.file import DECLARED, Found, PublishedFile, download_size, read_record
 from dglcell.published.registry import FILES, read_declarations
 
-Reader = SgaScreen | MatrixScreen | CsvScreen
+
+def trust_in_words(found: Found) -> str:
+    """Say how it is known that a raw file is the right one."""
+    if found.trust == DECLARED:
+        return "the hash is the declared one"
+    record = read_record(found.path)
+    if record is not None:
+        return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
+    return "no hash is declared, and the file was put there by hand"
+
+
+# Screens that were brought into a CSV table with a column for each gene.
+
+
+KIND = "kind"
+
+
+@dataclass(frozen=True)
+class CsvScreen:
+    """Read a CSV table with a column for each gene.
+
+    Attributes:
+        columns: genes, phenotypes and what belongs to them; its ``path`` is not used.
+        prepare: adds columns that ``columns`` names, computed from those of the file, or removes copies of rows.
+        count: column whose values are counted in the provenance.
+    """
+
+    columns: CsvConfig
+    prepare: Callable[[Rows], Rows] | None = None
+    count: str | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the keys of the laboratory section that apply."""
+        return ("where", "kind") if self.count == KIND else ("where",)
+
+    def read(
+        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
+    ) -> Strains:
+        """Return the rows of the only table."""
+        rows = read_rows(tables[0].path)
+        counts = {}
+        if self.count:
+            values = rows.frame[self.count].value_counts().sort_index()
+            counts = {f"rows_{self.count}_{value}": int(n) for value, n in values.items()}
+        if self.prepare:
+            prepared = self.prepare(rows)
+            counts["rows_listed_before"] = len(rows) - len(prepared)
+            rows = prepared
+        columns = replace(
+            self.columns,
+            where={**config.where, **({KIND: config.kind} if config.kind else {})},
+            missing=config.missing,
+            replicates=config.replicates,
+        )
+        return measure_rows(rows, columns, replace(provenance, counts=counts))
+
+
+def score_by_kind(rows: Rows) -> Rows:
+    """Divide ``score`` and ``p`` into columns by kind.
+
+    They are those of epsilon in digenic rows and of tau in trigenic rows.
+    """
+    frame = rows.frame.copy()
+    for kind in ("digenic", "trigenic"):
+        chosen = frame[KIND] == kind
+        frame[f"{kind}_score"] = frame["score"].where(chosen, "")
+        frame[f"{kind}_p"] = frame["p"].where(chosen, "")
+    return replace(rows, frame=frame)
+
+
+def share_negative(rows: Rows) -> Rows:
+    """Add the share of a genotype's significant interactions that are negative: 1, 0, or between for mixed ones."""
+    negative, other = (rows.frame[column].astype(int) for column in ("n_negative", "n_not_negative"))
+    return replace(rows, frame=rows.frame.assign(share_negative=(negative / (negative + other)).astype(str)))
+
+
+def either_direction(rows: Rows) -> Rows:
+    """Add ``any_direction``: 1 where the pair interacted in some direction, query × array, else 0.
+
+    ``interact`` counts these directions: 0, 1 or 2.
+    """
+    rows = without_copies(rows, "query", "array", "interact")
+    return replace(rows, frame=rows.frame.assign(any_direction=rows.frame["interact"].replace("2", "1")))
+
+
+def each_pair_once(rows: Rows) -> Rows:
+    """Keep each pair once, because pairs within both GO terms are listed twice."""
+    return without_copies(rows, "gene_a", "gene_b", "epsilon")
+
+
+def without_copies(rows: Rows, gene_a: str, gene_b: str, value: str) -> Rows:
+    """Leave out rows that repeat a pair, in either order, with the same value: they list one measurement twice."""
+    ordered = np.sort(rows.frame[[gene_a, gene_b]].to_numpy(dtype=str), axis=1)
+    copies = rows.frame.assign(first=ordered[:, 0], second=ordered[:, 1]).duplicated(["first", "second", value])
+    return rows.keep(~copies.to_numpy())
+
+
+PREPARATIONS = {
+    function.__name__: function for function in (score_by_kind, share_negative, either_direction, each_pair_once)
+}
+"""A declaration can name these functions as `CsvScreen.prepare`."""
+
+
+Reader = SgaScreen | CsvScreen
 """Readers turn the files of a screen into measurements; their ``options`` are the keys that apply to it."""
 
 
@@ -109,7 +207,7 @@ def _csv_screen(columns: dict[str, Any], prepare: str | None = None, count: str 
     return CsvScreen(CsvConfig(**columns), PREPARATIONS[prepare] if prepare else None, count)
 
 
-READERS: dict[str, Callable[..., Reader]] = {"sga": SgaScreen, "matrix": MatrixScreen, "csv": _csv_screen}
+READERS: dict[str, Callable[..., Reader]] = {"sga": SgaScreen, "csv": _csv_screen}
 """This maps each key of a declaration to the function that makes a reader from its options."""
 
 LABORATORIES = {

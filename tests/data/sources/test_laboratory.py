@@ -14,8 +14,7 @@ import pytest
 from dglcell.checks import check_values
 from dglcell.data.sources import SourceConfig, laboratory, load_source
 from dglcell.data.sources.config import ConflictConfig, LaboratoryConfig
-from dglcell.data.sources.laboratory import LABORATORIES, load_laboratory
-from dglcell.data.sources.screen_tables import CsvScreen
+from dglcell.data.sources.laboratory import LABORATORIES, CsvScreen, load_laboratory
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import sha256_file

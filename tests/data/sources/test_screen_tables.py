@@ -1,4 +1,4 @@
-"""Raw tables of publications, and screens as matrices."""
+"""Raw tables of publications."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dglcell.cli import main
 from dglcell.data.sources import laboratory, list_sources
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.published.file import record_path
-from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
+from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, text
 from tests.http_server import Server, serve
-from tests.r_data import NamedMatrix, write_rda
 
 # Screens on the command line.
 
@@ -104,76 +101,5 @@ def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -
 def test_a_wrong_declaration_is_named(change: dict[str, Any]) -> None:
     right = {"description": "d", "origin": [], "tables": {}, "sga": {}}
     assert laboratory._laboratory("mine", dict(right)).description == "d"
-    with pytest.raises(DataError, match=r"`mine` of laboratories\.yaml is no laboratory screen(.|\n)*sga, matrix, csv"):
+    with pytest.raises(DataError, match=r"`mine` of laboratories\.yaml is no laboratory screen(.|\n)*sga, csv"):
         laboratory._laboratory("mine", right | change)
-
-
-# Screens published as a matrix of scores: R data and text.
-
-
-NAN = np.nan
-GENES = ["YAL001C", "YBR002W", "YCL003C"]
-SCORES = np.array([[9.0, -1.5, NAN], [-1.5, NAN, 2.0], [0.5, 2.5, NAN]])
-
-
-def check(table: Strains) -> None:
-    a, b, c = GENES
-    assert table.genotypes == [[a, b], [b, c], [c, a]]
-    np.testing.assert_allclose(table.phenotypes["s_score"], [-1.5, 2.25, 0.5])
-    np.testing.assert_allclose(table.of_kind("sd")["s_score"], [NAN, 0.5 / np.sqrt(2), NAN], rtol=1e-6)
-    assert table.of_kind("replicates")["s_score"].tolist() == [1, 2, 1]
-    assert table.provenance.counts["rows"] == 5
-    assert table.provenance.counts["rows_identical"] == 1
-
-
-def write_text(folder: Path, above: list[str], beside: list[str], cells: list[list[str]]) -> None:
-    """As ``write.table(m, file, sep="\\t", quote=FALSE, col.names=NA)`` of R writes it."""
-    lines = ["\t".join(["", *above]), *("\t".join([name, *row]) for name, row in zip(beside, cells, strict=True))]
-    (folder / "interactions").mkdir()
-    (folder / "interactions" / "gi2005.tsv").write_text("\n".join(lines) + "\n")
-
-
-def cells() -> list[list[str]]:
-    return [["NA" if np.isnan(score) else str(score) for score in row] for row in SCORES]
-
-
-def test_a_text_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_text(tmp_path, GENES, GENES, cells())
-    check(read("schuldiner2005", tmp_path, monkeypatch))
-
-
-@pytest.mark.parametrize(
-    ("above", "beside", "cell", "message"),
-    [
-        (GENES, [*GENES[:2], "YDR004W"], "1", r"'gi2005.tsv' is no matrix between genes\n.*3 rows and 3 columns"),
-        ([*GENES[:2], GENES[0]], [*GENES[:2], GENES[0]], "1", r"'gi2005.tsv', line 1: two columns are called 'Y"),
-        (GENES, GENES, "high", r"'gi2005.tsv' holds something that is no number\n.*high"),
-    ],
-)
-def test_what_is_no_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: list[str], beside: list[str], cell: str, message: str
-) -> None:
-    content = cells()
-    content[0][1] = cell
-    write_text(tmp_path, above, beside, content)
-    with pytest.raises(DataError, match=message):
-        read("schuldiner2005", tmp_path, monkeypatch)
-
-
-def test_r_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2005": NamedMatrix(SCORES, GENES)})
-    check(read("schuldiner2005", tmp_path, monkeypatch))
-
-
-def test_r_data_of_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2007": np.array([1.0])})
-    with pytest.raises(DataError, match=r"'gi2005.rda' holds no matrix 'gi2005' with names\n.*gi2007"):
-        read("schuldiner2005", tmp_path, monkeypatch)
-
-
-def test_r_data_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "interactions" / "gi2005.rda"
-    write_rda(path, {"gi2005": NamedMatrix(SCORES, GENES)})
-    path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(DataError, match=r"'gi2005.rda' cannot be read as R data"):
-        read("schuldiner2005", tmp_path, monkeypatch)

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dglcell.data.sources import sga_file
-from dglcell.data.sources.screen_tables import FoundTable, RawTable
-from dglcell.data.sources.sga_file import SgaRows, read_sga
+from dglcell.data.sources import screen_sga
+from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaRows, read_sga
 from dglcell.errors import DataError
 from dglcell.published.file import Found, PublishedFile
 from tests.data.sources.sga_tables import (
@@ -40,7 +39,7 @@ def found(path: Path, member: str = "", rows: int | None = None) -> FoundTable:
 
 def check(rows: SgaRows) -> None:
     """They are ``ROWS``."""
-    names = {column: [rows.labels[column][code] for code in rows.codes[column]] for column in sga_file.CODED}
+    names = {column: [rows.labels[column][code] for code in rows.codes[column]] for column in screen_sga.CODED}
     assert names["query"] == [row[0] for row in ROWS]
     assert names["array"] == [row[2] for row in ROWS]
     assert names["kind"] == ["digenic", "digenic", "trigenic"]
@@ -95,7 +94,7 @@ def test_columns_may_stand_in_any_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2])
 def test_chunks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(sga_file, "CHUNK_ROWS", chunk)
+    monkeypatch.setattr(screen_sga, "CHUNK_ROWS", chunk)
     check(read_sga([plain(tmp_path, text(KUZMIN2018, ROWS))]))
 
 
@@ -107,7 +106,7 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
     write_zip(tmp_path / "t.zip", {"tables/t.xlsx": path.read_bytes()})
     check(read_sga([found(tmp_path / "t.zip", "t.xlsx")]))
     broken = write_xlsx(tmp_path / "b.xlsx", [title, KUZMIN2020, [*rows[0][:6], "high", *rows[0][7:]]])
-    with pytest.raises(DataError, match=r"'b.xlsx': column 'Adjusted .*' does not hold a number\n.*'high'"):
+    with pytest.raises(DataError, match=r"'b.xlsx': the score is no number\n.*'high'"):
         read_sga([found(broken)])
     (tmp_path / "c.xlsx").write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"'c.xlsx' is no spreadsheet\n.*\n.*copy or download"):
@@ -130,7 +129,7 @@ BROKEN = [
     ("".join(LINES)[:-20], r"'t.tsv', line 4: not as many cells as in the header\n.*got: +7\n.*12\n.*cut off"),
     ("".join([LINES[0], LINES[1].replace("\tdigenic", ""), LINES[2]]), r"'t.tsv', line 2: not as many cells"),
     ("".join([LINES[0], LINES[1], LINES[2].replace("\n", "\t1\n")]), r"'t.tsv', line 3: not as many cells"),
-    ("".join(LINES).replace("0.81", "o.81"), r"'t.tsv', line 2: column 'Combined mutant fitness' does not.*\n.*'o.81'"),
+    ("".join(LINES).replace("0.81", "o.81"), r"'t.tsv', line 2: the fitness is no number\n.*'o.81'"),
     ("".join(LINES).replace("P-value", "p"), r"'t.tsv' lacks columns\n(.|\n)*besides: p-value"),
     (LINES[0], r"a table has a header but no rows"),
     ("", r"'t.tsv' lacks columns"),
