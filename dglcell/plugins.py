@@ -28,16 +28,23 @@ class Slot:
         key: key that names the class in a configuration.
         group: group of entry points, by which an installed package gives such classes short names.
         base: ``MODULE:CLASS`` that the class is derived from; imported only where somebody names a class of their own.
+        adapt: ``MODULE:FUNCTION`` that makes such a class of a module of torch; none where empty.
     """
 
     key: str
     group: str
     base: str
+    adapt: str = ""
 
 
 SLOTS = {
     "model": Slot("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
-    "conv": Slot("model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution"),
+    "conv": Slot(
+        "model.conv",
+        "dglcell.convs",
+        "dglcell.nn.convolutions:Convolution",
+        adapt="dglcell.nn.dgl_conv:as_convolution",
+    ),
     "loss": Slot("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
     "source": Slot("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
 }
@@ -111,6 +118,10 @@ def find_class(slot: str, name: str) -> Any:
             return None
         target = found[0]
     made, base = _import(about.key, target), _import(about.key, about.base)
+    if about.adapt and isinstance(made, type) and not issubclass(made, base):
+        from torch import nn
+
+        made = _import(about.key, about.adapt)(made) if issubclass(made, nn.Module) else made
     _check(about, target, made, base)
     return made
 
@@ -128,7 +139,7 @@ def _import(key: str, target: str) -> Any:
         if is_own and where == FOLDER:
             sys.path.append("")
         found = importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # DGL raises both
         raise OwnClassError(
             f"`{key}: {target}` cannot be imported",
             got=f"{type(error).__name__}: {error}",
@@ -139,16 +150,20 @@ def _import(key: str, target: str) -> Any:
         if is_own and where == FOLDER:
             sys.path[:] = [folder for folder in sys.path if folder or folder in path]
     if not hasattr(found, name):
-        there = [n for n, value in vars(found).items() if isinstance(value, type) and value.__module__ == module]
+        kinds = {n: value.__module__ for n, value in vars(found).items() if isinstance(value, type)}
+        there = [n for n, own in kinds.items() if own == module] or list(kinds)
         raise OwnClassError(
             f"module '{module}' has no '{name}'",
             got=f"`{key}: {target}`",
             expected="one of its classes: " + listing(there) if there else "a module that defines a class",
+            do=did_you_mean(name, there),
         )
     return getattr(found, name)
 
 
 def _how_to_find(module: str, where: str) -> str:
+    if module == "dgl":
+        return "use Python 3.11 on Linux, `pip install dgl==1.1.3`; or set `model.conv` to gin or sage"
     if where == FOLDER:
         return f"work in the folder that holds {module}, or install it"
     return f"a run's class is not taken from the working folder: if you trust it, set PYTHONPATH to {module}'s folder"

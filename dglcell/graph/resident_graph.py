@@ -334,6 +334,7 @@ class ResidentGraph(nn.Module):
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
+        self._heterographs: dict[torch.dtype, DGLGraph] = {}
         self._positions = {relation: i for i, relation in enumerate(self.relations)}
         self._resident = nn.ModuleList()
         for relation in self.relations:
@@ -393,20 +394,30 @@ class ResidentGraph(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._united.clear()
+        self._heterographs.clear()
         return super()._apply(fn, recurse)
 
-    def heterograph(self) -> DGLGraph:
+    def heterograph(self, idtype: torch.dtype = torch.int64) -> DGLGraph:
         """Return it as a DGL heterograph on the device of the buffers, with weights in ``edata["weight"]``.
+
+        It is made once for a type of numbers; with int64 it shares the memory of the buffers.
+
+        Args:
+            idtype: type of the numbers of nodes and edges, int64 or int32.
 
         Raises:
             MissingDependencyError: DGL cannot be imported.
         """
+        if idtype in self._heterographs:
+            return self._heterographs[idtype]
         edges: Mapping[Relation, tuple[Tensor, Tensor]] = {r: (self[r].src, self[r].dst) for r in self.relations}
-        graph = import_dgl().heterograph(edges, num_nodes_dict=self.num_nodes)
-        for relation in self.relations:
-            weight = self[relation].weight
-            if weight is not None:
-                graph.edges[relation].data[WEIGHT] = weight
+        with torch.inference_mode(False):  # Passes with gradients use it, too.
+            graph = import_dgl().heterograph(edges, num_nodes_dict=self.num_nodes, idtype=idtype)
+            for relation in self.relations:
+                weight = self[relation].weight
+                if weight is not None:
+                    graph.edges[relation].data[WEIGHT] = weight
+        self._heterographs[idtype] = graph
         return graph
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,10 @@ Pool = Annotated[
     list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
 ]
 Switch = Annotated[str, one_of("auto", "true", "false")]
+
+
+OF_DGL = re.compile(r"^(dgl\.nn)\.(\w+)$")
+"""A module of DGL is named so, as it is in Python."""
 
 
 @dataclass
@@ -137,8 +142,8 @@ class EncoderConfig(ModelConfig):
 
     hidden: Count = 64  # H, width of every state
     layers: Number = 3  # L, rounds of message passing
-    conv: str = "gin"  # for every relation: gin | sage | gatv2, or MODULE:CLASS of your own
-    conv_options: dict[str, Any] | None = None  # keys of a conv of your own
+    conv: str = "gin"  # for every relation: gin | sage | gatv2, dgl.nn.NAME, or MODULE:CLASS of your own
+    conv_options: dict[str, Any] | None = None  # keys of a conv of your own, arguments of one of DGL
     gin_layers: Number = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
     gin_hidden: Count | None = None  # width inside a GIN's MLP; null: H
     conv_heads: int = 4  # heads of gatv2; must divide H
@@ -179,9 +184,18 @@ class EncoderConfig(ModelConfig):
                 do=f"set `model.cross_relation_norm: none`, or `model.cross_relation: {PAIRWISE}`",
             )
 
-    def needs_edges(self) -> bool:
-        """Return whether layers ask for the strains' single edges: for attention, or because strains change edges."""
-        return self.conv == "gatv2" or EDGES in (self.conditions or {})
+    def strategy_of_edges(self) -> str | None:
+        """Return what `strategy: auto` is where layers ask for the strains' single edges; None where they do not.
+
+        They do for attention, for a module that is written for DGL, and where strains change edges.
+        """
+        if self.calls_module():
+            return "edge_subgraph"
+        return "edge_mask" if self.conv == "gatv2" or EDGES in (self.conditions or {}) else None
+
+    def calls_module(self) -> bool:
+        """Return whether `model.conv` is a module that is written for DGL."""
+        return self.conv not in CONVS and hasattr(self._conv_class(), "kind")
 
     def _validate_conv(self) -> None:
         if self.conv not in CONVS:
@@ -197,14 +211,18 @@ class EncoderConfig(ModelConfig):
         Raises:
             ConfigError: the class or a key is wrong.
         """
-        kind = class_of("conv", self.conv, CONVS)
-        if kind is None:
-            known = (*CONVS, *installed_names("conv"))
-            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
-            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        kind = self._conv_class()
         if self.conv in CONVS:
             return kind, CONVS[self.conv].of(self)
         return kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options")
+
+    def _conv_class(self) -> type[Convolution]:
+        kind: type[Convolution] | None = class_of("conv", OF_DGL.sub(r"\1:\2", self.conv), CONVS)
+        if kind is None:
+            known = (*CONVS, *installed_names("conv"))
+            expected, do = f"{', '.join(known)}, dgl.nn.NAME, or {FORM}", did_you_mean(self.conv, known)
+            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        return kind
 
     def without_messages(self) -> EncoderConfig | None:
         return replace(self, layers=0) if self.layers else None
@@ -288,8 +306,9 @@ class HeteroCellConfig(EncoderConfig):
 
     def validate(self) -> None:
         super().validate()
-        if self.needs_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
-            raise no_edges("`model.conv: gatv2`" if self.conv == "gatv2" else "the condition `edges`", self.strategy)
+        if self.strategy_of_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
+            by_conv = self.conv == "gatv2" or self.calls_module()
+            raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the condition `edges`", self.strategy)
         if not self.metabolism and self.pool != [GENE]:
             raise ConfigError(
                 "`model.pool` needs metabolism",

@@ -192,7 +192,7 @@ class PerturbedModel(StrainModel):
 
     def choices_on(self, device_type: str) -> Choices:
         """Return the choices made, or the defaults of a device."""
-        return self.choices or Choices.default(device_type, needs_edges=self.config.needs_edges())
+        return self.choices or Choices.default(device_type, of_edges=self.config.strategy_of_edges())
 
     def recomputes(self, num_strains: int, choices: Choices) -> bool:
         """Return whether the backward pass computes layers once more instead of keeping their intermediate results.
@@ -232,7 +232,7 @@ class PerturbedModel(StrainModel):
             precision: value of ``trainer.precision``.
         """
         config, rows = self.config, self.encoder.rows_per_strain * strains
-        default = Choices.default(device_type, needs_edges=config.needs_edges())
+        default = Choices.default(device_type, of_edges=config.strategy_of_edges())
         one_kernel = row_chain.runs_on(torch.device(device_type)) and self.encoder.chained
         self.choose(
             default.for_run(device_type, rows, precision=precision, compiled=config.compile, one_kernel=one_kernel)
@@ -245,7 +245,7 @@ class PerturbedModel(StrainModel):
         strategy, why = config.strategy, "as configured"
         if strategy == "auto":
             strategy = found.strategy
-            why = "for attention and changed edges" if config.needs_edges() else f"the default on {device_type}"
+            why = "for single edges" if config.strategy_of_edges() else f"the default on {device_type}"
         kernel = "of DGL"
         if strategy not in DGL_STRATEGIES:
             kernel = default_kernel(device_type) if config.kernel == "auto" else config.kernel

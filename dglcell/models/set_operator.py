@@ -204,6 +204,6 @@ class SetOperator(StrainModel):
         none_G, offsets_2 = (torch.zeros(size, dtype=torch.int64, device=device) for size in (0, 2))
         unchanged = GenotypeBatch(none_G, offsets_2, 0)
         # Without a deletion all strategies are one and the same product per relation; this one never synchronises.
-        strategy = "edge_mask" if self.config.needs_edges() else "node_mask"
+        strategy = self.config.strategy_of_edges() or "node_mask"
         perturbed = perturb(self.cell, unchanged, strategy, self.config.kernel)
         return self.encoder(perturbed)[GENE].base_NH

@@ -37,14 +37,14 @@ class Choices:
     dense_share: float = DENSE_SHARE
 
     @classmethod
-    def default(cls, device_type: str, *, needs_edges: bool = False) -> Choices:
+    def default(cls, device_type: str, *, of_edges: str | None = None) -> Choices:
         """Return the choices for a device.
 
         Args:
             device_type: on a GPU ``node_mask`` never waits for the device; a CPU computes only rows that differ.
-            needs_edges: whether the model asks for the strains' single edges, as attention and changed edges do.
+            of_edges: the strategy of a model that asks for the strains' single edges, as attention does.
         """
-        return cls("edge_mask" if needs_edges else "difference" if device_type == "cpu" else "node_mask")
+        return cls(of_edges or ("difference" if device_type == "cpu" else "node_mask"))
 
     def execution(self, *, recompute: bool) -> Execution:
         """Return how rows are computed with these choices.

@@ -38,12 +38,6 @@ class EdgeChanges:
         changed = strength_EB[self.edges, self.strains] * self.strengths.to(strength_EB.dtype)
         return strength_EB.index_put((self.edges, self.strains), changed)
 
-    def removed_from(self, alive_EB: Tensor) -> Tensor:
-        """Return ``alive_EB``, [E, B] bool, set to false where a strain has removed the edge."""
-        return alive_EB.index_put(
-            (self.edges, self.strains), alive_EB[self.edges, self.strains] & (self.strengths != 0)
-        )
-
     def take(self, rows: Tensor) -> EdgeChanges:
         """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
         starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())

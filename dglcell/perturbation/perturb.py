@@ -179,7 +179,7 @@ def perturb(
     check_strategy(strategy)
     changes = batch.perturbations
     edges, device_type = _checked_edges(changes), changes.device.type
-    choices = choices or Choices.default(device_type, needs_edges=edges is not None)
+    choices = choices or Choices.default(device_type, of_edges=None if edges is None else "edge_mask")
     if strategy == "auto":
         strategy = choices.strategy
     check_strategy_device(strategy, device_type)

@@ -153,6 +153,11 @@ class WholeStates(States):
         """Return one column for the wild type and for each strain, [N, 1 + B, H]."""
         return self.x_NCH.expand(-1, 1 + self.num_strains, -1)
 
+    @property
+    def graph_rows(self) -> Tensor:
+        """Return the rows of a graph that has all columns side by side, [(1 + B) · N, H]: node n of c is c · N + n."""
+        return self.columns.transpose(0, 1).flatten(0, 1)
+
     def whole(self) -> Tensor:
         return self.columns[:, 1:]
 

@@ -19,16 +19,16 @@ LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING
 
 
 @pytest.mark.parametrize(
-    ("device", "needs_edges", "strategy"),
+    ("device", "of_edges", "strategy"),
     [
-        ("cpu", False, "difference"),
-        ("cuda", False, "node_mask"),
-        ("cpu", True, "edge_mask"),
-        ("cuda", True, "edge_mask"),
+        ("cpu", None, "difference"),
+        ("cuda", None, "node_mask"),
+        ("cpu", "edge_mask", "edge_mask"),
+        ("cuda", "edge_subgraph", "edge_subgraph"),
     ],
 )
-def test_the_strategy_follows_from_the_device(device: str, needs_edges: bool, strategy: str) -> None:
-    assert Choices.default(device, needs_edges=needs_edges).strategy == strategy
+def test_the_strategy_follows_from_the_device(device: str, of_edges: str | None, strategy: str) -> None:
+    assert Choices.default(device, of_edges=of_edges).strategy == strategy
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_log_says_what_computes_and_why(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages[-1].startswith("strategy node_mask (as configured), kernel csr, differences in bfloat16")
     attending = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, conv="gatv2"))
     attending.choose_for_run("cpu", 100)
-    assert caplog.messages[-1].startswith("strategy edge_mask (for attention and changed edges), kernel of DGL")
+    assert caplog.messages[-1].startswith("strategy edge_mask (for single edges), kernel of DGL")
 
 
 @pytest.mark.parametrize("how", ["sum", "pairwise_interaction"])

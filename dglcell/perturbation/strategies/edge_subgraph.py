@@ -1,16 +1,17 @@
-"""Build the reduced graph of every strain by ``dgl.edge_subgraph``: slow and literal, the reference for tests."""
+"""Reduce the graph of every strain by ``dgl.edge_subgraph``, and batch the strains' graphs by ``dgl.batch``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentGraph, import_dgl
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import WEIGHT, Relation
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.edge_rows import EdgeRows, GraphModule
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Score, States, WholeStates
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class EdgeSubgraph:
-    """Hold one heterograph for the wild type and for each strain; lost nodes keep a row, but their edges are removed.
+    """Hold one graph of all strains, made once a batch: any module of ``dgl.nn`` runs on it as it is.
 
-    States are whole, C = 1 + B columns with the wild type first.
+    Lost nodes keep a row, but their edges are removed. States are whole, C = 1 + B columns with the wild type first.
+    The graph has C · E edges at most, each of which takes 24 bytes once products have run forward and backward.
 
     Args:
         cell: the cell graph.
@@ -35,17 +37,32 @@ class EdgeSubgraph:
         self.cell, self.kept = cell, kept
         self.keep = {node_type: known.columns(torch.bool) for node_type, known in kept.items()}
         self.perturbations = {} if perturbations is None else perturbations.relations
-        wild_type = cell.heterograph()
         self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
-        self.graphs = [self._reduced(wild_type, column) for column in range(1 + self.num_strains)]
+        self._rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
 
     def start(self, x_NH: Tensor) -> WholeStates:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
+    @cached_property
+    def graphs(self) -> list[DGLGraph]:
+        """Return the reduced graphs of the wild type and of every strain, with node numbers as in the cell graph.
+
+        Fixed weights of edges are in ``edata["weight"]``, and what strains leave of changed edges in
+        ``edata["strength"]``.
+        """
+        # Numbers of 32 bits halve what a batch takes.
+        wild_type = self.cell.heterograph(torch.int32)
+        return [self._reduced(wild_type, column) for column in range(1 + self.num_strains)]
+
+    @cached_property
+    def batched(self) -> DGLGraph:
+        """Return ``graphs`` as one graph: node n of column c is ``c · N + n``."""
+        return import_dgl().batch(self.graphs)
+
     def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
-        """Return the graph of one strain, with the strengths of its edges."""
         surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
-        graph = import_dgl().edge_subgraph(wild_type, surviving, relabel_nodes=False)
+        ids = {relation: edges.to(wild_type.idtype) for relation, edges in surviving.items()}
+        graph = import_dgl().edge_subgraph(wild_type, ids, relabel_nodes=False, store_ids=False)
         for relation, changes in self.perturbations.items():
             mine = changes.strains == strain
             strength = changes.strengths.new_ones(self.cell[relation].num_edges)
@@ -62,73 +79,71 @@ class EdgeSubgraph:
             alive[changes.edges[(changes.strains == strain) & (changes.strengths == 0)]] = False
         return alive.nonzero().squeeze(1)
 
+    def edge_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of all columns, with weights and strengths of edges times those of their sources.
+
+        They are found once a batch, for all layers.
+        """
+        if (relation, dtype) not in self._rows:
+            graph = self.batched[relation]
+            weight, strength = (
+                graph.edata[name].to(dtype) if name in graph.edata else None for name in (WEIGHT, "strength")
+            )
+            source = self.kept[relation[0]]
+            if source.strengths_NB is not None:
+                of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]
+                strength = of_sources if strength is None else of_sources * strength
+            self._rows[relation, dtype] = EdgeRows(graph, weight, strength)
+        return self._rows[relation, dtype]
+
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         assert isinstance(states, WholeStates)
-        parts = zip(self.graphs, states.columns.unbind(1), self._strengths(relation[0], states), strict=True)
-        rows = [self._one(graph[relation], x_NH, strength_N, reduce) for graph, x_NH, strength_N in parts]
-        return WholeStates(torch.stack(rows, dim=1), self.num_strains)
-
-    def _strengths(self, node_type: str, states: WholeStates) -> Sequence[Tensor | None]:
-        """Return the strengths of the wild type and of every strain, [N] each; None where no kept node is weakened."""
-        kept = self.kept[node_type]
-        if kept.strengths_NB is None:
-            return [None] * (1 + self.num_strains)
-        return kept.columns(states.x_NCH.dtype).unbind(1)
-
-    @staticmethod
-    def _one(graph: DGLGraph, x_NH: Tensor, strength_N: Tensor | None, reduce: str) -> Tensor:
-        if graph.num_edges() == 0:
-            return x_NH.new_zeros(graph.num_dst_nodes(), x_NH.shape[-1])
-        fn = import_dgl().function
-        strength_E = _edge_strengths(graph, strength_N, x_NH.dtype)
-        with graph.local_scope():
-            graph.srcdata["x"] = x_NH
-            weight_E = x_NH.new_ones(graph.num_edges()) if strength_E is None else strength_E
-            if "weight" in graph.edata:
-                weight_E = weight_E * graph.edata["weight"].to(x_NH.dtype)
-            graph.edata["weight"] = weight_E.unsqueeze(-1)
-            graph.update_all(fn.u_mul_e("x", "weight", "m"), {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
-            y_MH: Tensor = graph.dstdata["y"]
-            if reduce == "mean" and strength_E is not None:  # weighted by strengths, not by the number of edges
-                graph.edata["strength"] = strength_E.unsqueeze(1)
-                graph.update_all(fn.copy_e("strength", "m"), fn.mean("m", "mean"))
-                mean_M1 = graph.dstdata["mean"]
-                y_MH = y_MH / torch.where(mean_M1 == 0, 1, mean_M1)
-            return y_MH
+        ops, rows, x_RH = import_dgl().ops, self.edge_rows(relation, states.x_NCH.dtype), states.graph_rows
+        if rows.graph.num_edges() == 0:
+            return self._none(relation, x_RH.shape[1:], x_RH)
+        factor_E = rows.factor
+        y_RH = ops.copy_u_sum(rows.graph, x_RH) if factor_E is None else ops.u_mul_e_sum(rows.graph, x_RH, factor_E)
+        if reduce == "mean":  # weighted by strengths, not by the number of edges
+            count_R1 = rows.in_degrees.to(x_RH.dtype).unsqueeze(1)
+            y_RH = y_RH / torch.where(count_R1 == 0, 1, count_R1)
+        return self._states(y_RH)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         assert isinstance(keys, WholeStates)
         assert isinstance(queries, WholeStates)
-        key_columns, query_columns = keys.columns.unbind(1), queries.columns.unbind(1)
-        rows = [
-            self._attend_one(graph[relation], key_NH, query_MH, strength_N, score)
-            for graph, key_NH, query_MH, strength_N in zip(
-                self.graphs, key_columns, query_columns, self._strengths(relation[0], keys), strict=True
-            )
-        ]
-        return WholeStates(torch.stack(rows, dim=1), self.num_strains)
+        ops, key_RH, query_RH = import_dgl().ops, keys.graph_rows, queries.graph_rows
+        rows = self.edge_rows(relation, key_RH.dtype)
+        if rows.graph.num_edges() == 0:
+            return self._none(relation, query_RH.shape[1:], query_RH)
+        source, destination = (ends.long() for ends in rows.graph.edges())
+        logits_EA = score(key_RH[source], query_RH[destination], rows.weight)
+        if rows.strength is not None:
+            logits_EA = logits_EA + rows.strength.log().unsqueeze(1)
+        share_EA1 = ops.edge_softmax(rows.graph, logits_EA.unsqueeze(-1))
+        value_RAD = key_RH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
+        return self._states(ops.u_mul_e_sum(rows.graph, value_RAD, share_EA1).flatten(1))
 
-    @staticmethod
-    def _attend_one(
-        graph: DGLGraph, key_NH: Tensor, query_MH: Tensor, strength_N: Tensor | None, score: Score
-    ) -> Tensor:
-        if graph.num_edges() == 0:
-            return torch.zeros_like(query_MH)
-        source, destination = graph.edges()
-        weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else None
-        logits_EA = score(key_NH[source], query_MH[destination], weights)
-        strength_E = _edge_strengths(graph, strength_N, key_NH.dtype)
-        if strength_E is not None:
-            logits_EA = logits_EA + strength_E.log().unsqueeze(1)
-        share_EA1 = import_dgl().ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
-        value_NAD = key_NH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
-        return import_dgl().ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)
+    def convolve(self, relation: Relation, source: States, destination: States, module: GraphModule) -> States:
+        """Return what a module written for DGL computes on the strains' reduced graphs.
 
+        Args:
+            relation: the relation whose edges are followed.
+            source: states of the source nodes.
+            destination: states of the destination nodes.
+            module: called once, with the edges of all columns and the rows of all their nodes.
+        """
+        assert isinstance(source, WholeStates)
+        assert isinstance(destination, WholeStates)
+        rows = self.edge_rows(relation, source.x_NCH.dtype)
+        if rows.graph.num_edges() == 0:
+            return self._none(relation, destination.x_NCH.shape[2:], source.x_NCH)
+        y_RH = module(rows, source.graph_rows, destination.graph_rows)
+        # A module may give anything to a node without edges.
+        return self._states(torch.where(self.keep[relation[2]].T.reshape(-1, 1), y_RH, 0))
 
-def _edge_strengths(graph: DGLGraph, strength_N: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return the strengths of edges times those of their sources, [E]; None where nothing is weakened."""
-    of_edges = graph.edata["strength"].to(dtype) if "strength" in graph.edata else None
-    if strength_N is None:
-        return of_edges
-    of_sources = strength_N[graph.edges()[0]]
-    return of_sources if of_edges is None else of_sources * of_edges
+    def _states(self, y_RH: Tensor) -> WholeStates:
+        return WholeStates(y_RH.unflatten(0, (1 + self.num_strains, -1)).transpose(0, 1), self.num_strains)
+
+    def _none(self, relation: Relation, width: torch.Size, like: Tensor) -> WholeStates:
+        """Return what nodes receive where there is no edge."""
+        return WholeStates(like.new_zeros(self.cell[relation].num_dst, 1, *width), self.num_strains)

@@ -1,0 +1,300 @@
+"""Convolve by modules that are written for DGL: those of ``dgl.nn``, and users' own."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident_graph import import_dgl
+from dglcell.graph.schema import Relation
+from dglcell.nn.config import ConvOptions
+from dglcell.nn.convolutions import Convolution
+from dglcell.perturbation import no_edges
+from dglcell.perturbation.edge_rows import EdgeRows
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.states import States
+from dglcell.perturbation.strategies.edge_mask import EdgeMask
+from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
+
+INPUTS = ("in_feats", "in_size", "in_dim", "in_channels", "in_features")
+OUTPUTS = ("out_feats", "out_size", "out_dim", "out_channels", "out_features")
+"""Arguments of these names are widths, which follow from `model.hidden` where `model.conv_options` does not say
+them."""
+
+HEADS = ("num_heads", "heads")
+WEIGHTS = "edge_weight"
+
+POWERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
+"""Modules divide what a node receives by its in-degree and by the out-degrees of its sources to these powers."""
+
+TOLERANCE = 1e-9
+
+
+@dataclass
+class ModuleOptions(ConvOptions):
+    """Hold arguments of a module's constructor; those that are None have the constructor's own default."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that have a value."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Say how a module on the whole graph computes what it computes on a graph without some edges.
+
+    Attributes:
+        powers: degrees of removed edges are made up for by weights with these powers, see ``POWERS``.
+        broadcasts: whether one call computes all strains.
+    """
+
+    powers: tuple[float, float]
+    broadcasts: bool
+
+
+class DglConv(Convolution):
+    """Convolve by a module that is called as ``dgl.nn.HeteroGraphConv`` calls it.
+
+    That is ``module(graph, (source rows [N, H], destination rows [M, H]))``, with ``edge_weight=`` [E] if the module's
+    ``forward`` has this argument and edges have weights. The result is [M, H], or [M, heads, H / heads].
+
+    Under ``edge_subgraph`` the graph is that of all strains side by side. Under ``edge_mask`` it is the cell graph, and
+    weights of zero stand for removed edges. This is right for modules that sum weighted messages and divide by degrees;
+    each module is tried on a small graph, and others are refused.
+
+    Args:
+        relation: relation whose edges are used.
+        width: H of input and output.
+        config: arguments of the constructor.
+
+    Raises:
+        ConfigError: the module cannot be made or called so, or mixes nodes.
+    """
+
+    kind: ClassVar[type[nn.Module]]
+    Config = ModuleOptions
+
+    def __init__(self, relation: Relation, width: int, config: ModuleOptions) -> None:
+        super().__init__(relation)
+        self.width = width
+        self.module = self._made(width, config)
+        self.takes_weights = takes_weights(self.kind)
+        self._weighing: Weighing | None = None
+        self._try()
+
+    @classmethod
+    def named(cls) -> str:
+        """Return how `model.conv` names the module."""
+        module, name = cls.kind.__module__, cls.kind.__qualname__
+        return f"dgl.nn.{name}" if module.startswith("dgl.nn") else f"{module}:{name}"
+
+    def apply(self, fn: Any) -> DglConv:
+        """Leave the module's own initial weights as they are."""
+        return self
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """Call the module on the strains' graphs."""
+        engine = perturbed.engine
+        if isinstance(engine, EdgeSubgraph):
+            return engine.convolve(self.relation, source, destination, self._on_subgraphs)
+        if isinstance(engine, EdgeMask):
+            return engine.convolve(self.relation, source, destination, self._on_masks)
+        raise no_edges(f"`model.conv: {self.named()}`", "node_mask or difference")
+
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """Return what the module computed, which has seen the nodes' own rows."""
+        return received
+
+    def _made(self, width: int, config: ModuleOptions) -> nn.Module:
+        known, options = inspect.signature(self.kind).parameters, config.given()
+        heads = next((options[name] for name in HEADS if name in options), 1)
+        widths = dict.fromkeys(INPUTS, width) | dict.fromkeys(OUTPUTS, width // heads)
+        options = {name: of for name, of in widths.items() if name in known} | options
+        if "allow_zero_in_degree" in known:  # Lost nodes keep a row without edges.
+            options = {"allow_zero_in_degree": True} | options
+        try:
+            made = self.kind(**options)
+        except Exception as error:  # modules refuse arguments in ways of their own
+            raise self._error("cannot be made", error, "set its arguments in `model.conv_options`") from error
+        mixing = [type(one).__name__ for one in made.modules() if isinstance(one, _NormBase)]
+        if mixing:
+            raise ConfigError(
+                f"`model.conv: {self.named()}` takes statistics over nodes or strains: deleted genes and batch mates "
+                "would change a strain's prediction",
+                got=mixing[0],
+                expected="norms of single rows, such as LayerNorm",
+            )
+        return made
+
+    def _error(self, what: str, error: object, do: str) -> ConfigError:
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return ConfigError(
+            f"`model.conv: {self.named()}` {what}",
+            got=text,
+            expected="module(graph, (source rows, destination rows)) → [nodes, H], as in dgl.nn.HeteroGraphConv",
+            do=do,
+        )
+
+    def _try(self) -> None:
+        """Call the module on a small graph."""
+        trial = Trial(self.relation, self.width, torch.float32)
+        was_training = self.module.training
+        try:
+            with torch.no_grad():
+                found = self.module.eval()(trial.graph, (trial.source_NCH[:, 0], trial.destination_MCH[:, 0]))
+                shape = tuple(found.flatten(1).shape)
+        except Exception as error:  # any code may run here
+            raise self._error("cannot be called", error, "see the guide on DGL") from error
+        finally:
+            self.module.train(was_training)
+        if shape != (trial.graph.num_dst_nodes(), self.width):
+            got = f"rows of {shape[1:]}, where `model.hidden` is {self.width}"
+            raise self._error("gives rows of another width", got, "set its widths in `model.conv_options`")
+
+    def _on_subgraphs(self, edges: EdgeRows, source: Tensor, destination: Tensor) -> Tensor:
+        if edges.strength is None:
+            return self._call(self.module, edges, edges.weight, source, destination)
+        powers = self.weighing("a strain that weakens nodes or edges").powers
+        return self._call(self.module, edges, edges.dividing_by(powers), source, destination)
+
+    def _on_masks(self, edges: EdgeRows, source_NCH: Tensor, destination_MCH: Tensor) -> Tensor:
+        how = self.weighing("`model.strategy: edge_mask`")
+        return self._masked(self.module, how, edges, source_NCH, destination_MCH)
+
+    def weighing(self, what: str) -> Weighing:
+        """Return how weights of zero can stand for removed edges, which is found out on a small graph, once.
+
+        Args:
+            what: what needs it, as the subject of a sentence.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        if self._weighing is None and self.takes_weights:
+            trial = Trial(
+                self.relation, self.width, torch.float64, next(self.module.parameters(), torch.empty(0)).device
+            )
+            self._weighing = next((how for how in self._candidates() if self._is_right(how, trial)), None)
+        if self._weighing is None:
+            raise refused(what, self.named(), takes=self.takes_weights)
+        return self._weighing
+
+    @staticmethod
+    def _candidates() -> Iterator[Weighing]:
+        for broadcasts in (True, False):
+            yield from (Weighing(powers, broadcasts) for powers in POWERS)
+
+    def _is_right(self, how: Weighing, trial: Trial) -> bool:
+        """Return whether the module on the trial's whole graph is equal to the module on its reduced graphs."""
+        module = copy.deepcopy(self.module).double().eval()
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            try:
+                found = self._masked(module, how, trial.masked, trial.source_NCH, trial.destination_MCH)
+            except Exception:  # not every module can be called with more dimensions
+                return False
+            for column, reduced in enumerate(trial.reduced()):
+                rows = trial.source_NCH[:, column], trial.destination_MCH[:, column]
+                expected = self._call(module, reduced, reduced.weight, *rows)
+                if found[:, column].shape != expected.shape or not torch.allclose(
+                    found[:, column], expected, rtol=TOLERANCE, atol=TOLERANCE
+                ):
+                    return False
+        return True
+
+    def _masked(
+        self, module: nn.Module, how: Weighing, edges: EdgeRows, source_NCH: Tensor, destination_MCH: Tensor
+    ) -> Tensor:
+        """Return the results of all columns, [M, C, H]."""
+        weight_EC = edges.dividing_by(how.powers)
+        if how.broadcasts:
+            rows = source_NCH.contiguous(), destination_MCH.contiguous()
+            found: Tensor = module(edges.graph, rows, **{WEIGHTS: weight_EC.unsqueeze(-1)})
+            return found
+        columns = zip(weight_EC.unbind(1), source_NCH.unbind(1), destination_MCH.unbind(1), strict=True)
+        found_C = [self._call(module, edges, *(x.contiguous() for x in column)) for column in columns]
+        return torch.stack(found_C, dim=1)
+
+    def _call(
+        self, module: nn.Module, edges: EdgeRows, weight_E: Tensor | None, source: Tensor, destination: Tensor
+    ) -> Tensor:
+        weights = {} if weight_E is None or not self.takes_weights else {WEIGHTS: weight_E}
+        found: Tensor = module(edges.graph, (source, destination), **weights)
+        return found.flatten(1)
+
+
+def takes_weights(kind: type[nn.Module]) -> bool:
+    """Return whether the modules of a class take weights of edges."""
+    return WEIGHTS in inspect.signature(kind.forward).parameters
+
+
+def refused(what: str, name: str, *, takes: bool) -> ConfigError:
+    """Return the error that weights of zero cannot stand for removed edges in a module."""
+    return ConfigError(
+        f"{what} needs a module in which an edge of weight 0 counts for nothing",
+        got=f"`model.conv: {name}`, " + ("in which it counts" if takes else f"which takes no `{WEIGHTS}`"),
+        expected="a module that sums messages multiplied by `edge_weight`, such as dgl.nn.SAGEConv",
+        do="set `model.strategy: edge_subgraph`, with deletions only; or `model.conv: gatv2`, which weighs attention",
+    )
+
+
+class Trial:
+    """Hold a small graph, of which two strains lack edges, to find out what a module does.
+
+    Args:
+        relation: relation whose node types the graph has.
+        width: width of rows.
+        dtype: type of rows.
+        device: device of the graph.
+    """
+
+    SOURCES = (0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 2)
+    DESTINATIONS = (0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3)
+    LEFT = (
+        (1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1),  # destination 2 receives nothing
+        (1, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1),
+    )
+
+    def __init__(self, relation: Relation, width: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        sizes = {relation[0]: 5, relation[2]: 5 if relation[0] == relation[2] else 4}
+        ends = torch.tensor(self.SOURCES, device=device), torch.tensor(self.DESTINATIONS, device=device)
+        self.graph = import_dgl().heterograph({relation: ends}, num_nodes_dict=sizes)[relation]
+        generator = torch.Generator().manual_seed(1)
+
+        def rows(number: int) -> Tensor:
+            return torch.randn(number, len(self.LEFT), width, generator=generator, dtype=dtype).to(device)
+
+        self.source_NCH = rows(sizes[relation[0]])
+        self.destination_MCH = self.source_NCH if relation[0] == relation[2] else rows(sizes[relation[2]])
+        self.masked = EdgeRows(self.graph, None, torch.tensor(self.LEFT, dtype=dtype, device=device).T)
+
+    def reduced(self) -> Iterator[EdgeRows]:
+        """Yield the graphs of the two strains without the edges that they lack."""
+        for left in cast(Tensor, self.masked.strength).unbind(1):
+            ids = left.nonzero().squeeze(1)
+            yield EdgeRows(import_dgl().edge_subgraph(self.graph, ids, relabel_nodes=False), None, None)
+
+
+@cache
+def as_convolution(module: type[nn.Module]) -> type[nn.Module]:
+    """Return the class of convolutions that call modules of a class which is written for DGL.
+
+    Other modules are not called with a graph and rows; their class is returned as it is.
+    """
+    if len(inspect.signature(module.forward).parameters) < len(("self", "graph", "feat")):
+        return module
+    known = inspect.signature(module).parameters.values()
+    named = [one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    options = make_dataclass("Options", [(name, Any, field(default=None)) for name in named], bases=(ModuleOptions,))
+    return type(module.__name__, (DglConv,), {"kind": module, "Config": options, "__module__": __name__})

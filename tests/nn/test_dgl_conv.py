@@ -1,0 +1,316 @@
+"""Modules that are written for DGL: on the strains' graphs they compute what they do on physically reduced ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dglcell.errors import ConfigError
+from dglcell.graph.edge_targets import EdgeTarget
+from dglcell.graph.schema import Relation
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.model import make_model
+from dglcell.nn.convolutions import SAGEConv
+from dglcell.nn.dgl_conv import DglConv, as_convolution
+from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.states import WholeStates
+from tests.examples import examples
+from tests.perturbation.states_of import agree, gradients
+from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, results, textbook_cell
+
+dgl = pytest.importorskip("dgl", exc_type=ImportError)
+
+WIDTH = 4
+
+
+class OwnSum(nn.Module):
+    """Sums of weighted messages of one strain, beside the node's own row: what a user may write."""
+
+    def __init__(self, in_feats: int, out_feats: int) -> None:
+        super().__init__()
+        self.itself, self.message = nn.Linear(in_feats, out_feats), nn.Linear(in_feats, out_feats, bias=False)
+
+    def forward(self, graph: Any, feat: tuple[Tensor, Tensor], edge_weight: Tensor | None = None) -> Tensor:
+        with graph.local_scope():
+            graph.srcdata["message"] = self.message(feat[0])
+            graph.edata["weight"] = torch.ones(graph.num_edges()).to(feat[0]) if edge_weight is None else edge_weight
+            graph.update_all(lambda edges: {"m": edges.src["message"] * edges.data["weight"].unsqueeze(1)}, _sum)
+            received = graph.dstdata.get("received", torch.zeros_like(feat[1]))
+            return self.itself(feat[1]) + received
+
+
+def _sum(nodes: Any) -> dict[str, Tensor]:
+    return {"received": nodes.mailbox["m"].sum(1)}
+
+
+class Largest(nn.Module):
+    """The largest message, which no weight can take away where all are negative."""
+
+    def __init__(self, in_feats: int, out_feats: int) -> None:
+        super().__init__()
+        self.message = nn.Linear(in_feats, out_feats)
+
+    def forward(self, graph: Any, feat: tuple[Tensor, Tensor], edge_weight: Tensor | None = None) -> Tensor:
+        messages = self.message(feat[0])
+        if edge_weight is None:
+            found = dgl.ops.copy_u_max(graph, messages)
+        else:
+            found = dgl.ops.u_mul_e_max(graph, messages, edge_weight.view(-1, *[1] * (messages.dim() - 1)))
+        return found.masked_fill(found.isinf(), 0)
+
+
+class Normed(nn.Module):
+    """Statistics over nodes."""
+
+    def __init__(self, in_feats: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(in_feats)
+
+    def forward(self, graph: Any, feat: tuple[Tensor, Tensor]) -> Tensor:
+        return self.norm(dgl.ops.copy_u_sum(graph, feat[0]))
+
+
+SUMMING: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
+    "sage": (dgl.nn.SAGEConv, {"aggregator_type": "mean"}),
+    "sage_pool": (dgl.nn.SAGEConv, {"aggregator_type": "pool"}),  # no message is below 0
+    "graph_both": (dgl.nn.GraphConv, {}),
+    "graph_right": (dgl.nn.GraphConv, {"norm": "right"}),
+    "graph_left": (dgl.nn.GraphConv, {"norm": "left"}),
+    "graph_none": (dgl.nn.GraphConv, {"norm": "none"}),
+    "gin": (dgl.nn.GINConv, {}),
+    "own": (OwnSum, {}),
+}
+OTHERS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
+    "gatv2": (dgl.nn.GATv2Conv, {"num_heads": 2}),
+    "gat": (dgl.nn.GATConv, {"num_heads": 2}),
+    "largest": (Largest, {}),
+}
+
+
+def made(name: str, relation: Relation) -> DglConv:
+    kind, options = (SUMMING | OTHERS)[name]
+    conv = as_convolution(kind)
+    assert issubclass(conv, DglConv)
+    return randomise(conv(relation, WIDTH, conv.Config(**options)).double())
+
+
+def on_reduced_graphs(
+    conv: DglConv, cell: RandomCell, strains: list[list[int]], source_NBH: Tensor, destination_MBH: Tensor
+) -> list[Tensor]:
+    """Return rows of the kept nodes of every strain, by graphs of DGL that have these nodes only."""
+    relation, found = conv.relation, []
+    same = relation[0] == relation[2]
+    for b, strain in enumerate(strains):
+        kept = {t: torch.as_tensor(cell.keep(strain)[t]).nonzero().squeeze(1) for t in (relation[0], relation[2])}
+        number = {t: {int(node): i for i, node in enumerate(nodes)} for t, nodes in kept.items()}
+        edges = cell.surviving(relation, strain)
+        ends = [number[relation[0]][u] for u, *_ in edges], [number[relation[2]][v] for _, v, _ in edges]
+        weight = torch.tensor([w for *_, w in edges], dtype=torch.float64)
+        sizes = {t: len(nodes) for t, nodes in kept.items()}
+        graph = dgl.heterograph({relation: ends}, num_nodes_dict=sizes, idtype=torch.int64)
+        weights = {"edge_weight": weight} if relation in cell.weights and conv.takes_weights else {}
+        source = source_NBH[kept[relation[0]], b]
+        destination = source if same else destination_MBH[kept[relation[2]], b]
+        found.append(conv.module(graph, (source, destination), **weights).flatten(1) if len(edges) else None)
+    return found
+
+
+@pytest.mark.parametrize("strategy", DGL_STRATEGIES)
+@pytest.mark.parametrize("name", [*SUMMING, *OTHERS])
+@examples(3)
+@given(data=st.data(), cell=random_cells())
+def test_modules_equal_the_physically_reduced_graphs(name: str, strategy: str, data: Any, cell: RandomCell) -> None:
+    if name in OTHERS and strategy == "edge_mask":
+        return
+    strains = data.draw(genotypes_of(cell))
+    torch.manual_seed(0)
+    for relation in cell.edges:
+        conv = made(name, relation)
+        sizes = cell.sizes[relation[0]], cell.sizes[relation[2]]
+        x, y = (torch.randn(n, 1 + len(strains), WIDTH, dtype=torch.float64, requires_grad=True) for n in sizes)
+        y = x if relation[0] == relation[2] else y
+        perturbed = perturb(cell.resident, GenotypeBatch.from_lists(strains), strategy)
+        states = [WholeStates(one, len(strains)) for one in (x, y)]
+        rows = conv.receive(perturbed, *states).whole()
+        expected = on_reduced_graphs(conv, cell, strains, x[:, 1:], y[:, 1:])
+        keep = [torch.as_tensor(cell.keep(strain)[relation[2]]) for strain in strains]
+        pairs = [(rows[k, b], e) for b, (k, e) in enumerate(zip(keep, expected, strict=True)) if e is not None]
+        if not pairs:
+            continue
+        found, wanted = (torch.cat(side) for side in zip(*pairs, strict=True))
+        leaves = [x, y, *conv.parameters()]
+        agree([found, *gradients(found, leaves)], [wanted, *gradients(wanted, leaves)], f"{relation}")
+
+
+def test_modules_in_which_a_weight_of_zero_counts_are_refused_by_edge_mask() -> None:
+    cell, strains = textbook_cell("isoenzyme"), GenotypeBatch.from_lists([[0]])
+    relation = next(r for r in cell.relations if r[0] == r[2] == "gene")
+    perturbed = perturb(cell, strains, "edge_mask")
+    x = perturbed.start(torch.ones(cell.num_nodes["gene"], WIDTH, dtype=torch.float64))
+    for name in OTHERS:
+        kind = "takes no `edge_weight`" if name == "gatv2" else "in which it counts"
+        with pytest.raises(
+            ConfigError, match=rf"(?s)edge_mask` needs a module.*{kind}.*`model.strategy: edge_subgraph`"
+        ):
+            made(name, relation).receive(perturbed, x, x)
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+def test_differences_have_no_graph_for_modules(strategy: str) -> None:
+    cell = textbook_cell("isoenzyme")
+    relation = next(r for r in cell.relations if r[0] == r[2] == "gene")
+    perturbed = perturb(cell, GenotypeBatch.from_lists([[0]]), strategy)
+    x = perturbed.start(torch.ones(cell.num_nodes["gene"], WIDTH, dtype=torch.float64))
+    with pytest.raises(ConfigError, match=r"`model.conv: dgl.nn.GraphConv` needs a strategy that has single edges"):
+        made("graph_both", relation).receive(perturbed, x, x)
+    with pytest.raises(ConfigError, match=r"`model.conv: dgl.nn.GraphConv` needs a strategy that has single edges"):
+        HeteroCellConfig(conv="dgl.nn.GraphConv", strategy=strategy).validate()
+
+
+@examples(6)
+@given(data=st.data(), cell=random_cells())
+def test_what_is_left_of_nodes_counts_as_it_does_in_this_packages_mean(data: Any, cell: RandomCell) -> None:
+    number = cell.sizes["gene"]
+    strengths = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=number, max_size=number))
+    strains = GenotypeBatch.from_lists([dict(enumerate(strengths)), {0: 0.5}])
+    for relation in cell.edges:
+        conv, ours = made("sage", relation), SAGEConv(relation, WIDTH).double()
+        ours.itself.load_state_dict({"weight": conv.module.fc_self.weight})
+        ours.neighbours.load_state_dict({"weight": conv.module.fc_neigh.weight, "bias": conv.module.fc_self.bias})
+        for strategy in DGL_STRATEGIES:
+            perturbed = perturb(cell.resident, strains, strategy)
+            x, y = (perturbed.start(torch.randn(cell.sizes[relation[i]], WIDTH, dtype=torch.float64)) for i in (0, 2))
+            y = x if relation[0] == relation[2] else y
+            received = ours.receive(perturbed, x, y)
+            expected = ours.update(y.whole(), received.whole())
+            if cell.resident[relation].num_edges:
+                kept = perturbed.keep[relation[2]]
+                torch.testing.assert_close(
+                    conv.receive(perturbed, x, y).whole()[kept], expected[kept], atol=1e-10, rtol=1e-10
+                )
+
+
+def test_weakened_nodes_are_refused_where_a_module_cannot_weigh_them() -> None:
+    cell, strains = textbook_cell("isoenzyme"), GenotypeBatch.from_lists([{0: 0.5}])
+    relation = next(r for r in cell.relations if r[0] == r[2] == "gene")
+    perturbed = perturb(cell, strains, "edge_subgraph")
+    x = perturbed.start(torch.ones(cell.num_nodes["gene"], WIDTH, dtype=torch.float64))
+    with pytest.raises(ConfigError, match=r"a strain that weakens nodes or edges needs a module in which"):
+        made("gatv2", relation).receive(perturbed, x, x)
+
+
+def config(**keys: Any) -> HeteroCellConfig:
+    made = HeteroCellConfig(hidden=WIDTH, layers=2, local_heads=2, **keys)
+    made.validate()
+    return made
+
+
+@pytest.mark.parametrize("conv", ["dgl.nn.SAGEConv", "dgl.nn.GraphConv", f"{__name__}:OwnSum", "sage", "gatv2"])
+def test_models_with_modules_agree_under_both_strategies(conv: str) -> None:
+    """With deleted genes, lost reactions, stoichiometry and changed edges."""
+    cell = textbook_cell("isoenzyme", "metabolic_neighbour").double()
+    options = {"aggregator_type": "mean"} if conv == "dgl.nn.SAGEConv" else None
+    name = next(r for r in cell.relations if r[0] == r[2] == "gene" and cell[r].num_edges)
+    ends = [(int(cell[name].src[i]), int(cell[name].dst[i])) for i in (0, 1)]
+    changed = [[EdgeTarget(name[1], *ends[0], 0.0)], [EdgeTarget(name[1], *ends[1], 0.5)], []]
+    changed = changed if conv != "dgl.nn.GraphConv" else [changed[0], [], []]
+    batch = GenotypeBatch.from_lists([[0, 1], [2], [3, 50, 100]])
+    batch = replace(batch, edges=EdgePerturbations.build(cell, changed))
+    found = []
+    for strategy in DGL_STRATEGIES:
+        torch.manual_seed(0)
+        model = make_model(config(conv=conv, conv_options=options, strategy=strategy), cell, outputs=1).double()
+        found.append(results(randomise(model), batch))
+    agree(*found)
+    assert float(found[0][0].std()) > 1e-6
+
+
+def test_auto_takes_the_strategy_that_runs_every_module() -> None:
+    cell = textbook_cell("isoenzyme")
+    model = make_model(config(conv="dgl.nn.GATv2Conv", conv_options={"num_heads": 2}), cell, outputs=1)
+    model.choose_for_run("cpu", 10)
+    assert model.choices.strategy == "edge_subgraph"
+    assert torch.isfinite(model(GenotypeBatch.from_lists([[0], [1, 2]])).phenotypes).all()
+
+
+def test_a_heterograph_convolution_runs_unchanged_on_the_strains_graph() -> None:
+    cell, strains = textbook_cell("isoenzyme").double(), [[0, 1], [2], []]
+    torch.manual_seed(0)
+    module = dgl.nn.HeteroGraphConv(
+        {r[1]: dgl.nn.GATv2Conv(WIDTH, WIDTH, 1, allow_zero_in_degree=True) for r in cell.relations}, aggregate="sum"
+    ).double()
+    x = {t: torch.randn(n, WIDTH, dtype=torch.float64) for t, n in cell.num_nodes.items()}
+    perturbed = perturb(cell, GenotypeBatch.from_lists(strains), "edge_subgraph")
+    states = {t: perturbed.start(rows) for t, rows in x.items()}
+    engine = perturbed.engine
+    found = module(engine.batched, {t: one.graph_rows for t, one in states.items()})
+    for c, graph in enumerate(engine.graphs):
+        reduced = module(graph, x)
+        for node_type, rows in reduced.items():
+            N = cell.num_nodes[node_type]
+            torch.testing.assert_close(found[node_type][c * N : (c + 1) * N], rows, atol=1e-10, rtol=1e-10)
+    assert engine.batched.batch_size == 1 + len(strains)
+
+
+def test_graphs_are_made_once_a_batch_and_the_cell_graph_once_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(dgl, name)
+        monkeypatch.setattr(dgl, name, lambda *args, **keys: calls.append(name) or original(*args, **keys))
+
+    batch = GenotypeBatch.from_lists([[0], [1, 2]])
+    for strategy, expected in (("edge_subgraph", ["edge_subgraph"] * 3 + ["batch"]), ("edge_mask", [])):
+        model = make_model(config(conv="sage", strategy=strategy), textbook_cell("isoenzyme"), outputs=1)
+        model(batch)
+        with monkeypatch.context():
+            for name in ("heterograph", "edge_subgraph", "batch"):
+                counted(name)
+            model(batch)
+        assert calls == expected, strategy
+        calls.clear()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("conv", "options", "message"),
+    [
+        ("dgl.nn.GATv2Konv", None, r"module 'dgl.nn' has no 'GATv2Konv'.*did you mean GATv2Conv"),
+        ("dgl.nn.GATv2Conv", {"heads": 2}, r"unknown key `model.conv_options.heads`.*did you mean num_heads"),
+        ("dgl.nn.GATv2Conv", None, r"`model.conv: dgl.nn.GATv2Conv` cannot be made\n.*num_heads.*conv_options"),
+        (
+            "dgl.nn.GATv2Conv",
+            {"num_heads": 3},
+            r"gives rows of another width\n  got:      rows of \(3,\), where .* is 4",
+        ),
+        (
+            "dgl.nn.GATv2Conv",
+            {"num_heads": 1, "activation": "relu"},
+            r"cannot be called\n.*'str' object is not callable",
+        ),
+        ("dgl.nn.TAGConv", None, r"cannot be called"),
+        (f"{__name__}:Normed", None, r"takes statistics over nodes or strains.*BatchNorm1d"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(
+    conv: str, options: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        make_model(config(conv=conv, conv_options=options), textbook_cell("isoenzyme"), outputs=1)
+
+
+def test_initial_weights_are_the_modules_own() -> None:
+    cell = textbook_cell("isoenzyme")
+    torch.manual_seed(0)
+    model = make_model(config(conv="dgl.nn.GraphConv"), cell, outputs=1)
+    weight = model.encoder.layers[0].convs[0].conv.module.weight
+    assert float(weight.detach().abs().max()) <= (6 / (2 * WIDTH)) ** 0.5  # Glorot's uniform
