@@ -181,7 +181,10 @@ def test_classes_have_the_configurations_that_are_read_without_them() -> None:
         ("model={conv: 'my_parts:Plain', conv_options: {factors: 2}}", "unknown key `model.conv_options.factors`"),
         ("model={conv: 'my_parts:Plain', conv_options: {factor: x}}", "`model.conv_options.factor` has a wrong value"),
         ("model.conv_options={factor: 2}", "`model.conv_options` is for a MODULE:CLASS of your own\n.*conv: gin"),
-        ("model.conv=sagee", "`model.conv` is unknown\n.*\n.*gatv2, dgl.nn.NAME, or MODULE:CLASS of your own\n.*did you mean sage"),
+        (
+            "model.conv=sagee",
+            "`model.conv` is unknown\n.*\n.*gatv2, dgl.nn.NAME, or MODULE:CLASS of your own\n.*did you mean sage",
+        ),
         ("data.source={name: 'my_parts:Lines', options: {file: x}}", "unknown key `data.source.options.file`"),
         ("data.source={name: 'my_parts:Lines', options: {path: []}}", "`data.source.options.path` has a wrong value"),
         ("data.source.name=lines", "no data source is called 'lines'\n.*or MODULE:CLASS of your own"),
