@@ -34,7 +34,7 @@ def test_constraints_are_exact_and_name_torch_once() -> None:
     assert sum(line.startswith("torch==") for line in lines) == 1
 
 
-@pytest.mark.parametrize("recipe", ["Dockerfile", "dglcell.def"])
+@pytest.mark.parametrize("recipe", ["Dockerfile", "dglcell.def", "dglcell-dgl.def"])
 def test_container_recipes_copy_what_the_package_is_built_from(recipe: str) -> None:
     text = (ROOT / "containers" / recipe).read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -137,6 +137,8 @@ OWN: dict[str, list[Row]] = {
     ],
 }
 NEW: dict[str, str] = {
+    "006-kuzmin-tmi/hetero_080_dgl": "080 by DGL's `edge_mask`: the same function.",
+    "006-kuzmin-tmi/hetero_081_dgl": "081 by DGL's `edge_subgraph`: the same function.",
     "006-kuzmin-tmi/hetero_090": "metabolism takes part, in both directions, so that a lost enzyme reaches genes.",
     "006-kuzmin-tmi/hetero_091": "metabolism takes part, and no query pair of a test strain occurs in training.",
     "006-kuzmin-tmi/hetero_092": "`difference` alone, where `auto` may mix strategies: the same function.",

@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,18 @@ def test_the_series_have_the_numbers_of_the_original() -> None:
         for version in ("9_1", "11_0", "12_0")
     }
     assert hetero | twins | dango | {"005-kuzmin2018-tmi/hetero_ic"} <= names
+
+
+def test_twins_by_dgl_differ_in_nothing_that_changes_a_prediction() -> None:
+    for number, strategy in (("080", "edge_mask"), ("081", "edge_subgraph")):
+        plain, twin = (config_of(CONF / f"006-kuzmin-tmi/hetero_{number}{end}.yaml") for end in ("", "_dgl"))
+        assert twin.model == replace(plain.model, strategy=strategy)
+        assert (twin.data, twin.loss, twin.split, twin.optimizer) == (
+            plain.data,
+            plain.loss,
+            plain.split,
+            plain.optimizer,
+        )
 
 
 def test_the_models_are_those_of_the_original() -> None:
