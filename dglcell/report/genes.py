@@ -95,7 +95,7 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
     if source.name != "csv":
         return {}
     try:
-        rows = read_rows(find_raw(source.csv.path, config.paths.raw), source.csv.separator)
+        rows = read_rows(find_raw(source.csv.path, config.paths.raw))
         aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
         written = Written.of(rows, source.csv.genes, genes, aliases)
     except DglcellError as error:

@@ -13,12 +13,11 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dglcell.config.experiment import KINDS, Config
-from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.union import PartConfig
 from dglcell.graph.catalogue import NetworkConfig
 from site_extension.markdown import code, table
 
-MORE = {"cell.networks.NAME": NetworkConfig, "data.source.union.parts[…]": PartConfig, "….conflicts": ConflictConfig}
+MORE = {"cell.networks.NAME": NetworkConfig, "data.source.union.parts[…]": PartConfig}
 """Sections that stand in mappings, lists, or several places."""
 
 SECTION = "section"
@@ -53,7 +52,7 @@ def walk(kind: type, prefix: str) -> list[tuple[str, type]]:
     found = [(prefix, kind)]
     for name, hint in get_type_hints(kind).items():
         full = f"{prefix}.{name}" if prefix else name
-        if full in KINDS or name == "conflicts":
+        if full in KINDS:
             continue
         for one in (hint, *get_args(hint)):
             if dataclasses.is_dataclass(one) and isinstance(one, type) and not _in_mapping(hint):

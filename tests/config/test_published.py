@@ -74,14 +74,13 @@ def test_files_that_are_named_by_path_and_those_of_unions_are_needed(tmp_path: P
     file.write_text(
         "cell: {model: metabolism/iMM904.json}\n"
         "data: {source: {name: union, union: {parts: [\n"
-        "  {name: tong2004_tested_pairs, laboratory: {genes: genes/essential_genes_reference.txt.gz}},\n"
+        "  {name: tong2004_tested_pairs},\n"
         "  {name: collins2007}]}}}\n"
     )
     assert [file.path for file in needs(load_config(file))] == [
         "interactions/tong2004_tested_pairs.csv.gz",
         "interactions/collins2007_emap_whole.csv.gz",
         "metabolism/iMM904.json",
-        "genes/essential_genes_reference.txt.gz",
     ]
 
 

@@ -170,16 +170,12 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
         paths = [config.insilico.model] if config.insilico.model not in {*SHIPPED, *MODELS} else []
     else:
         for part in config.union.parts if config.name == "union" else [config]:
-            paths += _own_files(part.name, part.csv, part.laboratory)
+            paths += [part.csv.path, part.csv.aliases] if part.name == "csv" else []
     found = []
     for path in filter(None, paths):
         with suppress(DataError):
             found.append(find_raw(path, raw))
     return found
-
-
-def _own_files(name: str, csv: CsvConfig, laboratory: LaboratoryConfig) -> list[str | None]:
-    return [csv.path, csv.aliases] if name == "csv" else [laboratory.genes, laboratory.aliases]
 
 
 @dataclass(frozen=True)

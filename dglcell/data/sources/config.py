@@ -9,7 +9,6 @@ from dglcell.checks import (
     LARGEST_INTEGER,
     LEAST_STRENGTH,
     Check,
-    OneOf,
     Seed,
     at_least,
     check_values,
@@ -23,43 +22,12 @@ from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
 from dglcell.graph.media import MediaChanges
 
-# Configuration of what happens to rows that do not agree.
-
-
-ConflictPolicy = Annotated[str, one_of("mean", "drop", "refuse")]
-PValue = Annotated[float, must(lambda p: 0 < p <= 1, "is no p-value", "above 0, at most 1")]
-Difference = Annotated[float, positive(do="use null for any")]
-
-
-@dataclass
-class ConflictConfig:
-    """Configure what happens to rows of the same genes that contradict each other, in phenotypes with p-values.
-
-    Such rows are always counted.
-
-    Two rows contradict each other if both are significant and of opposite sign, or if they differ by more than
-    ``difference``. The default is the distance between the cut-offs −0.08 and 0.08, at which Costanzo et al. (2016)
-    call an interaction negative or positive.
-
-    Attributes:
-        policy: ``mean`` averages them like any other rows, ``drop`` leaves the strain out, ``refuse`` stops.
-        p: rows with a smaller p-value are significant.
-        difference: largest difference that is not a contradiction; null: any.
-    """
-
-    policy: ConflictPolicy = "mean"
-    p: PValue = 0.05
-    difference: Difference | None = 0.16
-
-
 # Configuration of tables of strains in text files.
 
 
-SEPARATORS = ("auto", ",", "\t", ";")
 DECIMALS = (".", ",")
 Missing = Annotated[str, one_of("refuse", "drop")]
 Replicates = Annotated[str, one_of("mean", "refuse")]
-Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
 Decimal = Annotated[str, one_of(*DECIMALS)]
 
 
@@ -85,7 +53,6 @@ class CsvConfig:
             is then a strain in every medium that something is measured in.
         sds_by_medium: medium → phenotype → column of standard deviations, likewise.
         units: phenotype name → unit.
-        separator: a comma, tab or semicolon; ``auto``: the most frequent one in the header.
         aliases: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a
             metabolic model whose genes have names, or a table with columns Strain, Orf, Common, Allele (or
             ``systematic`` and others). Case and blanks in names do not count where there is only one such gene.
@@ -94,7 +61,6 @@ class CsvConfig:
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
             ``refuse``.
-        conflicts: what to do with rows of the same genes that contradict each other.
         na_values: cells that mean "not measured"; empty cells, NA, N/A and NaN always do.
         decimal: a point or a comma, the mark in numbers such as 0,85.
     """
@@ -105,13 +71,11 @@ class CsvConfig:
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
-    separator: Separator = "auto"
     aliases: str | None = None
     where: dict[str, str] = field(default_factory=dict)
     ignore_genes: list[str] = field(default_factory=list)
     missing: Missing = "refuse"
     replicates: Replicates = "mean"
-    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
     decimal: Decimal = "."
     strengths: list[str] = field(default_factory=list)
@@ -264,7 +228,7 @@ class InSilicoConfig:
 
 
 DIGENIC, TRIGENIC = "digenic", "trigenic"
-EVERY_SCREEN = ("missing", "replicates", "conflicts", "genes")
+EVERY_SCREEN = ("missing", "replicates")
 """These keys apply to every screen, whatever its file looks like."""
 
 
@@ -281,13 +245,8 @@ class LaboratoryConfig:
         temperature: only rows measured at 26 or 30 °C; null: both.
         deletions_only: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor).
             A deletion strain that carries a mapped suppressor counts as a deletion.
-        genes: path of a list of genes, one per line, and only rows of these genes are used; a relative path is also
-            searched in the raw folder.
-        aliases: table with columns Strain, Orf, Common, Allele that maps strain names to systematic names; null:
-            the systematic name is the part before the underscore.
         missing: what to do with rows without a phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` or ``refuse``.
-        conflicts: what to do with rows of the same genes that contradict each other.
     """
 
     tables: list[str] = field(default_factory=list)
@@ -295,11 +254,8 @@ class LaboratoryConfig:
     kind: Annotated[str | None, one_of(None, DIGENIC, TRIGENIC)] = None
     temperature: Annotated[int | None, one_of(None, 26, 30)] = None
     deletions_only: bool = False
-    genes: str | None = None
-    aliases: str | None = None
     missing: Missing = "refuse"
     replicates: Replicates = "mean"
-    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
 
     def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
         """Refuse keys that were set and mean nothing for a screen.

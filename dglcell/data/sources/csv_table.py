@@ -44,7 +44,7 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
         ConfigError: a key is wrong.
         DataError: the file or one of its rows is unusable; the message names the line.
     """
-    return merge_replicates(measure_csv(config, raw), config.conflicts)
+    return merge_replicates(measure_csv(config, raw))
 
 
 def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -57,7 +57,7 @@ def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
         files={path.name: sha256_file(path)},
         parameters=asdict(config),
     )
-    return measure_rows(read_rows(path, config.separator), config, provenance, find_aliases(config.aliases, raw))
+    return measure_rows(read_rows(path), config, provenance, find_aliases(config.aliases, raw))
 
 
 def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path | None]:

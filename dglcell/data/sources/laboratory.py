@@ -12,13 +12,11 @@ from dglcell.checks import check_values
 from dglcell.data.columns import Provenance
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.replicates import keep, merge_replicates
+from dglcell.data.sources.replicates import merge_replicates
 from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.files.atomic import find_raw, sha256_file
-from dglcell.graph.vocabulary import read_gene_list
 from dglcell.published.file import DECLARED, Found, PublishedFile, download_size, read_record
 from dglcell.published.registry import FILES, read_declarations
 
@@ -58,9 +56,7 @@ class CsvScreen:
         """Return the keys of the laboratory section that apply."""
         return ("where", "kind") if self.count == KIND else ("where",)
 
-    def read(
-        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Strains:
+    def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows of the only table."""
         rows = read_rows(tables[0].path)
         counts = {}
@@ -228,9 +224,8 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
     Raises:
         ConfigError: a choice is unknown, or means nothing for this screen.
         DataError: a file is missing, is not the published one, or has no such rows.
-        GraphError: the list of genes or the alias table is unusable.
     """
-    return merge_replicates(measure_laboratory(name, config, raw), config.conflicts, config.replicates)
+    return merge_replicates(measure_laboratory(name, config, raw), config.replicates)
 
 
 def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
@@ -248,9 +243,7 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         files={found.path.name: found.sha256 for found in files},
         parameters={**asdict(config), "raw_files": {found.path.name: trust_in_words(found) for found in files}},
     )
-    rows = screen.reader.read(tables, config, provenance, raw)
-    if config.genes is not None:
-        rows = _of_genes(rows, config.genes, raw)
+    rows = screen.reader.read(tables, config, provenance)
     if not len(rows):
         raise DataError(
             f"'{name}': no row is left",
@@ -284,13 +277,3 @@ def chosen_tables(name: str, chosen: Sequence[str], key: str = "data.source.labo
             f"`{key}.tables`: '{name}' has no such table", got=", ".join(unknown), expected="among " + ", ".join(tables)
         )
     return [table for label, table in tables.items() if label in (chosen or tables)]
-
-
-def _of_genes(rows: Strains, genes: str, raw: str | None) -> Strains:
-    """Return the rows of which all genes are listed."""
-    path = find_raw(genes, raw)
-    listed = read_gene_list(path)
-    known = np.array([name in listed for name in rows.names], dtype=bool)
-    chosen = rows.total(known[rows.targets]) == rows.num_deletions
-    provenance = replace(rows.provenance, files={**rows.provenance.files, path.name: sha256_file(path)})
-    return keep(rows.with_(provenance=provenance), chosen, rows_of_genes_not_listed=int((~chosen).sum()))

@@ -1,4 +1,4 @@
-"""Merge several measurements of one strain, given row by row: averages, spread and contradictions."""
+"""Merge several measurements of one strain, given row by row: averages and spread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, columns_of
-from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -74,79 +73,13 @@ def genes_of(rows: Strains, row: int) -> str:
     return ", ".join(rows.slice(row, row + 1).genotypes[0])
 
 
-# Rows of one strain that contradict each other: by sign, by size, or by the direction of the cross.
-
-
-def find_conflicts(
-    rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], config: ConflictConfig
-) -> tuple[NDArray[np.bool_], dict[str, int]]:
-    """Compare the rows of each strain, in phenotypes that have p-values.
-
-    Two crosses of the same genes, A × B and B × A, are told apart by their array gene, which stands last.
-
-    Args:
-        rows: R measurements.
-        keys: [R] strain of each row, 0 … S − 1, by first appearance.
-        first: [S] first row of each strain.
-        config: when rows contradict each other.
-
-    Returns:
-        [S] whether rows of the strain contradict each other, and the number of contradictions by kind, for the
-        provenance; empty where the source has no p-values.
-    """
-    sizes = np.bincount(keys, minlength=len(first))
-    repeated = np.flatnonzero(sizes[keys] > 1)
-    conflicting = np.zeros(len(first), dtype=bool)
-    p_values = rows.of_kind(P_VALUE)
-    if not p_values:
-        return conflicting, {}
-    # Strains of several rows, numbered anew, their rows side by side.
-    order = repeated[np.argsort(keys[repeated], kind="stable")]
-    strains, starts, group = np.unique(keys[order], return_index=True, return_inverse=True)
-    groups = len(strains)
-    # A strain without targets has been crossed in one way only.
-    last = np.append(rows.targets, -1)[np.where(rows.num_deletions > 0, rows.offsets[1:] - 1, -1)]
-    turned = last[order] != last[first[keys[order]]]
-    opposite, apart, directions_apart = (np.zeros(groups, dtype=bool) for _ in range(3))
-    for name, p_of_rows in p_values.items():
-        values, significant = rows.phenotypes[name][order].astype(np.float64), p_of_rows[order] < config.p
-        opposite |= _any(significant & (values < 0), group, groups) & _any(significant & (values > 0), group, groups)
-        if config.difference is not None and groups:
-            spread = np.fmax.reduceat(values, starts) - np.fmin.reduceat(values, starts)
-            apart |= spread > config.difference
-            between = _mean(values, ~turned, group, groups) - _mean(values, turned, group, groups)
-            directions_apart |= np.abs(between) > config.difference
-    conflicting[strains[opposite | apart]] = True
-    counts = {
-        "strains_of_opposite_significant_signs": int(opposite.sum()),
-        "strains_whose_rows_differ": int(apart.sum()),
-        "strains_crossed_both_ways": int(_any(turned, group, groups).sum()),
-        "strains_whose_ways_differ": int(directions_apart.sum()),
-    }
-    return conflicting, counts
-
-
-def _any(flags: NDArray[np.bool_], group: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
-    """Return whether a row of the group has the flag, [groups]."""
-    return np.bincount(group[flags], minlength=groups) > 0
-
-
-def _mean(
-    values: NDArray[np.float64], chosen: NDArray[np.bool_], group: NDArray[np.intp], groups: int
-) -> NDArray[np.float64]:
-    """Return the mean over the chosen measured rows, [groups]; NaN where there are none."""
-    chosen = chosen & ~np.isnan(values)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.bincount(group[chosen], values[chosen], groups) / np.bincount(group[chosen], minlength=groups)
-
-
-# Several measurements of one strain: averaged, with their spread, their number and their contradictions.
+# Several measurements of one strain: averaged, with their spread and their number.
 
 
 MEAN, REFUSE = "mean", "refuse"
 
 
-def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEAN) -> Strains:
+def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
     """Turn rows into strains: rows of the same genes, in whatever order, strengths and conditions become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
@@ -155,11 +88,10 @@ def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEA
 
     Args:
         rows: measurements.
-        conflicts: what to do with rows that contradict each other.
         policy: ``mean``, or ``refuse`` to have no strain with several rows.
 
     Raises:
-        DataError: several rows of one strain, or contradictions among them, are to be refused; or no strain is left.
+        DataError: several rows of one strain are to be refused; or there are no rows.
     """
     rows, keys = _drop_copies(rows, strain_numbers(rows))
     first, sizes = _first_rows(keys)
@@ -170,22 +102,6 @@ def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEA
             got=genes_of(rows, again) + and_more(len(keys) - len(first) - 1, "row"),
             do="set `replicates: mean`",
         )
-    conflicting, counts = find_conflicts(rows, keys, first, conflicts)
-    rows = counted(rows, **counts)
-    if conflicts.policy == "refuse" and conflicting.any():
-        strain = int(np.argmax(conflicting))
-        raise DataError(
-            f"'{rows.provenance.source}': rows of a strain contradict each other",
-            got=genes_of(rows, int(first[strain])) + and_more(int(conflicting.sum()) - 1, "strain"),
-            expected="no significant rows of opposite sign"
-            + ("" if conflicts.difference is None else f", no differences above {conflicts.difference}"),
-            do="set `conflicts.policy` to mean or drop",
-        )
-    if conflicts.policy == "drop":
-        dropped = int(conflicting.sum())
-        rows = keep(rows, ~conflicting[keys], strains_dropped_as_conflicting=dropped)
-        keys = strain_numbers(rows)
-        first, sizes = _first_rows(keys)
     if not len(rows):
         raise DataError(f"'{rows.provenance.source}': no strain is left", do="loosen its filters")
     return _merge(rows, keys, first, sizes)

@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
-from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.replicates import genes_of, keep
 from dglcell.data.sources.text_table import deletes_twice
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more, listing
-from dglcell.files.atomic import DAMAGE, sha256_file
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.files.atomic import DAMAGE
 from dglcell.published.file import Found, PublishedFile, open_member
 
 if TYPE_CHECKING:
@@ -272,24 +270,23 @@ DELTAS = ("Δ", "\N{INCREMENT}")
 BOTH = "+"
 
 
-def parse_strain(name: str, alleles: str, aliases: AliasTable) -> list[tuple[str, bool]]:
+def parse_strain(name: str, alleles: str) -> list[tuple[str, bool]]:
     """Return the systematic names of the genes of a strain, one or two, and whether each is deleted.
 
     Args:
         name: as in the table.
         alleles: the strain's allele names; used for strains of two genes only.
-        aliases: strain name → systematic name; a strain that is not listed is taken by its own name.
 
     Raises:
-        DataError: the name has no gene, an ambiguous one, or not as many genes as alleles.
+        DataError: the name has no gene, or not as many genes as alleles.
     """
     orfs, _, what = name.strip().rpartition("_")
-    genes, ambiguous = aliases.resolve([name] if name in aliases.systematic else (orfs or what).split(BOTH))
-    if ambiguous or not all(genes):
+    genes = (orfs or what).split(BOTH)
+    if not all(genes):
         raise DataError(
-            f"strain '{name}' names no gene" if not ambiguous else f"strain '{name}' stands for several genes",
+            f"strain '{name}' names no gene",
             expected="a systematic name, an underscore and the kind of strain, e.g. YBR188C_sn1898",
-            do="mend the name, or give an alias table",
+            do="mend the name",
         )
     if len(genes) == 1:
         return [(genes[0], DELETED.fullmatch(what) is not None)]
@@ -307,7 +304,7 @@ HO_LOCUS = "YDL227C"
 
 
 def strain_genes(
-    strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int], aliases: AliasTable
+    strains: Sequence[str], alleles: Mapping[str, str], index: dict[str, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Read the genes of distinct strains from their names; ``HO_LOCUS`` does not count in strains of two genes.
 
@@ -315,7 +312,6 @@ def strain_genes(
         strains: T names.
         alleles: strain → its allele names.
         index: gene name → index; genes that are not in it yet are added.
-        aliases: strain name → systematic name.
 
     Returns:
         [T, k] indices of genes, −1 where a strain has fewer, and [T] whether all genes that count are deleted.
@@ -323,7 +319,7 @@ def strain_genes(
     Raises:
         DataError: a name cannot be read.
     """
-    parsed = [parse_strain(name, alleles.get(name, ""), aliases) for name in strains]
+    parsed = [parse_strain(name, alleles.get(name, "")) for name in strains]
     genes = np.full((len(parsed), max(map(len, parsed))), -1, dtype=np.int32)
     deleted = np.ones(len(parsed), dtype=bool)
     for row, strain in enumerate(parsed):
@@ -356,17 +352,14 @@ class SgaScreen:
         """Return the keys of the laboratory section that apply."""
         kind = ("kind",) if self.states_kind else ()
         array = ("temperature",) if self.states_array else ()
-        return ("tables", "deletions_only", "aliases", *kind, *array)
+        return ("tables", "deletions_only", *kind, *array)
 
-    def read(
-        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Strains:
+    def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows that the configuration asks for."""
-        aliases, alias_file = find_aliases(config.aliases, raw)
         rows = read_sga(tables)
         index: dict[str, int] = {}
-        query, query_deleted = strain_genes(rows.labels[QUERY], rows.alleles, index, aliases)
-        array, array_deleted = strain_genes(rows.labels[ARRAY], {}, index, aliases)
+        query, query_deleted = strain_genes(rows.labels[QUERY], rows.alleles, index)
+        array, array_deleted = strain_genes(rows.labels[ARRAY], {}, index)
         kept, counts = self._select(rows, config)
         deleted = query_deleted[rows.codes[QUERY][kept]] & array_deleted[rows.codes[ARRAY][kept]]
         if config.deletions_only:
@@ -378,9 +371,8 @@ class SgaScreen:
         twice = deletes_twice(genes)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
         kept, genes = kept[~twice], genes[~twice]
-        alias_hash = {} if alias_file is None else {alias_file.name: sha256_file(alias_file)}
-        provenance = replace(provenance, counts=counts, files={**provenance.files, **alias_hash})
-        strains = Strains.from_matrix(tuple(index), genes, columns=_columns(rows, kept), provenance=provenance)
+        columns, provenance = _columns(rows, kept), replace(provenance, counts=counts)
+        strains = Strains.from_matrix(tuple(index), genes, columns=columns, provenance=provenance)
         return _measured(strains, config.missing)
 
     def _select(self, rows: SgaRows, config: LaboratoryConfig) -> tuple[NDArray[np.int64], dict[str, int]]:

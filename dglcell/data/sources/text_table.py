@@ -90,12 +90,10 @@ class Rows:
         return self.keep(chosen)
 
 
-def read_rows(path: Path, separator: str = "auto") -> Rows:
+def read_rows(path: Path) -> Rows:
     """Read a table, plain or gzipped (told by its content), or the first sheet of a spreadsheet (told by its name).
 
-    Args:
-        path: the file.
-        separator: ``auto``, comma, tab or semicolon; not used in a spreadsheet.
+    The separator is the most frequent one of comma, tab and semicolon in the header.
 
     Raises:
         DataError: the file is empty, truncated, not text, or a row has too many or too few cells.
@@ -115,8 +113,7 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if not lines[0].strip():
         raise _no_header(path)
-    if separator == "auto":
-        separator = max(",\t;", key=lines[0].count)
+    separator = max(",\t;", key=lines[0].count)
     numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
     kept = [lines[n] for n in numbers]
     _check_header(path.name, [name.strip() for name in _cells(path.name, lines[0], 1, separator)])
@@ -192,7 +189,7 @@ def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
         raise DataError(
             f"'{file}', line {number}: it cannot be read as cells",
             got=error,
-            do="see whether quotation marks are closed and the file has the separator that the configuration names",
+            do="see whether quotation marks are closed and one separator is used throughout",
         ) from error
     if not next_line:
         raise DataError(
@@ -219,7 +216,7 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
             f"'{file}', {_name_lines(numbers[bad])}: not as many cells as in the header",
             got=int(widths[bad[0]]),
             expected=int(widths[0]),
-            do="mend the row, or set `separator`; a last row like this means that the file is cut off",
+            do="mend the row; a last row like this means that the file is cut off",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import check_values, one_of
 from dglcell.data.columns import CROSS, P_VALUE, Provenance
-from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
 from dglcell.data.sources.replicates import MEAN, REFUSE, concatenate, counted, keep, merge_replicates, strain_numbers
@@ -30,8 +30,8 @@ class PartConfig:
 
     Attributes:
         name: ``csv``, or the name of a laboratory screen.
-        csv: options of your own table; ``replicates`` and ``conflicts`` are keys of the union instead.
-        laboratory: options of a laboratory screen, with the same two exceptions.
+        csv: options of your own table; ``replicates`` is a key of the union instead.
+        laboratory: options of a laboratory screen, with the same exception.
         phenotypes: phenotype of the source → its name in the union. Parts with the same name measure one phenotype;
             a part with another name gets its own output in the model.
     """
@@ -61,13 +61,11 @@ class PartConfig:
                 expected="one of " + ", ".join((CSV, *LABORATORIES)),
             )
         section, options = ("csv", self.csv) if self.name == CSV else ("laboratory", self.laboratory)
-        default = LaboratoryConfig()
-        for key in ("replicates", "conflicts"):
-            if getattr(options, key) != getattr(default, key):
-                raise ConfigError(
-                    f"`{where}.{section}.{key}` is set, but the rows of all parts are merged together",
-                    do=f"set `data.source.union.{key}` instead",
-                )
+        if options.replicates != LaboratoryConfig().replicates:
+            raise ConfigError(
+                f"`{where}.{section}.replicates` is set, but the rows of all parts are merged together",
+                do="set `data.source.union.replicates` instead",
+            )
 
 
 @dataclass
@@ -78,12 +76,10 @@ class UnionConfig:
         parts: the sources, in order.
         replicates: strains that several rows or parts measure: ``mean`` over all their rows, ``first`` takes the rows
             of the first part that has the strain, ``refuse`` has every strain in one row only.
-        conflicts: rows of the same genes that contradict each other, within and between parts.
     """
 
     parts: list[PartConfig] = field(default_factory=list)
     replicates: Annotated[str, one_of("mean", "first", "refuse")] = "mean"
-    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
 
     def validate(self) -> None:
         """Check the parts, each as if it were alone.
@@ -131,7 +127,7 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
     else:
         copies = _listed_before(rows, keys, part_of, shared)
         rows = keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
-    return merge_replicates(rows, config.conflicts, REFUSE if config.replicates == REFUSE else MEAN)
+    return merge_replicates(rows, REFUSE if config.replicates == REFUSE else MEAN)
 
 
 def _measure(part: PartConfig, raw: str | None) -> Strains:
@@ -190,7 +186,6 @@ def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
         parameters={
             "parts": [{"name": source.source, **source.parameters} for source in sources],
             "replicates": config.replicates,
-            "conflicts": asdict(config.conflicts),
         },
     )
 

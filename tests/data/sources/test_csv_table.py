@@ -201,7 +201,6 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         ({"missing": "ignore"}, r"`data.source.csv.missing` is unknown\n.*ignore\n.*refuse, drop"),
         ({"replicates": "median"}, "`data.source.csv.replicates` is unknown"),
         ({"decimal": ";"}, "`data.source.csv.decimal` is unknown"),
-        ({"separator": "|"}, "`data.source.csv.separator` is unknown"),
     ],
 )
 def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from dglcell.checks import check_values
 from dglcell.data.sources import SourceConfig, laboratory, load_source
-from dglcell.data.sources.config import ConflictConfig, LaboratoryConfig
+from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, CsvScreen, load_laboratory
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
@@ -111,9 +111,6 @@ WRONG = [
     ({"replicates": "guess"}, "replicates` is unknown"),
     ({"kind": "quadrigenic"}, r"kind` is unknown\n.*quadrigenic\n.*null, digenic, trigenic"),
     ({"temperature": 37}, r"temperature` is unknown\n.*37\n.*null, 26, 30"),
-    ({"conflicts": ConflictConfig("guess")}, r"conflicts.policy` is unknown\n.*guess\n.*mean, drop"),
-    ({"conflicts": ConflictConfig(p=2)}, r"conflicts.p` is no p-value"),
-    ({"conflicts": ConflictConfig(difference=0)}, r"conflicts.difference` must be positive\n.*0\n.*null"),
 ]
 
 
@@ -144,18 +141,6 @@ def test_an_unknown_table_is_refused() -> None:
     config = SourceConfig(name="costanzo2016", laboratory=LaboratoryConfig(tables=["NxN", "NxM"]))
     with pytest.raises(ConfigError, match=r"'costanzo2016' has no such table\n.*NxM\n.*NxN, ExN_NxE, ExE"):
         config.validate()
-
-
-def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "genes.txt").write_text("A\nB\nC\n")
-    text = "gene_a,gene_b,s_score\nA,B,1\nA,X,2\nX,Z,3\nC,A,4\n"
-    table = small("collins2007", text, tmp_path, monkeypatch, genes="genes.txt")
-    assert table.genotypes == [["A", "B"], ["C", "A"]]
-    assert table.provenance.counts["rows_of_genes_not_listed"] == 2
-    assert set(table.provenance.files) == {"collins2007_emap_whole.csv.gz", "genes.txt"}
-    (tmp_path / "genes.txt").write_text("Q\n")
-    with pytest.raises(DataError, match=r"'collins2007': no row is left\n.*rows of genes not listed 4\n.*loosen"):
-        load_laboratory("collins2007", LaboratoryConfig(genes="genes.txt"), str(tmp_path))
 
 
 BY_HAND = [name for name, screen in LABORATORIES.items() if isinstance(screen.reader, CsvScreen)]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import defaultdict
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
-from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.replicates import concatenate, merge_replicates
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, and_more
 from tests.examples import examples
 
 NAMES = tuple("ABCDE")
@@ -75,17 +71,10 @@ def present(values: list[float]) -> list[float]:
     return [float(np.float32(value)) for value in values if not math.isnan(value)]
 
 
-def contradicts(group: Rows, p: float, difference: float) -> bool:
-    significant = [r[1] for r in group if r[2] < p]
-    opposite = any(a < 0 < b for a in significant for b in significant)
-    scores = present([r[1] for r in group])
-    return len(group) > 1 and (opposite or (bool(scores) and max(scores) - min(scores) > difference))
-
-
 @given(st.lists(row(), min_size=1, max_size=40))
 @examples(30)
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
-    table = merge_replicates(measured(rows), ConflictConfig())
+    table = merge_replicates(measured(rows))
     groups = expected_groups(rows)
     assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
     repeated = any(len(group) > 1 for group in groups.values())
@@ -109,47 +98,8 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     assert counts["strains_with_replicates"] == sum(len(group) > 1 for group in groups.values())
 
 
-@given(st.lists(row(), min_size=1, max_size=40), st.sampled_from((0.05, 0.5)), st.sampled_from((0.16, 0.35)))
-@examples(30)
-def test_contradictions_are_those_of_each_strain(rows: Rows, p: float, difference: float) -> None:
-    groups = expected_groups(rows)
-    kept = [group for group in groups.values() if not contradicts(group, p, difference)]
-    config = ConflictConfig("drop", p, difference)
-    if not kept:
-        with pytest.raises(DataError, match="no strain is left"):
-            merge_replicates(measured(rows), config)
-        return
-    table = merge_replicates(measured(rows), config)
-    assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in kept]
-    dropped = len(groups) - len(kept)
-    assert table.provenance.counts["strains_dropped_as_conflicting"] == dropped
-    if dropped:
-        with pytest.raises(DataError, match=r"contradict each other\n.*" + re.escape(and_more(dropped - 1, "strain"))):
-            merge_replicates(measured(rows), ConflictConfig("refuse", p, difference))
-    assert len(merge_replicates(measured(rows), ConflictConfig("mean", p, difference))) == len(groups)
-
-
-def test_directions_of_a_cross_are_compared_by_their_means() -> None:
-    ab, ba, p = (0, 1), (1, 0), 0.9
-    rows = [(ab, 0.10, p, 1.0, 0), (ab, 0.20, p, 1.0, 1), (ba, 0.0, p, 1.0, 2), (ba, -0.1, p, 1.0, 3)]
-    rows += [((0, 2), 0.1, p, 1.0, 4), ((2, 0), 0.1, p, 1.0, 5), ((1, 2), 0.1, p, 1.0, 6)]
-    counts = merge_replicates(measured(rows), ConflictConfig(difference=0.16)).provenance.counts
-    assert (counts["strains_crossed_both_ways"], counts["strains_whose_ways_differ"]) == (2, 1)
-    counts = merge_replicates(measured(rows), ConflictConfig(difference=0.25)).provenance.counts
-    assert (counts["strains_whose_rows_differ"], counts["strains_whose_ways_differ"]) == (1, 0)
-    counts = merge_replicates(measured(rows), ConflictConfig(difference=None)).provenance.counts
-    assert (counts["strains_whose_rows_differ"], counts["strains_whose_ways_differ"]) == (0, 0)
-
-
-@pytest.mark.parametrize("genes", [(), (0,)])
-def test_rows_of_the_wild_type_are_crossed_in_one_way(genes: tuple[int, ...]) -> None:
-    rows: Rows = [((), 0.1, 0.9, 1.0, 0), (genes, 0.2, 0.9, 1.0, 1), ((), 0.9, 0.9, 1.0, 2)]
-    counts = merge_replicates(measured(rows), ConflictConfig()).provenance.counts
-    assert (counts["strains_whose_rows_differ"], counts["strains_crossed_both_ways"]) == (1, 0)
-
-
 def test_unused_names_are_left_out() -> None:
-    table = merge_replicates(measured([((4,), 0.1, 0.1, 1.0, 0), ((2, 4), 0.1, 0.1, 1.0, 1)]), ConflictConfig())
+    table = merge_replicates(measured([((4,), 0.1, 0.1, 1.0, 0), ((2, 4), 0.1, 0.1, 1.0, 1)]))
     assert table.names == ("C", "E")
     assert table.units == {"score": "", "fitness": "1/h"}
 
@@ -159,8 +109,8 @@ def test_unused_names_are_left_out() -> None:
 def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
     turned = [(tuple(4 - g for g in r[0]), *r[1:4], r[4] + 10_000) for r in two]
     together = concatenate([measured(one), measured(turned, NAMES[::-1])], Provenance("both"))
-    table = merge_replicates(together, ConflictConfig())
-    apart = merge_replicates(measured(one + [(*r[:4], r[4] + 10_000) for r in two]), ConflictConfig())
+    table = merge_replicates(together)
+    apart = merge_replicates(measured(one + [(*r[:4], r[4] + 10_000) for r in two]))
     assert table.genotypes == apart.genotypes
     for name in ("score", "fitness"):
         np.testing.assert_array_equal(table.phenotypes[name], apart.phenotypes[name])

@@ -12,11 +12,10 @@ import pytest
 from dglcell.data.columns import MEASURED
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, load_source
-from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.screen_sga import parse_strain, strain_genes
 from dglcell.data.store_build import build_store
 from dglcell.errors import DataError
-from dglcell.graph.vocabulary import AliasTable, read_aliases
+from dglcell.graph.vocabulary import read_aliases
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
     KUZMIN2018,
@@ -33,7 +32,6 @@ from tests.data.sources.sga_tables import (
 # Strain names as the screens write them.
 
 
-NONE = AliasTable.empty()
 NAMES = [
     ("YBR188C_sn1898", "ntc20", ("YBR188C",), (True,)),
     ("YAL048C_dma5203", "gem1Δ", ("YAL048C",), (True,)),
@@ -57,7 +55,7 @@ NAMES = [
 def test_names_tell_genes_and_deletions(
     name: str, alleles: str, genes: tuple[str, ...], deleted: tuple[bool, ...]
 ) -> None:
-    assert parse_strain(name, alleles, NONE) == list(zip(genes, deleted, strict=True))
+    assert parse_strain(name, alleles) == list(zip(genes, deleted, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -70,21 +68,14 @@ def test_names_tell_genes_and_deletions(
 )
 def test_names_that_cannot_be_read(name: str, alleles: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        parse_strain(name, alleles, NONE)
-
-
-def test_aliases_come_before_the_name() -> None:
-    aliases = AliasTable({"TFC3_sn1": ("YAL001C",), "twice_sn2": ("YAL001C", "YBR001C"), "TFC3": ("YAL001C",)})
-    assert parse_strain("TFC3_sn1", "", aliases) == parse_strain("TFC3_dma7", "", aliases) == [("YAL001C", True)]
-    with pytest.raises(DataError, match=r"'twice_sn2' stands for several genes(.|\n)*alias table"):
-        parse_strain("twice_sn2", "", aliases)
+        parse_strain(name, alleles)
 
 
 def test_the_marker_counts_in_strains_of_one_gene_only() -> None:
     index: dict[str, int] = {}
     strains = ["YBR160W+YDL227C_tm1", "YDL227C_dma9", "YAR002W+YBR160W_tm2"]
     alleles = {strains[0]: "cdc28-4+hoΔ", strains[2]: "nup60Δ+x1Δ"}
-    genes, deleted = strain_genes(strains, alleles, index, NONE)
+    genes, deleted = strain_genes(strains, alleles, index)
     assert index == {"YBR160W": 0, "YDL227C": 1, "YAR002W": 2}
     assert genes.tolist() == [[0, -1], [1, -1], [2, 0]]
     assert deleted.tolist() == [False, True, True]
@@ -97,9 +88,8 @@ def test_all_strains_of_the_collection_have_the_gene_of_their_name(raw: Path) ->
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
     aliases = read_aliases(path)
     for strain, orf, _, allele in rows:
-        (named, _), (listed, _) = (parse_strain(strain, allele, of)[0] for of in (NONE, aliases))
-        assert named == listed == orf
-    deleted = sum(parse_strain(strain, "", NONE)[0][1] for strain, *_ in rows)
+        assert [gene for gene, _ in parse_strain(strain, allele)] == [orf] == list(aliases.systematic[strain])
+    deleted = sum(parse_strain(strain, "")[0][1] for strain, *_ in rows)
     assert deleted == 5_376 + 4_757
 
 
@@ -214,7 +204,6 @@ def test_kuzmin2020_main_and_pilot_tables_from_the_archive(tmp_path: Path, monke
     np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.04, 0.01], rtol=1e-6)
     assert table.of_kind("replicates")["trigenic_interaction"].tolist() == [2, 0, 1]
     assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1]
-    assert table.provenance.counts["strains_whose_rows_differ"] == 1
     only = read("kuzmin2020", tmp_path, monkeypatch, tables=["S3"])
     assert only.genotypes == [[A, B, C], [A, B, D]]
 
@@ -265,10 +254,6 @@ def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyP
         "rows_with_a_gene_twice": 1,
         "rows_of_deletions_only": 5,
         "rows_identical": 1,
-        "strains_of_opposite_significant_signs": 1,
-        "strains_whose_rows_differ": 2,
-        "strains_crossed_both_ways": 1,
-        "strains_whose_ways_differ": 1,
         "strains_with_replicates": 3,
         "replicate_rows_merged": 3,
         "strains": 6,
@@ -277,10 +262,8 @@ def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyP
     assert {key: counts[key] for key in expected} == expected
     told = " ".join(format_stats(build_store(table, costanzo2016 / "store", command="test")).split())
     for piece in (
-        "strains of opposite significant signs 1, strains whose rows differ 2,",
         "digenic_interaction: 3 strains with 2 to 2 measurements, fitness: 3 strains",
         "licence none stated; supplementary data of the publication",
-        "conflicts={'policy': 'mean', 'p': 0.05, 'difference': 0.16}",
         "'costanzo2016_pairwise.zip': 'no hash is declared, and the file was put there by hand'",
     ):
         assert piece in told
@@ -295,13 +278,6 @@ ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]
         ({"temperature": 26}, [[A, C], [E, A], [A, D]], ("rows_of_another_array", 8)),
         ({"deletions_only": True}, [[A, B], [A, C]], ("rows_with_other_alleles", 6)),
         ({"tables": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
-        (
-            {"conflicts": ConflictConfig("drop")},
-            [[A, C], [E, A], [E, D], [C, D]],
-            ("strains_dropped_as_conflicting", 2),
-        ),
-        ({"conflicts": ConflictConfig("drop", p=0.015, difference=None)}, ALL, ("strains_dropped_as_conflicting", 0)),
-        ({"conflicts": ConflictConfig("drop", difference=0.25)}, ALL[1:], ("strains_dropped_as_conflicting", 1)),
     ],
 )
 def test_costanzo2016_filters(
@@ -315,13 +291,6 @@ def test_costanzo2016_filters(
     assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
     assert set(table.names) == {gene for strain in table.genotypes for gene in strain}
-
-
-def test_aliases_rename_strains(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (costanzo2016 / "strains.tsv").write_text(f"Strain\tOrf\tCommon\tAllele\n{E}_damp1\tYAL001C\tX\tx_damp\n")
-    table = read("costanzo2016", costanzo2016, monkeypatch, aliases="strains.tsv", tables=["ExE"])
-    assert table.genotypes == [["YAL001C", D]]
-    assert "strains.tsv" in table.provenance.files
 
 
 @pytest.mark.raw
@@ -343,5 +312,3 @@ def test_real_rows_written_as_published_give_the_same_strains(
         assert got.keys() == want.keys()
         for name in want:
             np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-7)
-    conflicts = {key: n for key, n in table.provenance.counts.items() if key.startswith("strains_")}
-    assert conflicts.items() <= expected.provenance.counts.items()

@@ -9,10 +9,9 @@ import pytest
 
 from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
-from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.union import PartConfig
 from dglcell.errors import ConfigError, DataError
-from dglcell.files.atomic import sha256_file
 from dglcell.training.prepare import store_path
 from tests.data.sources.sga_tables import KUZMIN2018, KUZMIN2020, kuzmin, read, text
 
@@ -71,7 +70,6 @@ def test_strains_of_both_parts_once_each(folder: Path) -> None:
         "part_2_kuzmin2020_rows": 3,
         "strains_in_several_parts": 2,
         "rows_identical_in_another_part": 1,
-        "strains_of_opposite_significant_signs": 1,
         "strains_with_replicates": 1,
         "strains": 4,
     }
@@ -85,29 +83,9 @@ def test_the_first_part_comes_first(folder: Path) -> None:
     assert table.of_kind("replicates") == {}
 
 
-def test_contradictions_between_parts(folder: Path) -> None:
-    table = load_source(union(conflicts=ConflictConfig("drop")), str(folder))
-    assert table.genotypes == [[A, B, D], [A, X, C], [C, D, A]]
-    with pytest.raises(DataError, match=rf"'union': rows of a strain contradict each other\n.*{A}, {B}, {C}"):
-        load_source(union(conflicts=ConflictConfig("refuse")), str(folder))
-
-
 def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
     with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A}\n"):
         load_source(union(replicates="refuse"), str(folder))
-
-
-def test_parts_have_gene_lists_of_their_own(folder: Path) -> None:
-    (folder / "genes.txt").write_text("\n".join((A, B, C, D)))
-    config = union()
-    config.union.parts[0].laboratory.genes = "genes.txt"
-    config.union.parts[1].laboratory.genes = "genes.txt"
-    table = load_source(config, str(folder))
-    assert table.genotypes == [[A, B, C], [A, B, D], [C, D, A]]
-    assert table.provenance.counts["part_2_kuzmin2020_rows_of_genes_not_listed"] == 1
-    assert table.provenance.counts["strains_in_several_parts"] == 1
-    assert source_files(config, str(folder)) == [folder / "genes.txt"] * 2
-    assert table.provenance.files["genes.txt"] == sha256_file(folder / "genes.txt")
 
 
 def test_with_a_table_of_ones_own(folder: Path) -> None:
@@ -129,10 +107,9 @@ data:
     name: union
     union:
       replicates: mean
-      conflicts: {policy: drop}
       parts:
         - name: kuzmin2018
-          laboratory: {kind: trigenic, genes: genes.txt}
+          laboratory: {kind: trigenic}
         - {name: kuzmin2020, laboratory: {kind: trigenic, deletions_only: true}}
 """
 
@@ -143,8 +120,7 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     config = load_config(path)
     first, second = config.data.source.union.parts
     assert isinstance(first, PartConfig)
-    assert (first.laboratory.genes, second.laboratory.deletions_only) == ("genes.txt", True)
-    assert config.data.source.union.conflicts == ConflictConfig("drop")
+    assert (first.laboratory.kind, second.laboratory.deletions_only) == ("trigenic", True)
     assert store_path(config).name.startswith("union-")
     other = load_config(path, ["data.source.union.replicates=first"])
     assert store_path(other) != store_path(config)
@@ -157,7 +133,7 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
             ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only"),
             r"unknown key .*parts\[1\].laboratory.kinds",
         ),
-        (("policy: drop", "policy: guess"), r"`data.source.union.conflicts.policy` is unknown"),
+        (("replicates: mean", "replicates: guess"), r"`data.source.union.replicates` is unknown"),
         (
             ("deletions_only: true", "deletions_only: true, replicates: refuse"),
             r"parts\[1\].laboratory.replicates` is set, but(.|\n)*set `data.source.union.replicates` instead",
