@@ -1,5 +1,5 @@
-"""Import users' own models, convolutions, losses and sources: classes that a configuration names by ``MODULE:CLASS`` or
-an entry point.
+"""Import users' own models, convolutions, losses, sources and simulators: classes that a configuration names by
+``MODULE:CLASS`` or an entry point.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ SLOTS = {
     ),
     "loss": Slot("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
     "source": Slot("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
+    "simulator": Slot("data.computed", "dglcell.simulators", "dglcell.data.sources.source:Simulator"),
 }
 
 FORM = "MODULE:CLASS of your own"
@@ -102,7 +103,7 @@ def find_class(slot: str, name: str) -> Any:
     working folder; see `looking_in`.
 
     Args:
-        slot: ``model``, ``conv``, ``loss`` or ``source``.
+        slot: a key of ``SLOTS``.
         name: ``MODULE:CLASS``, or the name of an entry point.
 
     Returns:

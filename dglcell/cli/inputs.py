@@ -109,8 +109,12 @@ def data_build(options: argparse.Namespace) -> None:
     """Run ``dglcell data build``."""
     config = load(options)
     from dglcell.data.report import describe_store
-    from dglcell.training.prepare import build
+    from dglcell.training.prepare import build, compute_shard
 
+    if options.shard is not None:
+        compute_shard(config, options.shard)
+        print("Computed. `dglcell data build` without `--shard` builds the store once all shards are there.")
+        return
     print(describe_store(build(config, options.command, overwrite=options.overwrite)))
 
 

@@ -38,6 +38,14 @@ You can set every key of a configuration as key=value. `dglcell config show FILE
 """
 
 
+def _shard(text: str) -> tuple[int, int]:
+    """Read ``2/8``, the second of eight shards, as (1, 8); jobs of a SLURM array can count from 1."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no shard: expected I/N with I from 1 to N, such as 1/8")
+    return int(number) - 1, int(of)
+
+
 KEYS_FOR_OPTIONS = {
     "--gpu": "trainer.accelerator=gpu",
     "--gpus": "trainer.accelerator=gpu trainer.devices=N",
@@ -162,6 +170,7 @@ def _add_data(group: Group) -> None:
     build = _verb(data, "build", inputs.data_build, "build the store of an experiment")
     add_configuration(build)
     build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
+    build.add_argument("--shard", type=_shard, metavar="I/N", help="compute only part I of N of `data.fba`, no store")
     stats = _verb(data, "stats", inputs.data_stats, "describe a store: phenotypes, deletions, genes, provenance")
     stats.add_argument("store", type=Path, metavar="STORE")
     stats.add_argument("--verify", action="store_true", help="only check every column of it against its hash")

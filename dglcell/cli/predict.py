@@ -271,12 +271,12 @@ def table_of(options: argparse.Namespace, members: Sequence[Trained], intervals:
 
 def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
     """Return the design that the options define."""
-    from dglcell.prediction.conditions import seen_by, wild_type_in
+    from dglcell.prediction.conditions import asked_of, completion_of, wild_type_in
     from dglcell.prediction.design import Design, every_gene, read_genes
 
     known = members[0].cell.genes
     genes = every_gene(known) if options.genes is None else read_genes(options.genes, known)
-    background = wild_type_in(seen_by(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
+    background = wild_type_in(asked_of(members[0]), dict(options.condition), "give each as --condition NAME=VALUE")
     return Design.of(
         genes,
         options.designs[0],
@@ -284,6 +284,8 @@ def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design
         options.limit,
         strengths=options.strength or (),
         background=background,
+        names=known.names,
+        complete=completion_of(members[0]),
     )
 
 

@@ -28,6 +28,8 @@ from dglcell.data.config import (
     Unknown,
 )
 from dglcell.data.sources import SourceConfig
+from dglcell.data.sources.computed import ComputedConfig
+from dglcell.data.sources.config import FbaConfig
 from dglcell.errors import ConfigError
 from dglcell.graph.config import CellConfig
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
@@ -74,6 +76,8 @@ class DataConfig:
     """Choose the strains and their batches."""
 
     source: SourceConfig = field(default_factory=SourceConfig)
+    fba: FbaConfig | None = None  # covariate of growth by flux balance analysis, e.g. {model: iJO1366}; null: none
+    computed: dict[str, ComputedConfig] = field(default_factory=dict)  # covariate → class of your own that computes it
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
     phenotypes: list[str] | None = None  # the phenotypes to predict; null: all
     normalise: Scale = "standard"  # scales labels: standard | none | logistic, by training statistics
@@ -84,6 +88,16 @@ class DataConfig:
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
         self.source.validate()
+        if self.fba is None:
+            return
+        self.fba.validate()
+        if self.source.name == "insilico":
+            raise ConfigError(
+                "`data.fba` would give the model its own labels",
+                got="`data.source.name: insilico`, whose labels flux balance analysis computes too",
+                expected="labels that were measured",
+                do="remove `data.fba`",
+            )
 
     @property
     def evaluation_batch(self) -> int:

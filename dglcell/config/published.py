@@ -49,6 +49,8 @@ def needs(config: Config) -> list[PublishedFile]:
             found += [table.file for table in chosen_tables(part.name, part.laboratory.tables)]
     if source.name == "insilico" and source.insilico.model in MODELS:
         found.append(MODELS[source.insilico.model])
+    if config.data.fba is not None and config.data.fba.model in MODELS:
+        found.append(MODELS[config.data.fba.model])
     known = published()
     return _once([*found, *(known[value] for value in _strings(asdict(config)) if value in known)])
 

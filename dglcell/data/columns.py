@@ -30,6 +30,9 @@ STORED = (*MEASURED, CONDITION)
 MEDIUM = "medium"
 """The condition of this name is the growth medium, which a cell graph may know by its exchange reactions."""
 
+COMPUTED = "computed"
+"""Provenance has under this parameter which conditions a simulator has computed, and how."""
+
 PREFIXES = {P_VALUE: "p"}
 """Prefixes of names of columns in annotated data, where the prefix is not the kind."""
 

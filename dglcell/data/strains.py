@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.columns import (
+    COMPUTED,
     CONDITION,
     MEASURED,
     PHENOTYPE,
@@ -344,6 +345,12 @@ class Strains:
     def conditions(self) -> dict[str, tuple[str, ...]]:
         """Return the conditions: name → categories, none where values are numbers."""
         return {column.name: column.categories for column in self.columns if column.kind == CONDITION}
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Return the conditions that a simulator has computed from the strains: they make no strain another one."""
+        made = self.provenance.parameters.get(COMPUTED, {})
+        return tuple(name for name in self.conditions if name in made)
 
     def shown(self, condition: str) -> NDArray[Any]:
         """Return the values of a condition, [S]: numbers, or texts.

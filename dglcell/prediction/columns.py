@@ -17,7 +17,14 @@ from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns, stren
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
-from dglcell.prediction.conditions import Seen, condition_number, seen_by, with_conditions
+from dglcell.prediction.conditions import (
+    Completion,
+    Seen,
+    asked_of,
+    completion_of,
+    condition_number,
+    with_conditions,
+)
 from dglcell.training.checkpoint import Trained
 
 UNKNOWN = ("refuse", "empty")
@@ -55,9 +62,10 @@ class GenotypeColumns:
         strengths: columns of strengths of the table that the model was trained on, in the order of ``trained_on``;
             there may be none.
         conditions: condition → its column in the table that the model was trained on.
-        seen: the conditions that the model sees. If there are any, a strain need not change a gene.
+        seen: the conditions that the model sees and strains say. If there are any, a strain need not change a gene.
         learnt: whether the model learns what is left of a gene where strains do not say it.
         guides: columns of guides of the table that the model was trained on; None where it had none.
+        complete: adds what simulators compute of strains; None where the model sees nothing of that kind.
     """
 
     names: Sequence[str] = ()
@@ -69,6 +77,7 @@ class GenotypeColumns:
     seen: Seen = field(default_factory=dict)
     learnt: bool = False
     guides: GuideConfig | None = None
+    complete: Completion | None = None
 
     @classmethod
     def of(
@@ -82,9 +91,10 @@ class GenotypeColumns:
         """
         source = trained.config.data.source
         csv = source.csv if source.name == "csv" else CsvConfig()
-        aliased, seen = aliases_of(trained, aliases), seen_by(trained)
+        aliased, seen = aliases_of(trained, aliases), asked_of(trained)
         learnt = bool(trained.config.model.strength_from)
-        return cls(names, csv.genes, aliased, unknown, csv.strengths, csv.conditions, seen, learnt, csv.guides)
+        strengths, guides, complete = csv.strengths, csv.guides, completion_of(trained)
+        return cls(names, csv.genes, aliased, unknown, strengths, csv.conditions, seen, learnt, guides, complete)
 
     def find(self, header: Sequence[str], where: str) -> list[int]:
         """Return the positions of the gene columns; none where neither this table nor that of the training has any.
@@ -156,7 +166,8 @@ class GenotypeColumns:
         # Deletions alone cost less, and every model takes them.
         if strengths.any() or (self.learnt and any(row.strengths for row in rows)):
             strains = replace(strains, strengths=strengths)
-        return with_conditions(strains, self.seen, [row.conditions for row in rows])
+        strains = with_conditions(strains, self.seen, [row.conditions for row in rows])
+        return strains if self.complete is None else self.complete(strains)
 
 
 def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, Column
+from dglcell.data.sources.computed import Computed, cache_folder
 from dglcell.data.sources.guides import SITE, GuideConfig
+from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
 from dglcell.data.table import number_of
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
@@ -17,6 +19,9 @@ from dglcell.training.checkpoint import Trained
 
 Seen = Mapping[str, Sequence[str]]
 """This maps each condition that a model sees to its categories; they are none where values are numbers."""
+
+Completion = Callable[[Strains], Strains]
+"""This adds to strains the columns that simulators compute, with the conditions as a model sees them."""
 
 NEW = None
 """This is the value of a condition with categories where none of them fits: a site that the training did not have."""
@@ -32,6 +37,32 @@ def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
     seen = trained.config.model.conditions or {}
     # The model looks up edges that it was not trained on as well, so that its list of them may grow.
     return {name: categories if name == EDGES else tuple(categories) for name, categories in seen.items()}
+
+
+def asked_of(trained: Trained) -> dict[str, Sequence[str]]:
+    """Return the conditions that strains to predict must say: those that a model sees and no simulator computes."""
+    data = trained.config.data
+    computed = {*data.computed, *([] if data.fba is None else [data.fba.name])}
+    return {name: categories for name, categories in seen_by(trained).items() if name not in computed}
+
+
+def completion_of(trained: Trained) -> Completion | None:
+    """Return what adds the columns that simulators compute; None where a model has none.
+
+    Raises:
+        ConfigError: a class of the user's own cannot be imported.
+    """
+    config = trained.config
+    computed = Computed.of(config.data.fba, config.data.computed, config.cell)
+    if not computed.simulators:
+        return None
+    work, seen = Work(config.paths.raw, cache_folder(config.paths.data)), seen_by(trained)
+
+    def complete(strains: Strains) -> Strains:
+        there = {column: values for column, values in strains.columns.items() if column.name not in computed.simulators}
+        return computed.add(strains.with_(columns=there), work).with_conditions(seen)
+
+    return complete
 
 
 def added_column(condition: str) -> str:

@@ -24,7 +24,7 @@ from dglcell.graph.gene_rules import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import KINDS
-from dglcell.prediction.conditions import added_column
+from dglcell.prediction.conditions import Completion, added_column
 
 log = logging.getLogger("dglcell")
 
@@ -45,6 +45,8 @@ class Design:
         stop: number of the strain after the last.
         strengths: what may be left of a gene; all genes are deleted where there are none.
         background: a strain that changes no gene, in the conditions of all strains; None where there are none.
+        names: names of the cell graph's genes, where simulators compute columns.
+        complete: adds what simulators compute of strains; None where the model sees nothing of that kind.
     """
 
     genes: tuple[int, ...]
@@ -53,6 +55,8 @@ class Design:
     stop: int
     strengths: tuple[float, ...] = ()
     background: Strains | None = None
+    names: tuple[str, ...] = ()
+    complete: Completion | None = None
 
     @classmethod
     def of(
@@ -64,6 +68,8 @@ class Design:
         *,
         strengths: Sequence[float] = (),
         background: Strains | None = None,
+        names: tuple[str, ...] = (),
+        complete: Completion | None = None,
     ) -> Design:
         """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``.
 
@@ -90,7 +96,7 @@ class Design:
                 do="start earlier, or list more genes",
             )
         stop = total if limit is None else min(total, start + limit)
-        return cls(tuple(genes), size, start, stop, left, background)
+        return cls(tuple(genes), size, start, stop, left, background, names, complete)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -167,7 +173,8 @@ class Design:
         found = {} if self.background is None else self.background.columns
         columns = {column: np.repeat(values, len(numbers), axis=0) for column, values in found.items()}
         offsets = np.arange(len(numbers) + 1) * self.size
-        return Strains(names, self.strains(numbers).reshape(-1), offsets, columns, strengths=left)
+        made = Strains(names, self.strains(numbers).reshape(-1), offsets, columns, strengths=left)
+        return made if self.complete is None else self.complete(made)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the columns ``gene_1`` to ``gene_K``, dictionary-encoded, strengths and conditions.
@@ -217,6 +224,8 @@ class Design:
         left = torch.from_numpy(self.left(numbers)).reshape(-1) if self.strengths else None
         seen = None if self.background is None else self.background.to("cpu").perturbations.conditions
         conditions = None if seen is None else seen.expand(number, -1)
+        if self.complete is not None:
+            conditions = self.chosen(numbers - self.start, self.names).to("cpu").perturbations.conditions
         offsets = torch.arange(number + 1) * self.size
         return GenotypeBatch(genes, offsets, self.size, shared, strengths=left, conditions=conditions)
 

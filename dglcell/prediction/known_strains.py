@@ -15,7 +15,7 @@ from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strai
 from dglcell.data.split import Split
 from dglcell.data.strains import Strains
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.prediction.conditions import seen_by
+from dglcell.prediction.conditions import asked_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.training.prepare import store_of_run
@@ -24,12 +24,12 @@ from dglcell.training.prepare import store_of_run
 def identities(strains: Strains, trained: Trained) -> Keys:
     """Return a key of each strain, [S], by what makes it another one for a model.
 
-    That is its genes, their strengths and the conditions that the model sees. Keys of different strains collide as
-    rarely as those of `strain_keys`.
+    That is its genes, their strengths and the conditions that the model sees and no simulator computes. Keys of
+    different strains collide as rarely as those of `strain_keys`.
     """
     changed = strains.with_targets(strains.left() != 1)
     keys = strain_keys(changed.with_(columns={}, strengths=changed.left()))
-    for name in seen_by(trained):
+    for name in asked_of(trained):
         if name in strains.conditions:
             categories = strains.conditions[name]
             values = strains.columns[Column(CONDITION, name, categories)]

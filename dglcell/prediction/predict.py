@@ -241,6 +241,7 @@ def predict_design(
 def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> float:
     """Return what is predicted for the wild type in the conditions of a design; 0 where a model has no value for it."""
     wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
+    wild = wild if design.complete is None else design.complete(wild)
     found = predict_rows(members, GenotypeTable([], [], wild, np.ones(1, bool)))[predicted_column(phenotype)]
     return float(np.nan_to_num(found[0]))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.conditions import completion_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable
 from dglcell.training.checkpoint import Trained
@@ -59,6 +60,8 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     places = _changes(strains)
     _check(places)
     subsets, owners = _subsets_of(strains, places)
+    complete = completion_of(members[0])
+    subsets = subsets if complete is None else complete(subsets)
     rows = GenotypeTable([], [], subsets, np.ones(len(subsets), bool))
     columns = predict_rows(members, rows, batch_size=batch_size)
     genes, names = ([written(one) for one in some.changes] for some in (strains, subsets))

@@ -18,6 +18,8 @@ from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
+from dglcell.data.sources.computed import Computed, cache_folder
+from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
@@ -149,8 +151,31 @@ def store_path(config: Config) -> Path:
     """Return the path of this configuration's store: `data.store`, else a name made from the source and its options."""
     if config.data.store:
         return Path(config.data.store)
-    source = config.data.source
-    return Path(config.paths.data) / f"{source.name.replace(':', '.')}-{canonical_hash(source.shaping)[:8]}"
+    source, computed = config.data.source, computed_of(config).shaping
+    shaping = [source.shaping, computed] if computed else source.shaping
+    return Path(config.paths.data) / f"{source.name.replace(':', '.')}-{canonical_hash(shaping)[:8]}"
+
+
+def computed_of(config: Config) -> Computed:
+    """Return what computes columns of strains.
+
+    Raises:
+        ConfigError: there is no metabolic model, or a class is wrong.
+    """
+    return Computed.of(config.data.fba, config.data.computed, config.cell)
+
+
+def compute_shard(config: Config, shard: tuple[int, int]) -> None:
+    """Compute a shard of the columns that simulators compute, for `build` to find; no store is built."""
+    computed = computed_of(config)
+    if not computed.simulators:
+        raise ConfigError(
+            "`--shard` computes a part of the columns of simulators, and the experiment has none",
+            do="leave `--shard` out, or set `data.fba`",
+        )
+    folder = Path(config.paths.data)
+    folder.mkdir(parents=True, exist_ok=True)
+    computed.add(load_source(config.data.source, config.paths.raw), Work(config.paths.raw, cache_folder(folder), shard))
 
 
 def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
@@ -173,7 +198,9 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 
 def _build(config: Config, path: Path, command: str, *, overwrite: bool = False) -> Store:
     log.info("building store %s from source '%s'", path, config.data.source.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
     table = load_source(config.data.source, config.paths.raw)
+    table = computed_of(config).add(table, Work(config.paths.raw, cache_folder(path.parent)))
     return build_store(table, path, command=command, overwrite=overwrite)
 
 
@@ -202,7 +229,8 @@ def refuse_stale(store: Store, config: Config) -> None:
     Raises:
         DataError: a file has changed since.
     """
-    for path in source_files(config.data.source, config.paths.raw):
+    files = source_files(config.data.source, config.paths.raw) + computed_of(config).files(config.paths.raw)
+    for path in files:
         built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
         if built_from != now:
             raise DataError(
@@ -212,6 +240,22 @@ def refuse_stale(store: Store, config: Config) -> None:
                 do="build it anew with `dglcell data build FILE --overwrite`, after which earlier runs cannot be "
                 "evaluated any more; or give the new file another name",
             )
+
+
+def refuse_without_columns(store: Store, config: Config) -> None:
+    """Refuse a store that lacks a column which the experiment has a simulator for.
+
+    Raises:
+        DataError: it was built without, or under another name.
+    """
+    lacking = [name for name in computed_of(config).simulators if name not in store.meta.conditions]
+    if lacking:
+        raise DataError(
+            f"the store '{store.path}' has no column '{lacking[0]}'",
+            got=listing(store.meta.conditions) or "a store without covariates",
+            expected="the covariates of `data.fba` and `data.computed`",
+            do="build it anew with `dglcell data build FILE --overwrite`, or leave `data.store` out",
+        )
 
 
 def say_what_changed(cell: CellGraph, raw: str | None) -> None:
@@ -279,6 +323,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
                 raise
             log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     table, new = store.read(), False
+    refuse_without_columns(store, config)
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         new = True

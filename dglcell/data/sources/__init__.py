@@ -11,7 +11,7 @@ from typing import Any
 
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
-from dglcell.data.sources.source import Source, SourceOptions
+from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, did_you_mean
@@ -24,11 +24,13 @@ __all__ = [
     "CsvConfig",
     "InSilicoConfig",
     "LaboratoryConfig",
+    "Simulator",
     "Source",
     "SourceConfig",
     "SourceInfo",
     "SourceOptions",
     "UnionConfig",
+    "Work",
     "list_sources",
     "load_source",
     "source_files",

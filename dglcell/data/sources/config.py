@@ -20,7 +20,7 @@ from dglcell.checks import (
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.guides import GuideConfig
 from dglcell.errors import ConfigError, listing
-from dglcell.graph.media import MediaChanges
+from dglcell.graph.media import MediaChanges, check_media
 
 # Configuration of tables of strains in text files.
 
@@ -222,6 +222,48 @@ class InSilicoConfig:
                 expected="singles, pairs or triples",
                 do="set `data.source.insilico.singles: true` or give `pairs` or `triples`",
             )
+
+
+# Configuration of the growth that is computed beside what was measured.
+
+
+def check_named(key: str, name: str) -> None:
+    """Refuse an empty name."""
+    if not name.strip():
+        raise ConfigError(f"`{key}` is empty", expected="a name for the column")
+
+
+@dataclass
+class FbaConfig:
+    """Configure the growth rate that flux balance analysis computes for each strain, as a covariate of strains.
+
+    The medium of a strain is the model's own, changed by ``base``, then by ``media``, then by ``uptakes``.
+
+    Attributes:
+        model: a model that cobra includes (``iJO1366``), one of the catalogue or a model file; null: `cell.model`.
+        media: growth medium → exchange reaction → largest uptake in mmol/gDW/h; null: those of `cell.media`.
+        base: exchange reaction → largest uptake, for every strain, such as ``{EX_glc__D_e: 0}``.
+        uptakes: covariate of numbers → exchange reaction → uptake that each unit of it adds, where strains' media
+            are numbers.
+        name: name of the covariate.
+        tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
+        time_limit: seconds for one linear program; a strain that needs longer has the growth of the wild type.
+        processes: number of processes; 0: one for each CPU. The result does not depend on it.
+    """
+
+    model: str | None = None
+    media: MediaChanges | None = None
+    base: dict[str, float] = field(default_factory=dict)
+    uptakes: MediaChanges = field(default_factory=dict)
+    name: Annotated[str, check_named] = "fba_growth"
+    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
+    time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
+
+    def validate(self) -> None:
+        """Raise ConfigError if a value is wrong."""
+        check_values(self, "data.fba")
+        check_media("data.fba", {"base": self.base})
 
 
 # Configuration of the published laboratory screens.

@@ -84,13 +84,13 @@ class FluxProblem:
         """
         if model.objective.direction != "max" or not model.objective.expression.is_polynomial():
             raise DataError(
-                "in-silico screen: the model does not maximise a linear objective",
+                "flux balance analysis: the model does not maximise a linear objective",
                 got=f"{model.objective.direction} {model.objective.expression}",
                 do="set the model's objective to its biomass reaction",
             )
         if len(model.constraints) != len(model.metabolites):
             raise DataError(
-                "in-silico screen: the model has constraints beyond its mass balances",
+                "flux balance analysis: the model has constraints beyond its mass balances",
                 got=f"{len(model.constraints):,} constraints",
                 expected=f"{len(model.metabolites):,}, one per metabolite",
                 do="remove the extra constraints",
@@ -169,7 +169,7 @@ class FluxSolver:
         glpk.glp_simplex(self._wild, self._parameters)
         if glpk.glp_get_status(self._wild) != glpk.GLP_OPT:
             raise DataError(
-                f"in-silico screen: {problem.wild_type} has no optimal growth",
+                f"flux balance analysis: {problem.wild_type} has no optimal growth",
                 expected="a model that grows on its own medium" if problem.medium is None else "a medium that feeds it",
                 do="check the model's objective and exchange bounds, or raise `time_limit`",
             )
@@ -382,8 +382,8 @@ def _solve_in_processes(
             yield from pickle.loads(zlib.decompress(waiting.popleft().result()))
     except BrokenProcessPool as error:
         raise DataError(
-            "in-silico screen: a process that solves linear programs has ended before its time",
-            do="look whether memory ran out; with fewer processes it takes less (`data.source.insilico.processes`)",
+            "flux balance analysis: a process that solves linear programs has ended before its time",
+            do="look whether memory ran out; with fewer processes it takes less (`processes` beside the model's name)",
         ) from error
     finally:
         pool.shutdown(kill_workers=True)

@@ -249,7 +249,7 @@ class Growth:
         self._solve(np.zeros((1, rules.width), dtype=np.uint8), lambda: None)
         if not self.wild_type > problem.tolerance:
             raise DataError(
-                f"in-silico screen: {problem.wild_type} does not grow",
+                f"flux balance analysis: {problem.wild_type} does not grow",
                 got=f"objective value {self.wild_type:g}",
                 expected="a positive growth rate",
                 do="check the model's objective and exchange bounds"

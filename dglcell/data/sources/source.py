@@ -1,4 +1,4 @@
-"""Define the base class of a user's own source of strains."""
+"""Define the base classes of a user's own source of strains, and of a column that is computed for strains."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dglcell.checks import check_values
 from dglcell.data.strains import Strains
@@ -53,4 +56,46 @@ class Source(ABC):
 
     def files(self, raw: str | None) -> list[Path]:
         """Return the files that strains are read from."""
+        return []
+
+
+@dataclass(frozen=True)
+class Work:
+    """Say where a simulator works.
+
+    Attributes:
+        raw: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``.
+        cache: folder that what was computed is kept in, so that it is computed once; several processes may write there.
+        shard: (i, n): only the i-th of n parts has to be computed, from 0, and goes into the cache.
+    """
+
+    raw: str | None
+    cache: Path
+    shard: tuple[int, int] = (0, 1)
+
+
+class Simulator(ABC):
+    """A user derives from this class a covariate that is computed for strains, named in `data.computed`.
+
+    It is computed once when a store is built, and for new strains when they are predicted. Models and baselines see it
+    as they see any covariate.
+
+    Args:
+        config: an instance of the class's ``Config``.
+
+    Attributes:
+        Config: what ``options`` beside the class may say.
+    """
+
+    Config: ClassVar[type[SourceOptions]] = SourceOptions
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
+        """Compute a finite number for each strain, [S], which depends on nothing but the strain and ``config``."""
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the files that it reads."""
         return []

@@ -1,0 +1,380 @@
+"""Compute the growth of measured strains by flux balance analysis, as a covariate beside what was measured.
+
+A strain has the reactions that its genes leave, as in an in-silico screen (`dglcell.data.sources.insilico`), and the
+medium that it grew in. Genes that the metabolic model lacks change nothing. What is left of a gene counts in
+hundredths, and more than the wild type has counts as the wild type.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import logging
+import time
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.columns import CONDITION, MEDIUM, Column
+from dglcell.data.sources.config import FbaConfig
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
+from dglcell.data.sources.growth import KnockoutRules, snap
+from dglcell.data.sources.insilico import progress_bars
+from dglcell.data.sources.source import Simulator, Work
+from dglcell.data.strains import Strains
+from dglcell.errors import DataError, GraphError, count, listing
+from dglcell.files.atomic import atomic_file
+from dglcell.graph.media import Media
+from dglcell.graph.model_files import locate_model, read_model
+from dglcell.graph.names import model_aliases
+from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from cobra import Model
+
+log = logging.getLogger("dglcell")
+
+WHOLE = 100
+"""Hundredths of what the wild type has."""
+
+CHUNK = 4096
+"""Rules of so many strains are evaluated together."""
+
+FLUSH_SECONDS = 10.0
+"""What was solved is written to the cache, and said, about so often."""
+
+
+class FbaGrowth(Simulator):
+    """Compute the growth rate of strains, in the units of the model's objective (1/h for a biomass reaction).
+
+    Strains that lose the same reactions in the same medium have one linear program, and those that lose none which the
+    wild type's optimum uses have its growth. Values within 1e-6 of 0, or relatively of the wild type, are set to it.
+    """
+
+    config: FbaConfig
+
+    def __init__(self, config: FbaConfig) -> None:
+        super().__init__(config)
+        self._read: tuple[Model, KnockoutRules, FluxProblem] | None = None
+        self._kept: dict[str, GrowthCache] = {}
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the file of the metabolic model."""
+        return [locate_model(str(self.config.model), raw)]
+
+    def compute(self, strains: Strains, work: Work) -> NDArray[np.float32]:
+        """Return the growth of each strain, [S]; zeros where only a shard of it is computed.
+
+        Raises:
+            GraphError: the metabolic model is not here, or cannot be read.
+            ConfigError: a medium does not fit the model.
+            DataError: a strain has a medium that is not described, or the wild type has no optimum in one.
+        """
+        model, rules, problem = self._read = self._read or self._model(work.raw)
+        lower_ME, medium_S, exchanges = self._media(strains, model)
+        sets = list(_lost_sets(rules, strains, _genes(rules, model, strains)))
+        growth_S = np.zeros(len(strains))
+        for medium, lower_E in enumerate(lower_ME):
+            rows = np.flatnonzero(medium_S == medium)
+            lower = problem.lower.copy()
+            lower[exchanges] = lower_E
+            name = self._name(strains, rows[0], medium, len(lower_ME))
+            of_medium = replace(problem, lower=lower, medium=name)
+            content = _content(of_medium, rules)
+            # Designs come in many batches, which the same files are not read for again.
+            kept = self._kept[content] = self._kept.get(content) or GrowthCache(work.cache / content)
+            here = _Medium(rules, of_medium, self.config.processes, kept)
+            growth_S[rows] = here.growth([sets[row] for row in rows], *work.shard)
+        return growth_S.astype(np.float32)
+
+    def _model(self, raw: str | None) -> tuple[Model, KnockoutRules, FluxProblem]:
+        try:
+            model = read_model(str(self.config.model), raw)
+        except (DataError, GraphError) as error:
+            raise GraphError(
+                f"`{self.config.name}` is computed by a metabolic model that cannot be read here\n  {error}",
+                expected=f"the model '{self.config.model}' that `data.fba.model` names",
+                do="put the file there, or give its folder with `--raw` or in DGLCELL_RAW",
+            ) from error
+        problem = FluxProblem.of(model, tolerance=self.config.tolerance, time_limit=self.config.time_limit)
+        return model, KnockoutRules.of(model), problem
+
+    def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
+        """Return [M, E] lower bounds in each distinct medium, the medium of each strain [S], and E exchange reactions.
+
+        Raises:
+            ConfigError, DataError: as `compute` says.
+        """
+        self._check(model)
+        config, media = self.config, self.config.media or {}
+        changes = (config.base, *media.values(), *config.uptakes.values())
+        names = sorted({exchange for of in changes for exchange in of})
+        place = {name: i for i, name in enumerate(names)}
+        own = np.array([max(0.0, -model.reactions.get_by_id(name).lower_bound) for name in names])
+        uptake_SE = np.tile(own, (len(strains), 1))
+        for exchange, amount in config.base.items():
+            uptake_SE[:, place[exchange]] = amount
+        if MEDIUM in strains.conditions:
+            shown = self._shown(strains)
+            for name, of in media.items():
+                for exchange, amount in of.items():
+                    uptake_SE[shown == name, place[exchange]] = amount
+        for condition, of in config.uptakes.items():
+            units = self._units(strains, condition)
+            for exchange, amount in of.items():
+                uptake_SE[:, place[exchange]] += amount * units
+        distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
+        indices = [model.reactions.index(name) for name in names]
+        return -distinct, medium_S.reshape(-1), indices
+
+    def _check(self, model: Model) -> None:
+        """Refuse amounts of what is no exchange reaction of the model."""
+        media = {name: {**self.config.base, **of} for name, of in (self.config.media or {}).items()}
+        for key, changes in (
+            ("data.fba", {"base": self.config.base}),
+            ("data.fba.media", media),
+            ("data.fba.uptakes", self.config.uptakes),
+        ):
+            if used := {name: of for name, of in changes.items() if of}:
+                Media.of(model, used, key)
+
+    def _shown(self, strains: Strains) -> NDArray[np.str_]:
+        """Return the medium of each strain, [S]."""
+        media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)
+        unknown = sorted({*shown.tolist()} - set(media))
+        if unknown and media:
+            raise DataError(
+                f"`{self.config.name}` cannot be computed: a medium of strains is not described",
+                got=listing(unknown),
+                expected=f"among {listing(media)}",
+                do="describe it in `data.fba.media` or `cell.media`, e.g. `{acetate: {EX_glc__D_e: 0, EX_ac_e: 30}}`",
+            )
+        if unknown:
+            log.warning("`data.fba.media` describes no media: `%s` is growth in the model's own", self.config.name)
+        return shown
+
+    def _units(self, strains: Strains, condition: str) -> NDArray[np.float64]:
+        column = Column(CONDITION, condition)
+        if column not in strains.columns:
+            raise DataError(
+                f"`data.fba.uptakes.{condition}`: the strains have no such covariate of numbers",
+                got=listing(strains.conditions) or "strains without covariates",
+                do="name a covariate as `data.source.csv.conditions` does",
+            )
+        values: NDArray[np.float64] = np.asarray(strains.columns[column], dtype=np.float64)
+        if (values < 0).any():
+            raise DataError(f"`data.fba.uptakes.{condition}`: a strain has a negative amount", got=float(values.min()))
+        return values
+
+    def _name(self, strains: Strains, row: np.int64, medium: int, media: int) -> str | None:
+        """Return what messages call a medium."""
+        if MEDIUM in strains.conditions and self.config.media:
+            return str(strains.shown(MEDIUM)[row])
+        return None if media == 1 else f"number {medium + 1} of {media}"
+
+
+def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
+    """Return the gene of the model that each name of the strains means, −1 where there is none."""
+    plain = Vocabulary(rules.genes)
+    vocabulary = Vocabulary(rules.genes, model_aliases(model).of_genes(plain))
+    found = vocabulary.indices([vocabulary.find(name) for name in strains.names])
+    changed = np.unique(strains.targets)
+    known = int((found[changed] >= 0).sum())
+    log.info(
+        "%s of the changed genes %s in the metabolic model; the others change nothing there",
+        f"{known:,} of {len(changed):,}",
+        "is" if known == 1 else "are",
+    )
+    return found
+
+
+Lost = tuple[bytes, bytes]
+"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and what is left of each, in
+hundredths (uint8)."""
+
+
+WILD_TYPE: Lost = (b"", b"")
+
+
+def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64]) -> Iterator[Lost]:
+    """Yield what each strain loses; a complex is as strong as its weakest gene, and a rule as its best complex."""
+    left = strains.left().astype(np.float64)
+    hundredths = np.where(left > 0, np.clip(np.rint(left * WHOLE), 1, WHOLE), 0).astype(np.uint8)
+    for start in range(0, len(strains), CHUNK):
+        part = strains.slice(start, min(start + CHUNK, len(strains)))
+        first, last = strains.offsets[start], strains.offsets[start + len(part)]
+        left_NS = np.full((len(rules.genes), len(part)), WHOLE, dtype=np.uint8)
+        genes, owner = gene_of[part.targets], np.repeat(np.arange(len(part)), part.num_deletions)
+        known = genes >= 0
+        np.minimum.at(left_NS, (genes[known], owner[known]), hundredths[first:last][known])
+        rows = {name: left_NS[i] for i, name in enumerate(rules.genes)}
+        left_SR = np.stack([_left(rule, rows) for rule in rules.rules], axis=1)
+        for row in left_SR:
+            lost = np.flatnonzero(row < WHOLE).astype(np.int32)
+            yield lost.tobytes(), row[lost].tobytes()
+
+
+def _left(rule: ast.expr, rows: dict[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Return what is left of a rule, [S]; the rule has names, AND and OR alone, as `KnockoutRules` checks."""
+    if isinstance(rule, ast.Name):
+        return rows[rule.id]
+    assert isinstance(rule, ast.BoolOp)
+    combine = np.minimum if isinstance(rule.op, ast.And) else np.maximum
+    found: NDArray[np.uint8] = combine.reduce([_left(part, rows) for part in rule.values])
+    return found
+
+
+@dataclass(frozen=True)
+class _Medium:
+    """Compute growth in one medium.
+
+    Attributes:
+        rules: rules of the model.
+        problem: of the wild type in this medium.
+        processes: as in `FbaConfig`.
+        kept: what was computed before.
+    """
+
+    rules: KnockoutRules
+    problem: FluxProblem
+    processes: int
+    kept: GrowthCache
+
+    def growth(self, sets: list[Lost], shard: int, shards: int) -> NDArray[np.float64]:
+        """Return the growth of strains, [S], or zeros once one of several shards is computed."""
+        kept, wanted = self.kept, list(dict.fromkeys(sets))
+        missing = [one for i, one in enumerate(wanted) if i % shards == shard and one not in kept.known]
+        if missing:
+            self._solve(missing)
+        if shards > 1:
+            return np.zeros(len(sets))
+        if WILD_TYPE not in kept.known:
+            self._solve([WILD_TYPE])
+        wild = kept.known[WILD_TYPE]
+        unknown = [one for one in wanted if np.isnan(kept.known[one])]
+        if unknown:
+            log.warning(
+                "the solver gave no answer to %s, whose strains have the growth of %s; a longer "
+                "`data.fba.time_limit` may help",
+                count(len(unknown), "linear program"),
+                self.problem.wild_type,
+            )
+        found = np.array([wild if np.isnan(kept.known[one]) else kept.known[one] for one in sets])
+        return wild * snap(found / wild, 0.0, 1.0) if wild > 0 else np.zeros(len(sets))
+
+    def _solve(self, missing: list[Lost]) -> None:
+        """Solve linear programs, and keep what they say as they go."""
+        kept = self.kept
+        lost = [(np.frombuffer(rules, np.int32), np.frombuffer(left, np.uint8)) for rules, left in missing]
+        amounts = np.unique(np.concatenate([np.zeros(1, np.uint8), *(left for _, left in lost)]))
+        with progress_bars() as begin, closing(kept):
+            problem = self._limited(lost, amounts / WHOLE, begin)
+            solver = FluxSolver(problem)
+            wild = solver.solve(np.zeros(0, dtype=np.int64))
+            kept.put(WILD_TYPE, wild.value)
+            codes = [self._codes(rules, np.searchsorted(amounts, left)) for rules, left in lost]
+            needed = {one: code for one, code in zip(missing, codes, strict=True) if wild.beyond[code].any()}
+            for one in missing:
+                if one not in needed:
+                    kept.put(one, wild.value)
+            advance = begin(f"linear programs of {problem.wild_type}", len(needed))
+            solutions = solve_all(solver, problem, [*needed.values()], processes=self.processes, advance=advance)
+            with closing(solutions):
+                for number, (one, solution) in enumerate(zip(needed, solutions, strict=True), start=1):
+                    kept.put(one, solution.value)
+                    if kept.flush_if_due():
+                        log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
+
+    def _limited(
+        self,
+        lost: list[tuple[NDArray[np.int32], NDArray[np.uint8]]],
+        strengths: NDArray[np.float64],
+        begin: Callable[[str, int], Callable[[], None]],
+    ) -> FluxProblem:
+        """Return the problem with the limits of weakened reactions."""
+        weakened = np.unique(np.concatenate([np.zeros(0, np.int32), *(rules[left > 0] for rules, left in lost)]))
+        capacities = np.full((2, self.problem.shape[1]), np.inf)
+        if len(weakened):
+            reactions = np.unique(np.concatenate([self.rules.reactions[rule] for rule in weakened]))
+            advance = begin("reactions whose capacity is computed", len(reactions))
+            capacities = FluxSolver(self.problem).capacities(reactions, advance)
+        return self.problem.limited(capacities, strengths.tolist())
+
+    def _codes(self, rules: NDArray[np.int32], number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the strength of this number."""
+        size = self.rules.num_reactions
+        parts = [self.rules.reactions[rule] + size * at for rule, at in zip(rules, number, strict=True)]
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _content(problem: FluxProblem, rules: KnockoutRules) -> str:
+    """Return a hash of a problem without limits of time, and of the reactions of each rule."""
+    digest = hashlib.sha256(f"{problem.shape} {problem.tolerance}".encode())
+    for values in (problem.rows, problem.columns, problem.values, problem.lower, problem.upper, problem.objective):
+        digest.update(np.ascontiguousarray(values).tobytes())
+    for reactions in rules.reactions:
+        digest.update(reactions.tobytes() + b"\n")
+    return digest.hexdigest()[:24]
+
+
+class GrowthCache:
+    """Keep growth by what is lost, in a folder of small files which several processes may add to at once.
+
+    Args:
+        folder: of one problem.
+
+    Attributes:
+        known: what is lost → growth, NaN where the solver gave no answer, which is not written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._last = folder, time.monotonic()
+        self.known: dict[Lost, float] = {}
+        self._new: list[Lost] = []
+        for path in sorted(folder.glob("*.npz")) if folder.is_dir() else []:
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    part = {name: file[name] for name in ("rules", "left", "ends", "growth")}
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+                log.warning("'%s' cannot be read and is not used; it may be removed", path)
+                continue
+            ends = part["ends"].tolist()
+            for start, end, growth in zip([0, *ends], ends, part["growth"].tolist(), strict=False):
+                self.known[part["rules"][start:end].tobytes(), part["left"][start:end].tobytes()] = growth
+
+    def put(self, lost: Lost, growth: float) -> None:
+        """Note a growth, which goes into a file with the next ``flush``."""
+        if lost not in self.known and not np.isnan(growth):
+            self._new.append(lost)
+        self.known[lost] = growth
+
+    def flush_if_due(self) -> bool:
+        """Write what is new if the last time is long ago, and say whether it was."""
+        if time.monotonic() - self._last < FLUSH_SECONDS:
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Write what is new as a file of its own."""
+        self._last = time.monotonic()
+        if not self._new:
+            return
+        rules = [np.frombuffer(one[0], np.int32) for one in self._new]
+        left = [np.frombuffer(one[1], np.uint8) for one in self._new]
+        with atomic_file(self._folder / f"{uuid.uuid4().hex}.npz") as partial, open(partial, "wb") as file:
+            np.savez(
+                file,
+                rules=np.concatenate(rules),
+                left=np.concatenate(left),
+                ends=np.cumsum([len(one) for one in rules]),
+                growth=np.array([self.known[one] for one in self._new]),
+            )
+        self._new.clear()
