@@ -314,6 +314,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
+    refuse_without_columns(store, config)
     # A store that the experiment names may have been built from another source, whose files are not known here.
     if store.meta.provenance.source == config.data.source.name:
         try:
@@ -323,7 +324,6 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
                 raise
             log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     table, new = store.read(), False
-    refuse_without_columns(store, config)
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         new = True

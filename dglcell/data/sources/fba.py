@@ -383,7 +383,8 @@ def _solve_in_processes(
     except BrokenProcessPool as error:
         raise DataError(
             "flux balance analysis: a process that solves linear programs has ended before its time",
-            do="look whether memory ran out; with fewer processes it takes less (`processes` beside the model's name)",
+            do="look whether memory ran out; with fewer processes it takes less "
+            "(`data.source.insilico.processes`, `data.fba.processes`)",
         ) from error
     finally:
         pool.shutdown(kill_workers=True)

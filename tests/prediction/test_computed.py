@@ -1,0 +1,123 @@
+"""Predictions of a model that sees what simulators compute: growth by flux balance analysis, and an own column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dglcell import api
+from dglcell.config.read import load_config
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.store import Store
+from dglcell.errors import DataError, GraphError
+from dglcell.prediction.conditions import asked_of, completion_of, wild_type_in
+from dglcell.prediction.design import Design
+from dglcell.prediction.predict import predict_design
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.prepare import build, store_path
+from dglcell.training.run import train
+
+GENES = ("b0008", "b0114", "b0115", "b0720", "b1241", "b2464", "b0351", "b2779", "b1779", "b3919")
+OWN = """\
+from dataclasses import dataclass
+
+import numpy as np
+from dglcell.data.sources import Simulator, SourceOptions
+
+
+class Cost(Simulator):
+    @dataclass
+    class Config(SourceOptions):
+        scale: float = 1.0
+
+    def compute(self, strains, work):
+        return np.asarray(self.config.scale * strains.num_deletions, np.float32)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("computed")
+    rows = [f"{gene},{medium},{n % 3 / 2}" for n, gene in enumerate(GENES) for medium in ("glucose", "acetate")]
+    (folder / "growth.csv").write_text("\n".join(["gene,medium,growth", *rows]) + "\n")
+    (folder / "own_cost.py").write_text(OWN)
+    columns = {"genes": ["gene"], "phenotypes": {"growth": "growth"}, "conditions": {"medium": "medium"}}
+    config = {
+        "experiment": {"name": "computed"},
+        "cell": {"model": "textbook", "media": {"glucose": {}, "acetate": {"EX_glc__D_e": 0.0, "EX_ac_e": 30.0}}},
+        "data": {
+            "source": {"name": "csv", "csv": {"path": str(folder / "growth.csv"), **columns}},
+            "fba": {"processes": 1},
+            "computed": {"cost": {"kind": "own_cost:Cost", "options": {"scale": 2.0}}},
+            "batch_size": 4,
+        },
+        "model": {"hidden": 8, "layers": 1, "local_heads": 2, "strategy": "difference"},
+        "optimizer": {"lr": 0.01},
+        "split": {"fractions": [0.5, 0.25, 0.25]},
+        "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
+        "paths": {"runs": str(folder), "data": str(folder / "data")},
+        "plot": False,
+        "null_models": False,
+    }
+    (folder / "computed.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Iterator[RunDirectory]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield train(load_config(folder / "computed.yaml")).directory
+
+
+def test_new_strains_get_the_columns(run: RunDirectory) -> None:
+    trained = load_trained(run)
+    store = Store(store_path(trained.config)).read()
+    assert store.computed == ("cost", "fba_growth")
+    assert list(asked_of(trained)) == ["medium"]
+    predictor = api.load(run.path)
+    found = predictor._read(store, {})[2].strains
+    for name in store.computed:
+        np.testing.assert_array_equal(found.columns[Column(CONDITION, name)], store.columns[Column(CONDITION, name)])
+    assert len(np.unique(predictor.predict(store).predicted_growth.round(6))) > len(GENES)
+
+
+def test_a_design_is_predicted_as_a_table_would_be(run: RunDirectory, tmp_path: Path) -> None:
+    trained = load_trained(run)
+    background = wild_type_in(asked_of(trained), {"medium": "acetate"}, "")
+    names = trained.cell.genes.names
+    design = Design.of(range(12), 2, background=background, names=names, complete=completion_of(trained))
+    predict_design([trained], design, tmp_path / "out.parquet", batch_size=5, report=lambda _: None)
+    table = pq.read_table(tmp_path / "out.parquet")
+    again = api.load(run.path).predict(table.drop_columns(["predicted_growth"]).to_pandas())
+    np.testing.assert_allclose(table["predicted_growth"].to_numpy(), again.predicted_growth, atol=1e-5)
+
+
+def test_subsets_are_explained_by_their_own_growth(run: RunDirectory) -> None:
+    predictor = api.load(run.path)
+    found = predictor.explain([["b0720", "b2779"]], conditions={"medium": "glucose"})
+    alone = predictor.predict([["b0720"]], conditions={"medium": "glucose"}).predicted_growth[0]
+    assert found[found.subset == "b0720"].predicted.item() == pytest.approx(alone, abs=1e-5)
+
+
+def test_what_a_run_needs_is_said(run: RunDirectory, folder: Path) -> None:
+    trained = load_trained(run)
+    trained.config.data.fba.model = "gone.xml"  # type: ignore[union-attr]
+    complete = completion_of(trained)
+    assert complete is not None
+    with pytest.raises(GraphError, match="`fba_growth` is computed by a metabolic model that cannot be read here"):
+        complete(Store(store_path(load_trained(run).config)).read())
+
+
+def test_a_store_without_the_columns_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    store = f"data.store={folder / 'plain'}"
+    build(load_config(folder / "computed.yaml", [store, "data.fba=null", "data.computed={}"]), "")
+    with pytest.raises(DataError, match="has no column 'fba_growth'"):
+        train(load_config(folder / "computed.yaml", [store, "experiment.name=other"]))
