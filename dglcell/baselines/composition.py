@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.simple import Shrunk, labelled
+from dglcell.baselines.problem import Family, NullModel, Problem, labelled
+from dglcell.baselines.simple import Shrunk
 from dglcell.data.strains import Strains
 
 MOST_NEGATIVE = 0.01
@@ -39,7 +40,7 @@ STEP = 1e-4
 
 
 @dataclass
-class Multiplicative:
+class Multiplicative(NullModel):
     """Predict y = wild type · product of the effects of the deleted genes.
 
     A genetic interaction is defined as the deviation from this product.
@@ -105,7 +106,7 @@ LARGEST_SUBSET = 3
 
 
 @dataclass
-class SmallestSubset:
+class SmallestSubset(NullModel):
     """Predict y = the smallest label of the measured subsets of a strain's deletions, of up to three genes each.
 
     A subset is a training strain that deletes some of the strain's genes, and not all of them. A strain without any has
@@ -113,15 +114,14 @@ class SmallestSubset:
     """
 
     mean: float = field(default=0.0, init=False)
-    mean_of: dict[int, float] = field(default_factory=dict, init=False, repr=False)
+    mean_of: Shrunk = field(init=False, repr=False)
     measured: Shrunk = field(init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged."""
         strains, labels = labelled(refuse_strengths(strains, "smallest subset"), y)
         self.mean = float(labels.mean())
-        numbers = np.unique(strains.num_deletions).tolist()
-        self.mean_of = {number: float(labels[strains.num_deletions == number].mean()) for number in numbers}
+        self.mean_of = Shrunk.of(strains.num_deletions, labels, 0)
         small = np.flatnonzero((strains.num_deletions > 0) & (strains.num_deletions <= LARGEST_SUBSET))
         keys = np.empty(len(strains), np.uint64)
         for rows, genes in strains.by_number():
@@ -139,7 +139,8 @@ class SmallestSubset:
                 for chosen in itertools.combinations(range(number), size):
                     subsets = _keys(genes[:, chosen], len(strains.names))
                     smallest = np.minimum(smallest, self.measured(subsets, np.inf))
-            prediction[rows] = np.where(np.isfinite(smallest), smallest, self.mean_of.get(number, self.mean))
+            otherwise = self.mean_of(np.full(len(rows), number), self.mean)
+            prediction[rows] = np.where(np.isfinite(smallest), smallest, otherwise)
         return prediction
 
 
@@ -147,3 +148,18 @@ def _keys(genes: NDArray[np.integer], num_genes: int) -> NDArray[np.uint64]:
     """Return a key for each row's gene set, [n]: the sum of 64 random bits for each gene."""
     bits = np.random.default_rng(0).integers(2**64, size=num_genes, dtype=np.uint64)
     return bits[genes].sum(axis=1, dtype=np.uint64)
+
+
+def _no_subset(problem: Problem) -> str | None:
+    fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
+    if len(fewest) and fewest.min() < problem.most_deletions and fewest.min() <= LARGEST_SUBSET:
+        return not_fitness_like(problem.y_train)
+    fewer = min(problem.most_deletions, LARGEST_SUBSET + 1)
+    return f"needs measured subsets, and no training strain has fewer than {fewer} deletions"
+
+
+MULTIPLICATIVE = Family(
+    lambda of: (Multiplicative(alpha).fit(of.train, of.y_train) for alpha in (0.01, 0.1, 1.0, 10.0)),
+    lambda of: not_fitness_like(of.y_train),
+)
+SUBSET = Family(lambda of: iter([SmallestSubset().fit(of.train, of.y_train)]), _no_subset)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
+from sklearn.isotonic import IsotonicRegression
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.baselines.problem import MORE, Family, NullModel, Problem, labelled
+from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 
 CONDITION_ALPHA = 1.0
@@ -42,23 +44,16 @@ class Curve:
             y: [n] what was measured there.
             weights: [n] weights of the measurements; 1 if not given.
         """
-        weights = np.ones(len(x)) if weights is None else weights
-        places, inverse = np.unique(x, return_inverse=True)
-        total = np.bincount(inverse, weights)
-        means = np.bincount(inverse, weights * y) / total
-        falling, rising = (isotonic_regression(means, weights=total, increasing=up).x for up in (False, True))
-        errors = [float(total @ np.square(means - values)) for values in (falling, rising)]
-        return cls(places, rising if errors[1] < RISES * errors[0] else falling)
+        found, errors = [], []
+        for rises in (False, True):
+            fit = IsotonicRegression(increasing=rises).fit(x, y, weights)
+            found.append(cls(fit.X_thresholds_, fit.y_thresholds_))
+            errors.append(float(np.average(np.square(y - found[-1](x)), weights=weights)))
+        return found[errors[1] < RISES * errors[0]]
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the values of the curve at ``x``."""
         return np.interp(x, self.places, self.values)
-
-
-def without_conditions(strains: Strains, labels: NDArray[np.float64]) -> tuple[NDArray[np.float64], AdditiveRidge]:
-    """Return the labels without additive effects of conditions, [S], and the ridge that knows these effects."""
-    ridge = AdditiveRidge(CONDITION_ALPHA).fit(strains, labels)
-    return labels - ridge.of_conditions(strains), ridge
 
 
 PRODUCT, MINIMUM = "product", "minimum"
@@ -69,7 +64,7 @@ CERTAIN = 1e9
 
 
 @dataclass
-class GeneCurves:
+class GeneCurves(NullModel):
     """Predict y from a monotone curve for each gene over how much of it is lost, plus effects of conditions.
 
     Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
@@ -84,13 +79,15 @@ class GeneCurves:
     shrinkage: float = 4.0
     combined: str = field(default=PRODUCT, repr=False)
     pooled: Curve = field(init=False, repr=False)
-    curves: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)
+    genes: NDArray[np.int64] = field(init=False, repr=False)
+    curves: tuple[Curve, ...] = field(init=False, repr=False)
     conditions: AdditiveRidge = field(init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
-        labels, self.conditions = without_conditions(strains, labels)
+        self.conditions = AdditiveRidge(CONDITION_ALPHA).fit(strains, labels)
+        labels = labels - self.conditions.of_conditions(strains)
         few = np.flatnonzero(strains.num_deletions <= 1)
         strains, labels = strains.take(few), labels[few]
         places = summed(lost(strains), strains)
@@ -98,21 +95,24 @@ class GeneCurves:
         grid = np.append(np.linspace(places.min(), places.max(), GRID), 0.0)
         prior, weight = self.pooled(grid), np.append(np.full(GRID, self.shrinkage / GRID), CERTAIN)
         rows = np.flatnonzero(strains.num_deletions == 1)
-        self.curves = {
-            gene: Curve.of(
+        each = _by_gene(strains.targets)
+        self.genes = np.array([gene for gene, _ in each], np.int64)
+        self.curves = tuple(
+            Curve.of(
                 np.concatenate([places[rows[of]], grid]),
                 np.concatenate([labels[rows[of]], prior]),
                 np.concatenate([np.ones(len(of)), weight]),
             )
-            for gene, of in _by_gene(strains.targets)
-        }
+            for _, of in each
+        )
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
         amounts, values = lost(strains), np.empty(len(strains.targets))
+        curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
         for gene, of in _by_gene(strains.targets):
-            values[of] = self.curves.get(gene, self.pooled)(amounts[of])
+            values[of] = curves.get(gene, self.pooled)(amounts[of])
         return self._together(values, amounts, strains) + self.conditions.of_conditions(strains)
 
     def _together(
@@ -137,18 +137,19 @@ def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]
     return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []
 
 
-def why_no_curves(strains: Strains) -> str | None:
-    """Say why genes have no curves of their own; None if they have."""
-    if strains.strengths is None:
+def _lacks(problem: Problem) -> str | None:
+    if problem.train.strengths is None:
         return "needs strains with strengths"
-    return None if (strains.num_deletions == 1).any() else "needs training strains that change one gene"
+    if not (problem.train.num_deletions == 1).any():
+        return "needs training strains that change one gene"
+    if problem.most_deletions < 2:
+        return "needs strains that change several genes"
+    return not_fitness_like(problem.y_train)
 
 
-def why_not_together(strains: Strains, y: NDArray[np.floating], most: int) -> str | None:
-    """Say why the curves of several genes are not multiplied or compared; None if they are.
+def _fitted(problem: Problem, combined: str) -> Iterator[NullModel]:
+    return (GeneCurves(value, combined).fit(problem.train, problem.y_train) for value in (0.3, 1.0, 3.0, 10.0))
 
-    Args:
-        most: most changed genes of any strain.
-    """
-    several = None if most > 1 else "needs strains that change several genes"
-    return why_no_curves(strains) or several or not_fitness_like(y)
+
+PRODUCT_OF_CURVES = Family(lambda problem: _fitted(problem, PRODUCT), _lacks, MORE)
+MINIMUM_OF_CURVES = Family(lambda problem: _fitted(problem, MINIMUM), _lacks, MORE)

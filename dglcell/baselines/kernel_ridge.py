@@ -1,19 +1,20 @@
-"""Fit a null model for strains of two or more deletions: ridge regression with a kernel between pairs of genes."""
+"""Fit a baseline for strains of two or more deletions: ridge regression with a kernel between pairs of genes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, cg
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
+from dglcell.baselines.nystrom import MOST_STRAINS, spanned
+from dglcell.baselines.problem import Family, NullModel, Problem
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, labelled, why_too_long
+from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 
 OWN = 0.1
@@ -27,9 +28,15 @@ SPREAD_NOISE = 1.0
 PROFILE_ALPHA = 10.0
 """Penalty of the additive effects that are taken off before genes' profiles are compared."""
 
-MOST_STEPS = 60
-RESIDUAL = 1e-3
+PROFILES, SPREADS = (0.0, 1.0), (0.0, 1.0)
+PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+
+RESIDUAL = 1e-5
+MOST_STEPS = 200
 MOST_BYTES = 2**30
+MOST_OPERATIONS = 2e10
+"""With more floating-point operations in a product with the covariance, the regression has landmarks."""
+LANDMARKS = 2000
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,12 @@ class PairMatrix:
         places = self.row * shape[1] + self.column
         return np.bincount(places, values[self.owner], shape[0] * shape[1]).astype(np.float32).reshape(shape)
 
+    @property
+    def sums(self) -> sparse.csr_array:
+        """Return a matrix that sums over the pairs of each strain, [S, P]."""
+        size = len(self.owner)
+        return sparse.csr_array((np.ones(size, np.float32), (self.owner, np.arange(size))), shape=(len(self), size))
+
 
 @dataclass(frozen=True)
 class PairKernel:
@@ -107,25 +120,35 @@ class PairKernel:
         of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=len(to)) / 2
         return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
 
+    def between(self, strains: PairMatrix) -> NDArray[np.float32]:
+        """Return the covariance of strains, whose genes are ``genes``, and the training strains, [S, T]."""
+        matrix, train = self.matrix[self.genes], self.train
+        (a, b), (c, d) = ((of.rows[of.row], of.column) for of in (strains, train))
+        pairs = matrix[np.ix_(a, c)] * matrix[np.ix_(b, d)] + matrix[np.ix_(a, d)] * matrix[np.ix_(b, c)]
+        of_pairs = strains.sums @ (train.sums @ pairs.T).T / 2
+        return of_pairs + ADDITIVE * (strains.design @ (train.design @ matrix.T).T)
+
 
 @dataclass(frozen=True)
-class KernelRidge:
+class KernelRidge(NullModel):
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Attributes:
         profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
         penalty: variance of the noise.
-        coefficients: [S] coefficients of the training strains.
         spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
             spread as all pairs do.
+        limited: what is left out of a large table, in words.
+        coefficients: [S] coefficients of the training strains.
     """
 
     profiles: float
     penalty: float
+    spread: float
+    limited: str
     kernel: PairKernel = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
     mean: float = field(repr=False)
-    spread: float = 0.0  # of models that were packed before there was a choice
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
@@ -133,54 +156,73 @@ class KernelRidge:
         return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
 
-def why_not(strains: Strains, fits: int) -> str | None:
-    """Say why kernel ridge is not fitted to these strains; None if it is."""
-    most = int(strains.num_deletions.max())
-    if most < 2:
-        return f"needs strains with two or more deletions (found {most} at most)"
-    pairs = strains.num_deletions * (strains.num_deletions - 1) // 2
-    deleted = len(np.unique(strains.targets))
-    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * len(strains.names) * deleted)
-    if held > MOST_BYTES:
-        return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
-    rows = len(PairMatrix.of(strains, np.arange(len(strains.names))).rows)
-    return why_too_long(fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted))
-
-
 def fit_kernel_ridge(
-    strains: Strains,
-    y: NDArray[np.floating],
-    similarity: GeneSimilarity,
-    profiles: float,
-    penalties: Sequence[float],
-    spreads: Sequence[float] = (0.0,),
-) -> list[KernelRidge]:
-    """Yield one model for each penalty and spread; missing labels (NaN) are ignored.
+    problem: Problem, profiles: float, penalties: Sequence[float] = PENALTIES, spreads: Sequence[float] = SPREADS
+) -> Iterator[KernelRidge | None]:
+    """Yield one model for each penalty, from strong to weak, and each spread; None once the validation error rises.
 
-    Spreads of genes without training strains do not concern the fit.
-
-    The system is solved in the Krylov space of the covariance and the labels (Lanczos 1950), which is that of conjugate
-    gradients and the same for every penalty. It is extended until the residual of the smallest penalty is a thousandth
-    of the labels, or it has sixty dimensions.
+    Spreads of genes without training strains do not concern the fit. Systems are solved by conjugate gradients, each
+    from the solution of the one before. Above ``MOST_OPERATIONS`` the regression is in the span of 2,000 strains.
     """
-    strains, labels = labelled(strains, y)
-    train = PairMatrix.of(strains, similarity.genes)
-    residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(strains, labels).predict(strains)
+    problem = problem.labelled()
+    similarity, labels, mean = problem.similarity(), problem.y_train, float(problem.y_train.mean())
+    train = PairMatrix.of(problem.train, similarity.genes)
+    residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(problem.train, labels).predict(problem.train)
     alike = _gene_kernel(similarity, train, residual, profiles)
-    scale = _scales(train, np.square(labels - labels.mean()))
-    kernels = {
-        spread: PairKernel(similarity.genes, _scaled(alike, similarity, scale, spread), train) for spread in spreads
-    }
-    kernel = kernels[spreads[0]]
-    mean = float(labels.mean())
-    basis, tridiagonal, size = _lanczos(kernel, labels - mean, min(penalties))
-    models = []
+    scale = _scales(train, np.square(labels - mean))
+    kernels = [PairKernel(similarity.genes, _scaled(alike, similarity, scale, spread), train) for spread in spreads]
+    limited, solutions = "", _exact(kernels[0], labels - mean, penalties)
+    if _operations(train) > MOST_OPERATIONS:
+        problem, limited = problem.sampled(MOST_STRAINS)
+        limited = " of ".join(filter(None, [f"{LANDMARKS:,} landmarks", limited]))
+        landmarks = PairMatrix.of(problem.sampled(LANDMARKS)[0].train, similarity.genes)
+        kernels = [replace(kernel, train=landmarks) for kernel in kernels]
+        solutions = _of_landmarks(kernels[0], problem.train, problem.y_train - mean, penalties)
+    least, worse = np.inf, False
     for penalty in penalties:
-        right = size * np.eye(len(tridiagonal))[0]
-        inner = np.linalg.solve(tridiagonal + penalty * np.eye(len(tridiagonal)), right)
-        coefficients = basis.T @ inner
-        models += [KernelRidge(profiles, penalty, kernels[spread], coefficients, mean, spread) for spread in spreads]
-    return models
+        if worse:
+            yield from [None] * len(spreads)
+            continue
+        coefficients = next(solutions)
+        of_each = zip(spreads, kernels, strict=True)
+        models = [KernelRidge(profiles, penalty, s, limited, k, coefficients, mean) for s, k in of_each]
+        yield from models
+        if len(penalties) > 1:
+            error = min(map(problem.error, models))
+            least, worse = min(least, error), error > least
+
+
+def _exact(
+    kernel: PairKernel, values: NDArray[np.floating], penalties: Sequence[float]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the coefficients of the training strains, [S], for each penalty."""
+    coefficients = np.zeros(len(values))
+    for penalty in penalties:
+
+        def noisy(x: NDArray[np.float64], penalty: float = penalty) -> NDArray[np.float64]:
+            return kernel.times(x, kernel.train, kernel.genes) + penalty * x
+
+        system = LinearOperator((len(values),) * 2, matvec=noisy, dtype=np.float64)
+        coefficients, _ = cg(system, values, coefficients, rtol=RESIDUAL, maxiter=MOST_STEPS)
+        yield coefficients
+
+
+def _of_landmarks(
+    kernel: PairKernel, strains: Strains, values: NDArray[np.floating], penalties: Sequence[float]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the coefficients of the landmarks, which are the training strains of the kernel, for each penalty."""
+
+    def crossed(rows: slice) -> NDArray[np.float32]:
+        part = strains.slice(rows.start, min(rows.stop, len(strains)))
+        return kernel.between(PairMatrix.of(part, kernel.genes))
+
+    return (found for _, found in spanned(crossed, kernel.between(kernel.train), values, penalties))
+
+
+def _operations(train: PairMatrix) -> float:
+    """Return the floating-point operations of a product with the covariance of the training strains."""
+    rows, genes = len(train.rows), train.design.shape[1]
+    return 2.0 * rows * genes**2 + 4.0 * rows**2 * genes
 
 
 def _gene_kernel(
@@ -234,33 +276,21 @@ def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float
     return np.sqrt(total / (np.bincount(genes, minlength=size) + PSEUDO_PAIRS) / usual)
 
 
-def _lanczos(
-    kernel: PairKernel, right: NDArray[np.float64], penalty: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return a basis of the Krylov space, a matrix, and a number.
+def _fitted(problem: Problem) -> Iterator[NullModel | None]:
+    for profiles in PROFILES:
+        yield from fit_kernel_ridge(problem, profiles)
 
-    They are its orthonormal basis [m, S], the tridiagonal [m, m] matrix in it, and the size of ``right``.
-    """
-    size = float(np.linalg.norm(right))
-    if size == 0:
-        return np.zeros((1, len(right))), np.zeros((1, 1)), size
-    basis = np.empty((MOST_STEPS, len(right)))
-    diagonal: list[float] = []
-    beside: list[float] = []
-    basis[0] = right / size
-    console = Console(stderr=True)
-    for step in track(
-        range(MOST_STEPS), "kernel ridge", console=console, transient=True, disable=not console.is_terminal
-    ):
-        rest = kernel.times(basis[step], kernel.train, kernel.genes)
-        diagonal.append(float(basis[step] @ rest))
-        for _ in range(2):
-            rest -= basis[: step + 1].T @ (basis[: step + 1] @ rest)
-        length = float(np.linalg.norm(rest))
-        tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
-        last = np.linalg.solve(tridiagonal + penalty * np.eye(step + 1), np.eye(step + 1)[0])[-1]
-        if length * abs(last) <= RESIDUAL or step + 1 == MOST_STEPS:
-            break
-        beside.append(length)
-        basis[step + 1] = rest / length
-    return basis[: step + 1], tridiagonal, size
+
+def _lacks(problem: Problem) -> str | None:
+    strains = problem.train
+    most = int(strains.num_deletions.max())
+    if most < 2:
+        return f"needs strains with two or more deletions (found {most} at most)"
+    pairs = int((strains.num_deletions * (strains.num_deletions - 1) // 2).sum())
+    held = max(64 * pairs, 20 * len(strains.names) * len(np.unique(strains.targets)))
+    if held > MOST_BYTES:
+        return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
+    return None
+
+
+KERNEL_RIDGE = Family(_fitted, _lacks)

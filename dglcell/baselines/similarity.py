@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +50,12 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
     total = np.zeros((len(cell.genes), len(columns)), np.float32)
     known = np.zeros(len(cell.genes), np.float32)
     for network in _networks(cell):
-        known += network.sum(axis=1) > 0
-        profiles = _profiles(network, columns)
-        compared = profiles(columns).T
-        for start in range(0, len(total), MOST_EXACT):
-            rows = np.arange(start, min(start + MOST_EXACT, len(total)))
-            total[rows] += np.square(profiles(rows) @ compared)
+        inside = np.flatnonzero(network.sum(axis=1))
+        known[inside] += 1
+        of_columns = np.flatnonzero(np.isin(columns, inside))
+        among = np.searchsorted(inside, columns[of_columns])
+        cosines = _cosines(network[inside][:, inside], among, inside, exact=len(columns) <= MOST_EXACT)
+        total[np.ix_(inside, of_columns)] += np.square(cosines)
     # A gene that several networks know stays at 1; one that is known to none stays at 0.
     scale = np.sqrt(np.maximum(known, 1))
     return GeneSimilarity(columns, (total / scale[:, None] / scale[columns]).astype(np.float32))
@@ -84,39 +83,35 @@ def _simple(network: sparse.csr_array) -> sparse.csr_array:
     return network
 
 
-def _profiles(network: sparse.csr_array, columns: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[Any]]:
-    """Return a function from genes to unit vectors of their profiles, 0 for a gene without neighbours."""
-    degree = np.maximum(network.sum(axis=1), 1).astype(np.float32)
+def _cosines(
+    network: sparse.csr_array, columns: NDArray[np.int64], genes: NDArray[np.int64], exact: bool
+) -> NDArray[np.float32]:
+    """Return cosines of the profiles of all genes of a network and some, [n, G]; ``genes``, [n], are their numbers."""
+    degree = network.sum(axis=1).astype(np.float32)
     walk = sparse.csr_array(network / degree[:, None])
-    estimated = None if len(columns) <= MOST_EXACT else _projected_ends(walk)
-
-    def profiles(rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        profile = _ends(walk, rows) if estimated is None else estimated[rows]
-        length = np.linalg.norm(profile, axis=1, keepdims=True)
-        return (profile / np.maximum(length, np.finfo(np.float32).tiny)).astype(np.float32)
-
-    return profiles
+    products, squares = np.zeros((len(genes), len(columns)), np.float32), np.zeros(len(genes), np.float32)
+    for profile in _profiles(walk, genes, exact):
+        products += profile @ profile[columns].T
+        squares += np.square(profile).sum(axis=1)
+    length = np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+    return (products / length[:, None] / length[columns]).astype(np.float32)
 
 
-def _ends(walk: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return where walks from some genes end, [G, N]."""
-    ends = walk[rows].toarray()
-    profile = ends.copy()
-    for _ in range(STEPS - 1):
-        ends = (1 - RESTART) * (walk.T @ ends.T).T
-        profile += ends
-    return profile
+def _profiles(walk: sparse.csr_array, genes: NDArray[np.int64], exact: bool) -> Iterator[NDArray[np.float32]]:
+    """Yield where walks from all genes end, [N, K], in pieces of so many ends; or estimated on random axes.
 
-
-def _projected_ends(walk: sparse.csr_array) -> NDArray[np.float32]:
-    """Return where walks from all genes end, [N, D], on random axes.
-
-    These keep cosines to about 1/√D (Achlioptas 2003).
+    These keep cosines to about 1/√K (Achlioptas 2003).
     """
-    bits = np.random.default_rng(0).integers(2, size=(walk.shape[0], AXES), dtype=np.int8)
-    ends = walk @ (2 * bits - 1).astype(np.float32)
-    profile = ends.copy()
-    for _ in range(STEPS - 1):
-        ends = (1 - RESTART) * (walk @ ends)
-        profile += ends
-    return profile
+    size, by_column = walk.shape[0], walk.tocsc()
+    if not exact:
+        bits = np.random.default_rng(0).integers(2, size=(genes.max(initial=0) + 1, AXES), dtype=np.int8)[genes]
+        pieces: Iterable[NDArray[np.float32]] = [walk @ (2 * bits - 1).astype(np.float32)]
+    else:
+        starts = range(0, size, MOST_EXACT)
+        pieces = (by_column[:, start : start + MOST_EXACT].toarray() for start in starts)
+    for ends in pieces:
+        profile = ends.copy()
+        for _ in range(STEPS - 1):
+            ends = (1 - RESTART) * (walk @ ends)
+            profile += ends
+        yield profile

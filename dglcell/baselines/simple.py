@@ -8,48 +8,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, cg
+from sklearn.linear_model import Ridge
 
 from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
+from dglcell.baselines.problem import ANY, MORE, Family, NullModel, labelled
 from dglcell.data.columns import CONDITION, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError
-
-
-def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
-    """Return the strains whose label is not NaN, with their labels in float64.
-
-    Raises:
-        DataError: the lengths differ, or no strain has a label.
-    """
-    if len(y) != len(strains):
-        raise DataError("null models: labels do not match the strains", got=len(y), expected=len(strains))
-    rows = np.flatnonzero(~np.isnan(y))
-    if len(rows) == 0:
-        raise DataError(
-            "null models: no training strain has a label",
-            got=f"{len(y):,} missing labels",
-            expected="at least one measured value",
-            do="choose another phenotype or another split",
-        )
-    labels = np.asarray(y, dtype=np.float64)
-    return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])
-
-
-MOST_OPERATIONS = 2e12
-"""Floating-point operations of a fit: a minute or two on one core."""
-
-
-def why_too_long(operations: float) -> str | None:
-    """Say why a fit of so many operations is left out; None if it is not."""
-    if operations <= MOST_OPERATIONS:
-        return None
-    return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
 
 
 @dataclass
-class TrainingMean:
+class TrainingMean(NullModel):
     """Predict y = mean of the training labels."""
 
     mean: float = field(default=0.0, init=False)
@@ -64,12 +33,8 @@ class TrainingMean:
         return np.full(len(strains), self.mean)
 
 
-RESIDUAL = 1e-8
-MAX_ITERATIONS = 2000
-
-
 @dataclass
-class AdditiveRidge:
+class AdditiveRidge(NullModel):
     """Predict y = intercept + sum of the effects of the deleted genes, by ridge regression with an intercept not
     penalised.
 
@@ -89,28 +54,16 @@ class AdditiveRidge:
     condition_effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
-        """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
         self.conditions = Conditions.of(strains) if strains.conditions else None
-        design, count = strains.design, len(labels)
+        design = sparse.csr_array(strains.design)
         if self.conditions is not None:
-            design = sparse.hstack([design, self.conditions.columns(strains)], format="csr")
-        gram = (design.T @ design).tocsr()
-        gene_mean = np.asarray(design.mean(axis=0)).ravel()
-        # The centred design is dense; its Gram matrix is the sparse one minus a rank-one term.
-        diagonal = gram.diagonal() - count * gene_mean**2 + self.alpha
-        size = design.shape[1]
-        normal = LinearOperator(
-            (size, size),
-            matvec=lambda w: gram @ w - count * gene_mean * (gene_mean @ w) + self.alpha * w,
-            dtype=np.float64,
-        )
-        jacobi = LinearOperator((size, size), matvec=lambda w: w / diagonal, dtype=np.float64)
-        mean = float(labels.mean())
-        right = design.T @ (labels - mean)
-        effects, _ = cg(normal, right, rtol=RESIDUAL, maxiter=MAX_ITERATIONS, M=jacobi)
-        self.effects, self.condition_effects = np.split(effects, [len(strains.names)])
-        self.intercept = mean - float(gene_mean[: len(strains.names)] @ self.effects)
+            design = sparse.csr_array(sparse.hstack([design, self.conditions.columns(strains)]))
+        ridge = Ridge(self.alpha, solver="sparse_cg", tol=1e-9).fit(design, labels)
+        self.effects, self.condition_effects = np.split(ridge.coef_, [len(strains.names)])
+        mean_effect = float(self.conditions.mean @ self.condition_effects) if self.conditions is not None else 0.0
+        self.intercept = float(ridge.intercept_) + mean_effect
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
@@ -157,7 +110,7 @@ class Shrunk:
 
 
 @dataclass
-class QueryPairMean:
+class QueryPairMean(NullModel):
     """Predict y = mean label of the strain's query pair, shrunk to the training mean.
 
     The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
@@ -195,7 +148,7 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 @dataclass
-class SameStrain:
+class SameStrain(NullModel):
     """Predict y = what the same strain had in other media, apart from the mean difference between the media.
 
     Strains are the same if their genes, strengths and all conditions but the medium are equal. The additive ridge knows
@@ -231,3 +184,16 @@ class SameStrain:
 def why_one_medium(strains: Strains) -> str | None:
     """Say why no strain can have been measured in another medium; None if it can."""
     return "needs strains in several media" if len(strains.conditions.get(MEDIUM, ())) < 2 else None
+
+
+TRAINING_MEAN = Family(lambda of: iter([TrainingMean().fit(of.train, of.y_train)]), about=ANY)
+ADDITIVE = Family(
+    lambda of: (AdditiveRidge(alpha).fit(of.train, of.y_train) for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0)),
+    about=ANY,
+)
+QUERY_PAIR = Family(lambda of: (QueryPairMean(count).fit(of.train, of.y_train) for count in (0.5, 2.0, 8.0, 32.0)))
+SAME_STRAIN = Family(
+    lambda of: (SameStrain(count).fit(of.train, of.y_train) for count in (0.0, 0.5, 2.0)),
+    lambda of: why_one_medium(of.train),
+    about=MORE,
+)

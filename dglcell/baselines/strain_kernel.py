@@ -1,4 +1,4 @@
-"""Fit a null model of strengths and conditions: ridge regression with a kernel between strains."""
+"""Fit a baseline of strengths and conditions: ridge regression with a kernel between strains."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from dglcell.baselines.beyond_deletions import Conditions, lost, owners
-from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import labelled
+from dglcell.baselines.nystrom import MOST_COMPARED, MOST_STRAINS, solved, spanned
+from dglcell.baselines.problem import MORE, Family, NullModel, Problem
 from dglcell.data.strains import Strains
 
 OWN, SHARED = 0.4, 0.3
@@ -25,12 +27,38 @@ ALIKE = (0.3, 0.8)
 CONDITION_LENGTHS = (0.5, 1.0, 2.0, 4.0)
 PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 
-MOST_STRAINS = 6000
-"""Training strains at most: a system of so many equations is solved in seconds, in a gibibyte."""
+MOST_EXACT = 6000
+"""With more training strains, the regression has landmarks."""
+LANDMARKS = 1000
 MOST_PAIRS = 2**31
 """Pairs of targets that are compared at most."""
-MOST_COMPARED = 2**24
-"""At most so many pairs of targets are compared at a time."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Hold what is compared of strains.
+
+    Attributes:
+        targets: [P] indices of genes.
+        amounts: [P] how much of each target is lost.
+        sums: [S, P] a matrix that sums over the targets of each strain.
+        codes: [S, C] categories of conditions.
+        numbers: [S, M] standardised numbers of conditions.
+    """
+
+    targets: NDArray[np.int64]
+    amounts: NDArray[np.float64]
+    sums: sparse.csr_array
+    codes: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, strains: Strains, conditions: Conditions) -> Self:
+        """Return it for strains; ``conditions`` are those of the training strains."""
+        size = len(strains.targets)
+        sums = sparse.csr_array((np.ones(size), (owners(strains), np.arange(size))), shape=(len(strains), size))
+        targets = strains.targets.astype(np.int64)
+        return cls(targets, lost(strains), sums, conditions.codes(strains), conditions.numbers(strains))
 
 
 @dataclass(frozen=True)
@@ -49,6 +77,7 @@ class StrainKernel:
         condition_length: ℓ of the numbers of conditions; NaN where there are none.
         genes: [G] indices of the genes that training strains change, ascending.
         matrix: [N, G] K, a row for every gene.
+        train: [T] strains, with which all are compared.
     """
 
     strength_length: float
@@ -57,59 +86,54 @@ class StrainKernel:
     genes: NDArray[np.int64]
     matrix: NDArray[np.float32]
     conditions: Conditions
-    train: Strains
+    train: Compared
 
     def __call__(self, strains: Strains) -> NDArray[np.float64]:
-        """Return the covariance of strains and the training strains, [S, T]."""
-        return np.concatenate([np.zeros((0, len(self.train))), *self.pieces(strains)])
+        """Return the covariance of strains and those of the kernel, [S, T]."""
+        return np.concatenate([np.zeros((0, self.train.sums.shape[0])), *self.pieces(strains)])
 
     def pieces(self, strains: Strains) -> Iterator[NDArray[np.float64]]:
         """Yield the rows of this covariance in pieces, so that one piece at a time is in memory."""
-        compared = max(len(self.train), len(self.train.targets) * strains.max_deletions)
+        compared = max(self.train.sums.shape[0], len(self.train.targets) * strains.max_deletions)
         size = max(1, MOST_COMPARED // compared)
         for start in range(0, len(strains), size):
-            part = strains.slice(start, min(start + size, len(strains)))
+            part = Compared.of(strains.slice(start, min(start + size, len(strains))), self.conditions)
             genes = self._of_genes(part)
             yield (1 + genes + genes**2 / 2) * self._of_conditions(part)
 
-    def _of_genes(self, strains: Strains) -> NDArray[np.float64]:
-        columns, amounts = np.searchsorted(self.genes, self.train.targets), lost(self.train)
-        here = lost(strains)[:, None]
-        pairs = self.matrix[strains.targets][:, columns] * (here * amounts)
+    def _of_genes(self, part: Compared) -> NDArray[np.float64]:
+        columns, amounts = np.searchsorted(self.genes, self.train.targets), self.train.amounts
+        here = part.amounts[:, None]
+        pairs = self.matrix[part.targets][:, columns] * (here * amounts)
         pairs *= np.exp(-np.square((here - amounts) / self.strength_length) / 2)
-        return _sums(strains) @ (_sums(self.train) @ pairs.T).T
+        return part.sums @ (self.train.sums @ pairs.T).T
 
-    def _of_conditions(self, strains: Strains) -> NDArray[np.float64]:
-        found = np.ones((len(strains), len(self.train)))
-        for here, there in zip(self.conditions.codes(strains).T, self.conditions.codes(self.train).T, strict=True):
+    def _of_conditions(self, part: Compared) -> NDArray[np.float64]:
+        found = np.ones((part.sums.shape[0], self.train.sums.shape[0]))
+        for here, there in zip(part.codes.T, self.train.codes.T, strict=True):
             found *= np.where(here[:, None] == there, 1.0, self.alike)
-        here, there = self.conditions.numbers(strains), self.conditions.numbers(self.train)
-        if here.size:
+        if part.numbers.size:
             # One exponential of a sum takes less time than a product of exponentials.
-            squares = cdist(here, there, "sqeuclidean")
-            found *= np.exp(squares / (-2 * here.shape[1] * self.condition_length**2))
+            squares = cdist(part.numbers, self.train.numbers, "sqeuclidean")
+            found *= np.exp(squares / (-2 * part.numbers.shape[1] * self.condition_length**2))
         return found
 
 
-def _sums(strains: Strains) -> sparse.csr_array:
-    """Return a matrix that sums over the targets of each strain, [S, P]."""
-    size = len(strains.targets)
-    return sparse.csr_array((np.ones(size), (owners(strains), np.arange(size))), shape=(len(strains), size))
-
-
 @dataclass(frozen=True)
-class StrainKernelRidge:
+class StrainKernelRidge(NullModel):
     """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     Attributes:
         penalty: variance of the noise, relative to that of the effects of conditions.
-        coefficients: [T] coefficients of the training strains.
+        limited: what is left out of a large table, in words.
+        coefficients: [T] coefficients of the strains of the kernel.
     """
 
     strength_length: float
     alike: float
     condition_length: float
     penalty: float
+    limited: str
     kernel: StrainKernel = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
     mean: float = field(repr=False)
@@ -120,38 +144,45 @@ class StrainKernelRidge:
         return self.mean + np.concatenate([np.zeros(0), *pieces])
 
 
-def fit_strain_kernels(
-    strains: Strains, y: NDArray[np.floating], similarity: GeneSimilarity
-) -> Iterator[StrainKernelRidge]:
-    """Yield one model for each set of hyperparameters that concern the strains; missing labels (NaN) are ignored.
-
-    Args:
-        y: [S] labels.
-        similarity: how alike all genes are to those of the training part.
-    """
-    strains, labels = labelled(strains, y)
+def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
+    """Yield one model for each set of hyperparameters that concern the strains."""
+    problem, limited = problem.labelled().sampled(MOST_STRAINS)
+    landmarks = problem
+    if len(problem.train) > MOST_EXACT:
+        landmarks = problem.sampled(LANDMARKS)[0]
+        limited = " of ".join(filter(None, [f"{LANDMARKS:,} landmarks", limited]))
+    strains, similarity, mean = problem.train, problem.similarity(), float(problem.y_train.mean())
     matrix, genes = SHARED + (1 - OWN - SHARED) * similarity.matrix, similarity.genes
     matrix[genes, np.arange(len(genes))] += OWN
-    conditions, mean = Conditions.of(strains), float(labels.mean())
+    conditions = Conditions.of(strains)
+    compared = Compared.of(landmarks.train, conditions)
     lengths = STRENGTH_LENGTHS if strains.strengths is not None else STRENGTH_LENGTHS[-1:]
-    alike = ALIKE if conditions.codes(strains).size else (math.nan,)
-    spans = CONDITION_LENGTHS if conditions.numbers(strains).size else (math.nan,)
+    alike = ALIKE if compared.codes.size else (math.nan,)
+    spans = CONDITION_LENGTHS if compared.numbers.size else (math.nan,)
     for scales in itertools.product(lengths, alike, spans):
-        kernel = StrainKernel(*scales, genes, matrix, conditions, strains)
-        covariance = kernel(strains)
-        for penalty in PENALTIES:
-            noisy = covariance.copy(order="F")
-            noisy[np.diag_indices(len(labels))] += penalty
-            coefficients = linalg.cho_solve(linalg.cho_factor(noisy, overwrite_a=True), labels - mean)
-            yield StrainKernelRidge(*scales, penalty, kernel, coefficients, mean)
+        kernel = StrainKernel(*scales, genes, matrix, conditions, compared)
+        values, inner = problem.y_train - mean, kernel(landmarks.train)
+        if landmarks is problem:
+            found = solved(inner, values, PENALTIES)
+        else:
+            found = spanned(partial(_crossed, kernel, strains), inner, values, PENALTIES)
+        for penalty, coefficients in found:
+            yield StrainKernelRidge(*scales, penalty, limited, kernel, coefficients, mean)
 
 
-def why_no_strain_kernel(strains: Strains) -> str | None:
-    """Say why there is no kernel ridge over these training strains; None if there is one."""
+def _crossed(kernel: StrainKernel, strains: Strains, rows: slice) -> NDArray[np.float64]:
+    return kernel(strains.slice(rows.start, min(rows.stop, len(strains))))
+
+
+def _lacks(problem: Problem) -> str | None:
+    strains = problem.train
     if strains.strengths is None and not strains.conditions:
         return "needs strains with strengths or conditions"
-    if len(strains) > MOST_STRAINS:
-        return f"is solved exactly, and limited to {MOST_STRAINS:,} training strains (found {len(strains):,})"
-    if len(strains.targets) ** 2 > MOST_PAIRS:
-        return f"would compare {len(strains.targets) ** 2:.0e} pairs of genes, and is limited to {MOST_PAIRS:.0e}"
+    of_each = len(strains.targets) / len(strains)
+    compared = of_each**2 * min(len(strains), MOST_EXACT) ** 2
+    if compared > MOST_PAIRS:
+        return f"would compare {compared:.0e} pairs of genes, and is limited to {MOST_PAIRS:.0e}"
     return None
+
+
+STRAIN_KERNEL = Family(fit_strain_kernels, _lacks, MORE)

@@ -9,15 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dglcell.baselines.fit import (
-    ALL_NULL_MODELS,
-    MEAN_OF_TWO,
-    NullModel,
-    Problem,
-    best_of,
-    fit_null_models,
-    in_words,
-)
+from dglcell.baselines.fit import ALL_NULL_MODELS, NullModel, Problem, best_of, in_words
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, best_row, format_both
 from dglcell.report.run_files import read_run
@@ -31,7 +23,7 @@ log = logging.getLogger("dglcell")
 MODEL, BEST = "model", "best"
 """These words choose the run's own model, or the best on the validation part among it and the null models."""
 
-NAMES = (*ALL_NULL_MODELS, MEAN_OF_TWO)
+NAMES = tuple(ALL_NULL_MODELS)
 """These null models can be fitted again."""
 
 
@@ -174,15 +166,10 @@ def _prepare(trained: Trained, run: Path, which: str) -> Prepared:
 
 
 def _fit_one(name: str, problem: Problem, phenotype: str) -> NullModel:
-    if name == MEAN_OF_TWO:
-        models = fit_null_models(problem)
-        reason = None if name in models else "it is of two that are evaluated on the validation part"
-    else:
-        reason = ALL_NULL_MODELS[name].why_not(problem)
-        models = {} if reason else {name: best_of(ALL_NULL_MODELS[name], problem)[1]}
+    reason = ALL_NULL_MODELS[name].why_not(problem)
     if reason:
         applies = [one for one, family in ALL_NULL_MODELS.items() if family.why_not(problem) is None]
         raise ConfigError(
             f"the null model '{name}' does not apply to {phenotype}", got=reason, expected=", ".join(applies)
         )
-    return models[name]
+    return best_of(ALL_NULL_MODELS[name], problem)

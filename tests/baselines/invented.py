@@ -43,10 +43,18 @@ def unlike(num_genes: int) -> GeneSimilarity:
 
 
 def problem_of(
-    train: Strains, y_train: NDArray[np.float64], validation: Strains, y_validation: NDArray[np.float64]
+    train: Strains,
+    y_train: NDArray[np.float64],
+    validation: Strains | None = None,
+    y_validation: NDArray[np.float64] | None = None,
+    similarity: GeneSimilarity | None = None,
 ) -> Problem:
+    """Return a problem; without a validation part the training part is one, too."""
+    validation = train if validation is None else validation
+    y_validation = y_train if y_validation is None else y_validation
     most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
-    return Problem(train, validation, y_train, y_validation, lambda: unlike(len(train.names)), most)
+    alike = unlike(len(train.names)) if similarity is None else similarity
+    return Problem(train, validation, y_train, y_validation, lambda: alike, most)
 
 
 # Strains with strengths and conditions.

@@ -10,34 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines.fit import (
-    ALL_NULL_MODELS,
-    MEAN_OF_TWO,
-    NULL_MODELS,
-    STRENGTH_MODELS,
-    NullModel,
-    best_of,
-    fit_null_models,
-    in_words,
-    left_out_null_models,
-)
+from dglcell.baselines.fit import ALL_NULL_MODELS, best_of, fit_null_models, left_out_null_models
+from dglcell.baselines.problem import DELETIONS, MORE, NullModel, in_words
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import fit_strain_kernels
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.baselines.invented import among, problem_of, strains_of, unlike, weakened
+from tests.baselines.invented import among, problem_of, strains_of, weakened
 from tests.baselines.test_packed import growth
 from tests.examples import examples
 
 Table = tuple[Strains, NDArray[np.float64]]
 
-KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if not family.only_deletions]
+KNOW_MORE = [name for name, family in ALL_NULL_MODELS.items() if family.about != DELETIONS]
+OF_MORE = {name: family for name, family in ALL_NULL_MODELS.items() if family.about == MORE}
 FEWER = examples(10)
 
 
 def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
-    return next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y, strains, y)))
+    model = next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y)))
+    assert model is not None
+    return model
 
 
 def reordered(strains: Strains, rows: NDArray[np.int64], seed: int) -> Strains:
@@ -140,8 +134,8 @@ def test_a_strength_of_0_is_a_deletion() -> None:
     y = np.array([0.5, 0.6, 0.2, 0.9])
     deleted, at_0 = Strains.from_names(rows), Strains.from_names([dict.fromkeys(row, 0.0) for row in rows])
     for deletions, strengths in zip(
-        (AdditiveRidge(0.5).fit(deleted, y), *fit_strain_kernels(deleted, y, unlike(3))),
-        (AdditiveRidge(0.5).fit(at_0, y), *list(fit_strain_kernels(at_0, y, unlike(3)))[-5:]),
+        (AdditiveRidge(0.5).fit(deleted, y), *fit_strain_kernels(problem_of(deleted, y))),
+        (AdditiveRidge(0.5).fit(at_0, y), *list(fit_strain_kernels(problem_of(at_0, y)))[-5:]),
         strict=True,
     ):
         np.testing.assert_array_equal(strengths.predict(at_0), deletions.predict(deleted))
@@ -161,7 +155,7 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
     strains, y = singles()
     problem = problem_of(strains, y, strains, y)
     together = "needs strains that change several genes"
-    only = [name for name, family in NULL_MODELS.items() if family.only_deletions]
+    only = [name for name, family in ALL_NULL_MODELS.items() if family.about == DELETIONS]
     assert left_out_null_models(problem) == {
         **dict.fromkeys(only, "knows deletions only, and the strains have strengths"),
         "product of curves": together,
@@ -173,7 +167,7 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
         "training mean",
         "additive ridge",
         "kernel ridge over strains",
-        MEAN_OF_TWO,
+        "boosted trees",
     }
     chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
     assert "strength length" in chosen
@@ -190,7 +184,7 @@ def test_conditions_alone_are_for_the_ridges() -> None:
     assert left_out["kernel ridge"] == "knows deletions only, and the strains have conditions"
     assert left_out["product of curves"] == left_out["minimum of curves"] == "needs strains with strengths"
     models = fit_null_models(problem)
-    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", MEAN_OF_TWO}
+    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
     # Two sugars together do more than the sum of both, which the additive ridge cannot express.
     assert problem.error(models["kernel ridge over strains"]) < 0.5 * problem.error(models["additive ridge"])
 
@@ -198,29 +192,29 @@ def test_conditions_alone_are_for_the_ridges() -> None:
 def test_strains_outside_of_the_split_may_be_the_only_ones_with_strengths() -> None:
     problem = growth(60)
     assert problem.beyond_deletions is None
-    assert not STRENGTH_MODELS.keys() & left_out_null_models(problem).keys()
+    assert not OF_MORE.keys() & left_out_null_models(problem).keys()
     others = Strains.from_names([{"b0008": 0.5}])
     beyond = replace(problem, others=others)
     assert left_out_null_models(beyond)["multiplicative"] == "knows deletions only, and the strains have strengths"
 
 
-@pytest.mark.parametrize("name", [name for name, family in NULL_MODELS.items() if family.only_deletions])
+@pytest.mark.parametrize("name", [name for name, family in ALL_NULL_MODELS.items() if family.about == DELETIONS])
 def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
     problem = growth(60)
-    model = best_of(NULL_MODELS[name], problem)[1]
+    model = best_of(ALL_NULL_MODELS[name], problem)
     strains = problem.validation
     weak = replace(strains, strengths=np.full(len(strains.targets), 0.5, np.float32))
     with pytest.raises(DataError, match=r"cannot express strengths[\s\S]*only delete genes[\s\S]*additive ridge"):
         model.predict(weak)
     with pytest.raises(DataError, match="cannot express strengths"):
-        next(iter(NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
+        next(iter(ALL_NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
 
 
 def test_deletions_alone_have_no_null_models_of_strengths() -> None:
     strains, y = strains_of([[0], [1], [0, 1]], 2), np.array([0.5, 0.6, 0.3])
     problem = problem_of(strains, y, strains, y)
-    assert not STRENGTH_MODELS.keys() & {*fit_null_models(problem), *left_out_null_models(problem)}
-    assert {family.why_not(problem) for family in STRENGTH_MODELS.values()} == {
+    assert not OF_MORE.keys() & {*fit_null_models(problem), *left_out_null_models(problem)}
+    assert {family.why_not(problem) for family in OF_MORE.values()} == {
         "needs strains with strengths",
         "needs strains with strengths or conditions",
         "needs strains in several media",

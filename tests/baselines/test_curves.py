@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.curves import (
-    MINIMUM,
-    PRODUCT,
-    Curve,
-    GeneCurves,
-    why_no_curves,
-    why_not_together,
-)
+from dglcell.baselines.curves import MINIMUM, MINIMUM_OF_CURVES, PRODUCT, Curve, GeneCurves
 from dglcell.data.strains import Strains
+from tests.baselines.invented import problem_of
 
 POINTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.floats(-2, 2, width=16), st.sampled_from([0.5, 1.0, 3.0])),
@@ -90,10 +84,13 @@ def test_where_the_wild_type_would_be_negative_a_product_is_of_absolute_values()
 
 
 def test_curves_of_genes_need_strains_that_change_one() -> None:
+    def why_not(train: Strains, label: float, others: Strains) -> str | None:
+        y = np.full(len(train), label)
+        return MINIMUM_OF_CURVES.why_not(problem_of(train, y, others, np.ones(len(others))))
+
     pairs, single = rows({"g0": 0.5, "g1": 0.2}), rows({"g0": 0.5})
-    assert why_no_curves(Strains.from_names([["g0"]])) == "needs strains with strengths"
-    assert why_no_curves(pairs) == "needs training strains that change one gene"
-    assert why_no_curves(single) is None
-    assert why_not_together(single, np.ones(1), 2) is None
-    assert why_not_together(single, np.ones(1), 1) == "needs strains that change several genes"
-    assert "fitness-like" in str(why_not_together(single, -np.ones(1), 2))
+    assert why_not(Strains.from_names([["g0"]]), 1.0, pairs) == "needs strains with strengths"
+    assert why_not(pairs, 1.0, pairs) == "needs training strains that change one gene"
+    assert why_not(single, 1.0, pairs) is None
+    assert why_not(single, 1.0, single) == "needs strains that change several genes"
+    assert "fitness-like" in str(why_not(single, -1.0, pairs))

@@ -7,20 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.baselines.fit import (
-    MEAN_OF_TWO,
-    NULL_MODELS,
-    MeanOfTwo,
-    best_of,
-    fit_null_models,
-    left_out_null_models,
-)
-from dglcell.baselines.low_rank import RidgeAndLowRank
+from dglcell.baselines import fit
+from dglcell.baselines.fit import ALL_NULL_MODELS, best_of, fit_null_models, left_out_null_models
+from dglcell.baselines.kernel_ridge import KernelRidge
+from dglcell.baselines.problem import MORE
 from dglcell.baselines.simple import AdditiveRidge, TrainingMean
+from dglcell.data.columns import CONDITION, Column
 from dglcell.errors import DataError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
 from tests.baselines.test_packed import growth
 
+OF_DELETIONS = {name for name, family in ALL_NULL_MODELS.items() if family.about != MORE}
 NO_REACTIONS = dict.fromkeys(("untrained bound", "reaction kernel ridge"), "needs a cell graph with reactions")
 
 
@@ -32,7 +29,7 @@ def test_every_null_model_ignores_missing_labels() -> None:
     models = fit_null_models(problem_of(strains, y, strains, y))
     only = strains.take(np.flatnonzero(measured))
     alone = fit_null_models(problem_of(only, y[measured], only, y[measured]))
-    assert set(models) == set(alone) == {*NULL_MODELS, MEAN_OF_TWO} - {"smallest subset", *NO_REACTIONS}
+    assert set(models) == set(alone) == OF_DELETIONS - {"smallest subset", *NO_REACTIONS}
     for name, model in models.items():
         np.testing.assert_allclose(model.predict(strains), alone[name].predict(strains), atol=1e-6, err_msg=name)
 
@@ -59,7 +56,6 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
     assert left_out_null_models(problem) == {
         "multiplicative": fitness,
         "smallest subset": "needs measured subsets, and no training strain has fewer than 3 deletions",
-        "kernel ridge and low rank": "needs strains with exactly two deletions (found 3)",
         **NO_REACTIONS,
     }
     assert list(fit_null_models(problem)) == [
@@ -67,26 +63,23 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "additive ridge",
         "query-pair mean",
         "kernel ridge",
-        MEAN_OF_TWO,
+        "boosted trees",
     ]
     singles = strains_of([[0], [1]], 4)
     assert left_out_null_models(problem_of(singles, scores[:2], triples, scores)) == {
         "multiplicative": fitness.replace("33.3", "50.0"),
         "smallest subset": fitness.replace("33.3", "50.0"),
         "kernel ridge": "needs strains with two or more deletions (found 1 at most)",
-        "kernel ridge and low rank": "needs strains with exactly two deletions (found 1)",
         **NO_REACTIONS,
     }
     assert left_out_null_models(problem_of(singles, scores[1:], triples, scores)).keys() == {
         "kernel ridge",
-        "kernel ridge and low rank",
         *NO_REACTIONS,
     }
 
 
 def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
     rng = np.random.default_rng(0)
-    # A single deletion beside the pairs, so that low rank, which takes seconds, is left out.
     genotypes = [[0], *([int(a), int(b)] for a, b in rng.integers(0, 200, (400, 2)) if a != b)]
     strains = strains_of(genotypes, 200)
     y, other = rng.normal(size=len(strains)), rng.normal(size=len(strains))
@@ -99,34 +92,20 @@ def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
     assert alphas == [0.1, 1000.0, 1000.0]
 
 
-def test_the_two_that_are_best_on_the_validation_part_are_averaged() -> None:
-    pairs, y = low_rank_pairs(0, genes=30)
-    train, validation, test = (pairs_of(part, 30) for part in (pairs[:300], pairs[300:360], pairs[360:]))
-    problem = problem_of(train, y[:300], validation, y[300:360])
-    models = fit_null_models(problem)
-    best = models.pop(MEAN_OF_TWO)
-    assert isinstance(best, MeanOfTwo)
-    errors = {name: problem.error(model) for name, model in models.items()}
-    assert list(best.names) == sorted(errors, key=errors.__getitem__)[:2]
-    first, second = (models[name].predict(test) for name in best.names)
-    np.testing.assert_allclose(best.predict(test), (first + second) / 2)
-    nothing = problem_of(train, y[:300], validation, np.full(60, np.nan))
-    without = fit_null_models(nothing)
-    assert isinstance(without["kernel ridge and low rank"], RidgeAndLowRank)
-    assert isinstance(without[MEAN_OF_TWO], MeanOfTwo)
-
-
 def test_without_a_validation_part_settings_are_chosen_on_a_fold_and_fitted_to_all() -> None:
     pairs, y = low_rank_pairs(1, genes=40)
     train, test = pairs_of(pairs[:600], 40), pairs_of(pairs[600:], 40)
     empty = train.take(np.zeros(0, np.int64))
     without, labels = problem_of(train, y[:600], train.take(np.arange(1)), np.full(1, np.nan)), y[600:]
     problem = replace(without, validation=empty, y_validation=np.zeros(0))
-    family = NULL_MODELS["kernel ridge"]
-    errors = [np.square(model.predict(test) - labels).mean() for model in family.fitted(problem)]
-    _, chosen = best_of(family, problem)
+    family = ALL_NULL_MODELS["kernel ridge"]
+    models = [model for model in family.fitted(problem) if model is not None]
+    errors = [float(np.square(model.predict(test) - labels).mean()) for model in models]
+    chosen = best_of(family, problem)
+    assert isinstance(chosen, KernelRidge)
+    assert len(chosen.coefficients) == 600, "it is fitted to all strains"
     found = float(np.square(chosen.predict(test) - labels).mean())
-    assert found in errors, "it is fitted to all strains"
+    assert found in errors
     assert found < 1.1 * min(errors) < 0.5 * errors[len(errors) // 2]
     fold = problem.with_validation()
     assert (len(fold.train), len(fold.validation)) == (480, 120)
@@ -144,9 +123,31 @@ def test_predictions_for_deletions_stay_as_they_were() -> None:
         "untrained bound": [1.0, 1.0, 1.0],
         "reaction kernel ridge": [0.560109, 0.549792, 0.543438],
         "kernel ridge": [0.545886, 0.564804, 0.561417],
-        "kernel ridge and low rank": [0.561829, 0.56469, 0.564028],
-        "mean of the best two": [0.44648, 0.55701, 0.529828],
     }
-    assert found.keys() == expected.keys()
+    assert found.keys() == {*expected, "boosted trees"}
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(found[name], values, atol=1e-6, err_msg=name)
+
+
+def test_a_covariate_that_was_computed_keeps_the_baselines_of_deletions() -> None:
+    problem = growth(60)
+    computed = np.random.default_rng(0).random((2, 60)).astype(np.float32)
+    train, validation = (
+        of.with_(columns={Column(CONDITION, "fba_growth"): values})
+        for of, values in zip((problem.train, problem.validation), computed, strict=True)
+    )
+    seen = replace(problem, train=train, validation=validation)
+    assert left_out_null_models(seen)["kernel ridge"] == "knows deletions only, and the strains have conditions"
+    found = fit_null_models(replace(seen, computed=frozenset({"fba_growth"})))
+    plain = fit_null_models(problem)
+    assert found.keys() == {*plain, "kernel ridge over strains"}
+    for name in ("multiplicative", "kernel ridge", "untrained bound"):
+        np.testing.assert_array_equal(found[name].predict(validation), plain[name].predict(problem.validation))
+
+
+def test_a_long_fit_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(fit, "SILENCE", 0.01)
+    with caplog.at_level("DEBUG", "dglcell"):
+        fit_null_models(growth(60))
+    assert any(said.startswith("fitting 'boosted trees' to 60 strains: 0 s so far") for said in caplog.messages)
+    assert any(said.startswith("fitted 'training mean' to 60 strains in 0.0 s") for said in caplog.messages)

@@ -1,24 +1,21 @@
-"""Null models as bytes."""
+"""Fitted baselines in a file."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dglcell.api import load_cell
-from dglcell.baselines.fit import (
-    NULL_MODELS,
-    STRENGTH_MODELS,
-    Problem,
-    best_of,
-    fit_null_models,
-)
-from dglcell.baselines.packed import PackedNulls
+from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models
+from dglcell.baselines.packed import load_models, save_models
+from dglcell.baselines.problem import MORE, NullModel, Problem
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.columns import condition_columns
-from dglcell.data.strains import Strains
+from dglcell.files.untrusted import UnreadableError
 from tests.baselines.invented import pairs_of, problem_of, strains_of, unlike
 
 CELL = load_cell("quickstart")
@@ -34,61 +31,61 @@ def growth(strains: int, seed: int = 0) -> Problem:
     return replace(problem_of(train, y[:strains], validation, y[strains:]), reactions=Reactions(CELL))
 
 
-def arrays(strains: Strains) -> tuple[np.ndarray, np.ndarray]:
-    return strains.targets.astype(np.int64), strains.offsets
+def again(models: dict[str, NullModel], folder: Path) -> dict[str, NullModel]:
+    """Return the models after they were in a file, which is the same when it is written again."""
+    path, other = folder / "baselines.npz", folder / "again.npz"
+    save_models(path, {"growth": models}, {"split": "of this run"})
+    found, about = load_models(path, CELL)
+    assert about == {"split": "of this run"}
+    save_models(other, found, about)
+    with np.load(path) as first, np.load(other) as second:
+        assert first.files == second.files
+        for name in first.files:
+            np.testing.assert_array_equal(first[name], second[name])
+    return found["growth"]
 
 
-@pytest.mark.parametrize("name", NULL_MODELS)
-def test_what_is_unpacked_predicts_the_same(name: str) -> None:
-    problem = growth(300)
-    assert NULL_MODELS[name].why_not(problem) is None or name == "smallest subset"
-    model = best_of(NULL_MODELS[name], problem)[1]
-    packed = PackedNulls([model, model], problem.train.names)
-    again = PackedNulls.unpack(packed.pack(), CELL)
-    found = again(*arrays(problem.validation))
-    np.testing.assert_array_equal(found, packed(*arrays(problem.validation)))
-    np.testing.assert_array_equal(found[:, 1], model.predict(problem.validation))
-    assert packed.pack() == again.pack()
+def check(problem: Problem, expected: set[str], folder: Path) -> None:
+    models = fit_null_models(problem)
+    assert expected <= models.keys()
+    for name, model in again(models, folder).items():
+        assert repr(model) == repr(models[name])
+        strains = problem.validation
+        np.testing.assert_array_equal(model.predict(strains), models[name].predict(strains), err_msg=name)
 
 
-def test_null_models_of_strengths_are_packed() -> None:
+def test_what_is_read_predicts_the_same(tmp_path: Path) -> None:
+    problem, genes = growth(300), len(CELL.genes)
+    of_deletions = {name for name, family in ALL_NULL_MODELS.items() if family.about != MORE}
+    check(problem, of_deletions - {"smallest subset"}, tmp_path)
+    singles = strains_of([[gene] for gene in range(genes)], genes)
+    check(replace(problem, train=singles, y_train=np.linspace(0.5, 1, genes)), {"smallest subset"}, tmp_path)
+
+
+def test_baselines_of_strengths_and_media_are_kept(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
-    strengths = draw.uniform(0.05, 0.95, 240).astype(np.float32)
-    strains = replace(strains_of([[number % 12] for number in range(240)], 12), strengths=strengths)
-    y = 1 - np.exp(-8 * strengths.astype(np.float64))  # far from additive in what is lost
-    problem = Problem(
-        strains.take(np.arange(120)), strains.take(np.arange(120, 240)), y[:120], y[120:], lambda: unlike(12), 1
-    )
-    models = {name: model for name, model in fit_null_models(problem).items() if name in STRENGTH_MODELS}
-    assert models
-    packed = PackedNulls([*models.values()], strains.names)
-    found = PackedNulls.unpack(packed.pack(), CELL)(*arrays(problem.validation), problem.validation.strengths)
-    expected = [model.predict(problem.validation) for model in models.values()]
-    np.testing.assert_array_equal(found, np.stack(expected, axis=1))
+    genotypes = [[number % 12, *([12] if number % 3 == 0 else [])] for number in range(240)]
+    strains = strains_of(genotypes, 13)
+    media = condition_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240)})
+    strengths = draw.uniform(0.05, 0.95, len(strains.targets)).astype(np.float32)
+    strains = strains.with_(strengths=strengths, columns=media)
+    y = draw.random(240)
+    train, validation = np.arange(120), np.arange(120, 240)
+    problem = Problem(strains.take(train), strains.take(validation), y[train], y[validation], lambda: unlike(13), 2)
+    check(problem, {name for name, family in ALL_NULL_MODELS.items() if family.about == MORE}, tmp_path)
 
 
-def in_two_media(genes: int = 12) -> tuple[Strains, np.ndarray]:
-    """Return two guides of each gene in two media, and growth, which does not depend on the medium."""
-    conditions = {"medium": np.repeat(["acetate", "glucose"], 2 * genes), "guide": np.tile(np.repeat([0, 1], genes), 2)}
-    own = np.random.default_rng(0).normal(size=2 * genes)
-    targets = np.tile(np.arange(genes), 4)
-    columns = condition_columns(conditions)
-    return Strains(CELL.genes.names, targets, np.arange(len(targets) + 1), columns), np.tile(own, 2)
-
-
-def test_null_models_of_conditions_are_packed() -> None:
-    strains, y = in_two_media()
-    train, test = np.arange(24), np.arange(24, 48)
-    problem = Problem(strains.take(train), strains.take(test[:0]), y[train], y[:0], lambda: unlike(len(CELL.genes)), 1)
-    model = best_of(STRENGTH_MODELS["same strain in other media"], problem)[1]
-    assert np.corrcoef(model.predict(strains.take(test)), y[test])[0, 1] > 0.999
-    packed, found = PackedNulls([model], strains.names), strains.take(test)
-    conditions = {(c.name, c.categories): values for c, values in found.columns.items()}
-    restored = PackedNulls.unpack(packed.pack(), CELL)(*arrays(found), None, conditions)
-    np.testing.assert_array_equal(restored[:, 0], model.predict(found))
-
-
-@pytest.mark.parametrize("packed", [b"", b"PK", b"nothing of the kind" * 10])
-def test_other_bytes_are_refused(packed: bytes) -> None:
-    with pytest.raises(ValueError, match="its null models are damaged"):
-        PackedNulls.unpack(packed, CELL)
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.npz"
+    for content in (b"", b"PK", b"nothing of the kind" * 10):
+        path.write_bytes(content)
+        with pytest.raises(UnreadableError):
+            load_models(path, CELL)
+    wrong = (["Strains", {}], ["TrainingMean", {}], ["TrainingMean", {"mean": "1"}], ["MeanOfAll", {"mean": 1.0}])
+    for model in wrong:
+        np.savez(path, np.array(json.dumps({"about": {}, "models": {"growth": {"some": model}}})))
+        with pytest.raises(UnreadableError, match="no fitted baselines"):
+            load_models(path, CELL)
+    np.savez(path, np.array([{"an": "object"}], dtype=object))
+    with pytest.raises(UnreadableError):
+        load_models(path, CELL)

@@ -10,10 +10,17 @@ from numpy.typing import NDArray
 
 from dglcell.baselines import strain_kernel
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.strain_kernel import OWN, SHARED, StrainKernel, fit_strain_kernels, why_no_strain_kernel
+from dglcell.baselines.strain_kernel import (
+    OWN,
+    SHARED,
+    STRAIN_KERNEL,
+    StrainKernel,
+    StrainKernelRidge,
+    fit_strain_kernels,
+)
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
-from tests.baselines.invented import among, unlike, weakened
+from tests.baselines.invented import among, problem_of, unlike, weakened
 from tests.examples import examples
 
 Table = tuple[Strains, NDArray[np.float64]]
@@ -24,6 +31,10 @@ def alike(seed: int) -> GeneSimilarity:
     vectors = np.random.default_rng(seed).normal(size=(5, 3))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return GeneSimilarity(np.arange(5), np.square(vectors @ vectors.T).astype(np.float32))
+
+
+def fitted(strains: Strains, y: NDArray[np.float64], similarity: GeneSimilarity) -> list[StrainKernelRidge]:
+    return list(fit_strain_kernels(problem_of(strains, y, similarity=similarity)))
 
 
 def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarity) -> NDArray[np.float64]:
@@ -52,7 +63,7 @@ def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarit
 def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Table, seed: int, number: int) -> None:
     strains, y = among(table[0]), table[1]
     similarity = alike(seed)
-    models = list(fit_strain_kernels(strains, y, similarity))
+    models = fitted(strains, y, similarity)
     assert len(models) == 2 * 2 * 4 * 5
     model = models[number]
     covariance = model.kernel(strains)
@@ -68,12 +79,12 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(0)
     rows = [dict(zip((f"g{g}" for g in rng.permutation(5)[:n]), rng.random(n), strict=True)) for n in range(4)] * 5
     strains, y = among(Strains.from_names(rows)), rng.random(20)
-    whole = [model.predict(strains) for model in fit_strain_kernels(strains, y, unlike(5))]
+    whole = [model.predict(strains) for model in fitted(strains, y, unlike(5))]
     monkeypatch.setattr(strain_kernel, "MOST_COMPARED", 200)
-    pieces = [model.predict(strains) for model in fit_strain_kernels(strains, y, unlike(5))]
+    pieces = [model.predict(strains) for model in fitted(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)
     empty = strains.take(np.zeros(0, np.int64))
-    assert next(iter(fit_strain_kernels(strains, y, unlike(5)))).predict(empty).shape == (0,)
+    assert fitted(strains, y, unlike(5))[0].predict(empty).shape == (0,)
 
 
 def test_similar_genes_and_near_strengths_tell_of_a_new_gene() -> None:
@@ -85,18 +96,36 @@ def test_similar_genes_and_near_strengths_tell_of_a_new_gene() -> None:
     similarity = GeneSimilarity(np.arange(4), matrix[:, :4])
     new = among(Strains.from_names([{"g4": 0.25}, {"g4": 0.75}]))
     found, without = (
-        list(fit_strain_kernels(train, y, one))[4].predict(new)
+        fitted(train, y, one)[4].predict(new)
         for one in (similarity, GeneSimilarity(np.arange(4), np.zeros((5, 4), np.float32)))
     )
     expected = np.array([0.25, 0.75])
     assert np.abs(found - expected).max() < 0.8 * np.abs(without - expected).max()
 
 
-def test_too_many_training_strains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    def why_not(strains: Strains) -> str | None:
+        return STRAIN_KERNEL.why_not(problem_of(strains, np.ones(len(strains))))
+
     strains = Strains.from_names([{"g0": 0.5, "g1": 0.2}] * 3)
-    assert why_no_strain_kernel(strains) is None
-    assert why_no_strain_kernel(Strains.from_names([["g0"]])) == "needs strains with strengths or conditions"
+    assert why_not(strains) is None
+    assert why_not(Strains.from_names([["g0"]])) == "needs strains with strengths or conditions"
     monkeypatch.setattr(strain_kernel, "MOST_PAIRS", 30)
-    assert why_no_strain_kernel(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
-    monkeypatch.setattr(strain_kernel, "MOST_STRAINS", 2)
-    assert why_no_strain_kernel(strains) == "is solved exactly, and limited to 2 training strains (found 3)"
+    assert why_not(strains) == "would compare 4e+01 pairs of genes, and is limited to 3e+01"
+
+
+def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = np.random.default_rng(0).random(80)
+    strains = among(Strains.from_names([{f"g{i % 5}": s} for i, s in enumerate(left)]))
+    y = left * (np.arange(80) % 5)
+    exact = fitted(strains, y, unlike(5))[-1]
+    assert exact.limited == ""
+    monkeypatch.setattr(strain_kernel, "MOST_EXACT", 50)
+    monkeypatch.setattr(strain_kernel, "LANDMARKS", 60)
+    found = fitted(strains, y, unlike(5))[-1]
+    assert found.limited == "60 landmarks"
+    np.testing.assert_allclose(found.predict(strains), exact.predict(strains), atol=0.1)
+    monkeypatch.setattr(strain_kernel, "MOST_STRAINS", 70)
+    found = fitted(strains, y, unlike(5))[-1]
+    assert found.limited == "60 landmarks of a sample of 70 of 80 strains"
+    assert len(found.coefficients) == 60

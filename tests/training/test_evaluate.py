@@ -35,9 +35,7 @@ def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: 
     assert written["rows"] == rows_as_json(found.rows)
     assert written["command"] == "dglcell baselines tiny.yaml"
     assert written["hashes"]["split"] == prepared.split.sha256
-    reason = "needs strains with exactly two deletions (found 1, 2)"
-    left_out = {"kernel ridge and low rank": reason}
-    assert written["left_out"] == {"fitness": left_out}
+    assert written["left_out"] == {"fitness": {}}
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
 
 

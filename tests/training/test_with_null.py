@@ -125,8 +125,6 @@ def test_designs_are_predicted_by_null_models_and_say_so(run: RunDirectory, tmp_
 def test_what_cannot_be_fitted_again_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean kernel-ridge"):
         dglcell.load(run.path, predict_with="kernel-rigde")
-    with pytest.raises(ConfigError, match="'kernel ridge and low rank' does not apply to fitness"):
-        dglcell.load(run.path, predict_with="kernel ridge and low rank")
     with pytest.raises(ConfigError, match=r"'product of curves' does not apply[\s\S]*needs strains with strengths"):
         dglcell.load(run.path, predict_with="product of curves")
     trained = load_trained(run)

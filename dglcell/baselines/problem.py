@@ -1,0 +1,168 @@
+"""Define what baselines are fitted to, and what a baseline is: a dataclass that predicts strains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.data.strains import Strains
+from dglcell.errors import DataError
+
+FOLDS = 5
+"""A fifth of the training part chooses hyperparameters where there is no validation part."""
+
+
+class NullModel:
+    """Predict one phenotype of strains.
+
+    A subclass is a dataclass. Its fields are what `dglcell.baselines.saved` keeps: numbers, texts, arrays, sparse
+    matrices, `Reactions`, other dataclasses and tuples of them, each with its type as the annotation.
+    """
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Hold one phenotype of the strains of a split.
+
+    Attributes:
+        y_train: [S] labels, NaN where missing.
+        y_validation: likewise for the validation strains.
+        similarity: returns how similar all genes are to those of the training part; called if it is needed.
+        most_deletions: most deletions of any strain that is to be predicted.
+        reactions: tells which reactions a strain loses; None where the cell graph has none.
+        others: strains outside of the split that are to be predicted, too.
+        computed: names of the covariates that were computed from the strain itself, such as a growth by flux balance
+            analysis. They say nothing of how a strain was grown, so that baselines of deletions apply beside them.
+    """
+
+    train: Strains
+    validation: Strains
+    y_train: NDArray[np.floating]
+    y_validation: NDArray[np.floating]
+    similarity: Callable[[], GeneSimilarity]
+    most_deletions: int
+    reactions: Reactions | None = None
+    others: Strains | None = None
+    computed: frozenset[str] = frozenset()
+
+    @property
+    def beyond_deletions(self) -> str | None:
+        """Return words for what strains have beyond deleted genes: strengths, conditions or both; None if nothing."""
+        parts = [part for part in (self.train, self.validation, self.others) if part is not None]
+        words = ["strengths"] if any(part.strengths is not None for part in parts) else []
+        if self.train.conditions.keys() - self.computed:
+            words.append("conditions")
+        return " and ".join(words) or None
+
+    def labelled(self) -> Problem:
+        """Return the problem without training strains that have no label.
+
+        Raises:
+            DataError: none has one.
+        """
+        train, y_train = labelled(self.train, self.y_train)
+        return replace(self, train=train, y_train=y_train)
+
+    def with_validation(self) -> Problem:
+        """Return the problem with a validation part.
+
+        Where nothing is measured in the validation part, a fold of the training part takes its place.
+        """
+        count = len(self.y_train)
+        if count < 2 or not np.isnan(self.y_validation).all():
+            return self
+        order = np.random.default_rng(0).permutation(count)
+        return self.without(np.sort(order[: max(1, count // FOLDS)]))
+
+    def without(self, held_out: NDArray[np.int64]) -> Problem:
+        """Return the problem in which some training strains are the validation part, and only the others train."""
+        rest = np.setdiff1d(np.arange(len(self.y_train)), held_out)
+        return replace(
+            self,
+            train=self.train.take(rest),
+            validation=self.train.take(held_out),
+            y_train=self.y_train[rest],
+            y_validation=self.y_train[held_out],
+        )
+
+    def sampled(self, most: int) -> tuple[Problem, str]:
+        """Return the problem with at most so many training strains, drawn always alike, and words for that."""
+        count = len(self.y_train)
+        if count <= most:
+            return self, ""
+        rows = np.sort(np.random.default_rng(0).permutation(count)[:most])
+        return replace(
+            self, train=self.train.take(rows), y_train=self.y_train[rows]
+        ), f"a sample of {most:,} of {count:,} strains"
+
+    def error(self, model: NullModel) -> float:
+        """Return the mean squared error on the validation part; NaN where nothing is measured there."""
+        measured = ~np.isnan(self.y_validation)
+        missed = model.predict(self.validation) - self.y_validation
+        return float(np.square(missed[measured]).mean()) if measured.any() else float("nan")
+
+
+DELETIONS, ANY, MORE = "deletions", "any", "more"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Hold baselines of one form, of which the validation part chooses one.
+
+    Attributes:
+        fitted: yields them, fitted to the training part, with different hyperparameters; None for one that cannot be
+            the best, so that it was not fitted.
+        lacks: what a problem lacks for them, or why they do not apply; None if they do.
+        about: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing
+            new of strains that only delete genes, else ``ANY``.
+    """
+
+    fitted: Callable[[Problem], Iterator[NullModel | None]]
+    lacks: Callable[[Problem], str | None] = lambda problem: None
+    about: str = DELETIONS
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Say why they do not apply; None if they do."""
+        if self.about == DELETIONS and problem.beyond_deletions:
+            return f"knows deletions only, and the strains have {problem.beyond_deletions}"
+        return self.lacks(problem)
+
+
+def in_words(name: str, model: NullModel) -> str:
+    """Describe a baseline, and what was chosen and learned for it, in a line of text."""
+    shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}  # type: ignore[arg-type]
+    said = [
+        of if isinstance(of, str) else f"{key} {of:.4g}"
+        for key, of in shown.items()
+        if of != "" and of == of  # NaN is of something that these strains do not have
+    ]
+    return f"{name} ({', '.join(said)})" if said else name
+
+
+def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
+    """Return the strains whose label is not NaN, with their labels in float64.
+
+    Raises:
+        DataError: the lengths differ, or no strain has a label.
+    """
+    if len(y) != len(strains):
+        raise DataError("null models: labels do not match the strains", got=len(y), expected=len(strains))
+    rows = np.flatnonzero(~np.isnan(y))
+    if len(rows) == 0:
+        raise DataError(
+            "null models: no training strain has a label",
+            got=f"{len(y):,} missing labels",
+            expected="at least one measured value",
+            do="choose another phenotype or another split",
+        )
+    labels = np.asarray(y, dtype=np.float64)
+    return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])

@@ -1,0 +1,183 @@
+"""Fit baselines of the reactions that strains lose.
+
+They show what a strain's own graph says without messages or training on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.baselines.composition import not_fitness_like
+from dglcell.baselines.nystrom import MOST_STRAINS, SMALLEST, blocks, spanned
+from dglcell.baselines.problem import Family, NullModel, Problem, labelled
+from dglcell.baselines.reactions import Reactions
+from dglcell.data.strains import Strains
+
+WILD_TYPE = 1.0
+
+
+@dataclass
+class UntrainedBound(NullModel):
+    """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
+    most 1.
+
+    This is the bound that the link ``minimum`` puts on a model (``dglcell.nn.measured``), without the model. A strain
+    of which no part was measured has the wild type's value.
+    """
+
+    reactions: Reactions = field(repr=False)
+    sets: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32), init=False, repr=False)
+    columns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
+    labels: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        below = np.flatnonzero(labels < WILD_TYPE)
+        lost = self.reactions.of_bounds(strains.take(below))
+        some = np.flatnonzero(np.diff(lost.indptr))  # what loses nothing bounds no other
+        lost, labels = lost[some], labels[below][some]
+        self.columns = np.unique(lost.indices)
+        self.sets, which = np.unique(lost[:, self.columns].toarray(), axis=0, return_inverse=True)
+        self.labels = np.full(len(self.sets), np.inf)
+        np.minimum.at(self.labels, which.ravel(), labels)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
+        bound = np.full(len(strains), WILD_TYPE)
+        for rows in blocks(len(strains), len(self.sets)):
+            is_part = lost[rows] @ self.sets.T == size
+            bound[rows] = np.where(is_part, self.labels, WILD_TYPE).min(axis=1, initial=WILD_TYPE)
+        return bound
+
+
+LANDMARKS = 2000
+MOST_CELLS = 2**28
+OWN_SHARES = (0.1, 0.5)
+PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
+
+@dataclass(frozen=True)
+class LostSetKernel:
+    """Compute how alike the lost reactions of two strains are: Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩).
+
+    In the inner product two reactions count by the metabolites that they share. Two strains that lose nothing are
+    alike.
+
+    Attributes:
+        own: share of a reaction's square length that it has in common with no other reaction.
+        reactions: tells which reactions a strain loses.
+    """
+
+    own: float
+    reactions: Reactions = field(repr=False)
+
+    def features(self, strains: Strains) -> sparse.csr_array:
+        """Return the vectors whose inner products are taken, [S, F]."""
+        lost = self.reactions.lost(strains)
+        near = lost @ self.reactions.neighbourhood
+        return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
+
+    @staticmethod
+    def between(a_SF: sparse.csr_array, b_MF: sparse.csr_array) -> NDArray[np.float64]:
+        """Return the kernel of two sets of vectors, [S, M]."""
+        products = (a_SF @ b_MF.T).toarray().astype(np.float64)
+        lengths = [np.asarray(x.multiply(x).sum(axis=1), np.float64) for x in (a_SF, b_MF)]
+        union = lengths[0][:, None] + lengths[1] - products
+        return np.divide(products, union, out=np.ones_like(products), where=union > SMALLEST)
+
+
+@dataclass(frozen=True)
+class ReactionKernelRidge(NullModel):
+    """Predict by ridge regression with a kernel between sets of lost reactions.
+
+    With more than 2,000 different strains in training, the regression is confined to the span of 2,000 of them.
+
+    Attributes:
+        own_share: the attribute ``own`` of the ``LostSetKernel``.
+        penalty: variance of the noise.
+        limited: what is left out of a large table, in words.
+        landmarks: [M, F] vectors of the strains that span the regression.
+        coefficients: [M] coefficients of these strains.
+        mean: mean of the training labels.
+    """
+
+    own_share: float
+    penalty: float
+    limited: str
+    kernel: LostSetKernel = field(repr=False)
+    landmarks: sparse.csr_array = field(repr=False)
+    coefficients: NDArray[np.float64] = field(repr=False)
+    mean: float = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S]."""
+        vectors = self.kernel.features(strains)
+        found = np.empty(len(strains))
+        for rows in blocks(len(strains), len(self.coefficients)):
+            found[rows] = self.mean + self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
+        return found
+
+
+def fit_reaction_kernel(
+    problem: Problem, own: float, penalties: Sequence[float] = PENALTIES
+) -> Iterator[ReactionKernelRidge]:
+    """Yield one model for each penalty; ``own`` is the share of a `LostSetKernel`."""
+    problem, sample = problem.labelled().sampled(MOST_STRAINS)
+    assert problem.reactions is not None
+    kernel, mean = LostSetKernel(own, problem.reactions), float(problem.y_train.mean())
+    vectors = kernel.features(problem.train)
+    different = _different_rows(vectors)
+    landmarks = vectors[np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])]
+    few = f"{LANDMARKS:,} landmarks" if len(different) > LANDMARKS else ""
+    limited = " of ".join(filter(None, [few, sample]))
+    found = spanned(
+        lambda rows: kernel.between(vectors[rows], landmarks),
+        kernel.between(landmarks, landmarks),
+        problem.y_train - mean,
+        penalties,
+    )
+    for penalty, coefficients in found:
+        yield ReactionKernelRidge(own, penalty, limited, kernel, landmarks, coefficients, mean)
+
+
+def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
+    """Return the first of each set of rows that are equal, as far as a random projection to two numbers tells."""
+    axes = np.random.default_rng(0).normal(size=(vectors.shape[1], 2))
+    _, first = np.unique(np.round(vectors @ axes, 5), axis=0, return_index=True)
+    return np.sort(first)
+
+
+def _fit_bound(problem: Problem) -> Iterator[NullModel]:
+    assert problem.reactions is not None
+    yield UntrainedBound(problem.reactions).fit(problem.train, problem.y_train)
+
+
+def _no_kernel(problem: Problem) -> str | None:
+    if problem.reactions is None:
+        return "needs a cell graph with reactions"
+    if not problem.reactions.lost_nodes(problem.train).nnz:
+        return "needs training strains that lose a reaction"
+    return None
+
+
+def _no_bound(problem: Problem) -> str | None:
+    reason = _no_kernel(problem) or not_fitness_like(problem.y_train)
+    if reason or problem.reactions is None:
+        return reason
+    cells = len(problem.train) * len(np.unique(problem.reactions.lost_nodes(problem.train).indices))
+    return f"would compare {cells:.0e} pairs, and is limited to {MOST_CELLS:.0e}" if cells > MOST_CELLS else None
+
+
+BOUND = Family(_fit_bound, _no_bound)
+REACTION_KERNEL = Family(
+    lambda problem: (model for own in OWN_SHARES for model in fit_reaction_kernel(problem, own)), _no_kernel
+)
