@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.cells import generated_cell
-from benchmarks.memory import measured_memory
 from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_methods, training_step
 from benchmarks.workload import Workload, hub_workload, random_workload
 from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.machine.devices import check_device
+from dglcell.machine.devices import check_device, measured_memory
 from dglcell.machine.processor import keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.usage import environment

@@ -44,8 +44,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         arguments: the words of the command line; those of the process where None.
 
     Returns:
-        0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
-        Bugs keep their traceback.
+        0, a status that the verb gives, or an error's status, 2 mostly, where the user can mend what went wrong
+        (message on stderr, no traceback). Bugs keep their traceback.
     """
     _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -59,7 +59,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()
     try:
-        options.run(options)
+        status = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader closed the pipe, e.g. `| head`. The null device takes what Python flushes at exit.
@@ -87,7 +87,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
-from dglcell.cli import explain, inputs, job, predict, verbs
+from dglcell.cli import check, explain, inputs, job, predict, verbs
 from dglcell.cli.arguments import add_configuration, add_raw, add_run
 from dglcell.errors import printable
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction["Parser"]
 
-Verb = Callable[[argparse.Namespace], None]
+Verb = Callable[[argparse.Namespace], int | None]
+"""A verb may return an exit status of its own."""
 
 EPILOG = """\
 first steps:
@@ -30,6 +31,7 @@ first steps:
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
   dglcell baselines conf/quickstart.yaml   fit only the null models
+  dglcell check runs/quickstart/seed-0     compare its predictions with those by DGL
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell report runs/*/seed-*             compare several runs on one page
@@ -82,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain")
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "explain", "check")
 """These are the verbs whose speed depends on how threads wait for each other."""
 
 
@@ -106,6 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
     _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, more, add_configuration, verbs.add_baselines)
     _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG, predict.add_options)
     _verb(group, "explain", explain.explain, explain.HELP, explain.EPILOG, explain.add_options)
+    _verb(group, "check", check.check, check.HELP, check.EPILOG, check.add_options)
     _verb(group, "models", verbs.models, verbs.MODELS_HELP, verbs.MODELS_EPILOG, verbs.add_models)
     _verb(group, "report", verbs.report, verbs.REPORT_HELP, verbs.REPORT_EPILOG, verbs.add_report)
     _verb(group, "runs", verbs.runs, "list runs with their state, epochs and scores", "", verbs.add_runs)
