@@ -31,7 +31,7 @@ first steps:
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
   dglcell baselines conf/quickstart.yaml   fit only the null models
-  dglcell check runs/quickstart/seed-0     compare its predictions with those by DGL
+  dglcell check runs/quickstart/seed-0     compare its predictions with DGL
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell explain runs/quickstart/seed-0 "b0008 b2464"
   dglcell report runs/*/seed-*             compare several runs on one page
