@@ -27,7 +27,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device, measured_memory
 from dglcell.machine.processor import keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig
-from dglcell.runs.usage import environment
+from dglcell.runs.directory import environment
 
 DEFAULT = ("pyg_spmm", "auto", "difference", "node_mask")
 """The first one is what the others are compared with."""

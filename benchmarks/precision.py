@@ -35,7 +35,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.runs.usage import environment
+from dglcell.runs.directory import environment
 
 WAYS = [(strategy, half) for strategy in ("difference", "node_mask") for half in (False, True)]
 """Strategy, and whether differences are in bfloat16."""

@@ -38,7 +38,7 @@ from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import WORTH_SHARING, predict_design
-from dglcell.runs.usage import environment
+from dglcell.runs.directory import environment
 from dglcell.training.checkpoint import Trained
 
 CONF = Path(__file__).resolve().parents[1] / "conf"

@@ -7,11 +7,9 @@ import csv
 import doctest
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import load_trained
 from dglcell.training.prepare import store_of_run
 from tests.tiny import TINY, Tiny, process_environment, seeing_conditions
 
@@ -132,13 +129,6 @@ def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
     np.testing.assert_allclose(found.predicted_fitness, np.mean(single, axis=0))
     np.testing.assert_allclose(found.sd_fitness, np.std(single, axis=0, ddof=1))
     assert sorted(set(both.results.seed)) == [0, 1]
-
-
-def test_several_threads_get_what_one_gets(predictor: dglcell.Predictor) -> None:
-    expected = predictor.predict(STRAINS).predicted_fitness
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda number: predictor.predict(STRAINS).predicted_fitness, range(40)))
-    assert all(column.equals(expected) for column in found)
 
 
 def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:
@@ -260,61 +250,6 @@ def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> Non
     assert seeing.predict(strains[:1], conditions={"temperature": 30, "medium": "glycerol"}).unknown.tolist() == [""]
 
 
-@pytest.mark.parametrize(
-    ("conditions", "message"),
-    [
-        (
-            {},
-            r"no column is the condition 'medium', .*\n.*\n.*one of glucose, glycerol in each row\n.*conditions={",
-        ),
-        (
-            {"medium": "LB", "temperature": 1},
-            r"2 of 2 strains .*\n  row 0: condition 'medium' .* got: 'LB'; exp",
-        ),
-        ({"medium": "glucose", "temperature": [1, math.nan]}, r"row 1: condition 'temperature' .* got: 'nan'"),
-        ({"medium": "glucose", "temperature": [1, "hot"]}, r"row 1: condition 'temperature' .* got: 'hot'"),
-        ({"medium": "glucose", "temperature": [1]}, r"condition 'temperature' does not fit the strains\n.*1 values"),
-        ({"mediun": "glucose"}, r"the model does not see a condition 'mediun'\n.*\n.*did you mean medium"),
-    ],
-)
-def test_conditions_that_are_wrong_are_refused(
-    seeing: dglcell.Predictor, conditions: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(GenotypeError, match=message):
-        seeing.predict([["b0008"], []], conditions=conditions)
-
-
-def test_conditions_are_given_once(seeing: dglcell.Predictor) -> None:
-    record = dglcell.Strains.from_names([["b0008"]], conditions={"medium": ["glucose"]})
-    with pytest.raises(GenotypeError, match="condition 'medium' is given twice"):
-        seeing.predict(record, conditions={"medium": "glucose", "temperature": 30})
-    frame = pd.DataFrame({"genes": ["b0008"], "medium": ["glucose"]})
-    with pytest.raises(GenotypeError, match=r"several columns are the condition 'medium'"):
-        seeing.predict(frame, conditions={"medium": "glucose", "temperature": 30})
-
-
-def test_measured_strains_have_strengths_and_conditions(seeing: dglcell.Predictor) -> None:
-    frame = pd.DataFrame({"genes": ["b0720:0.5", "b0720", ""], "medium": "glucose", "temperature": 30})
-    frame["fitness"] = seeing.predict(frame).predicted_fitness + 0.5
-    for given in (
-        frame,
-        dglcell.Strains.from_dataframe(frame, phenotypes=["fitness"], conditions=["medium", "temperature"]),
-    ):
-        found = dglcell.evaluate(seeing, given)
-        assert found.mae[0] == pytest.approx(0.5, rel=1e-5)
-        assert found.mse[0] == pytest.approx(0.25, rel=1e-4)
-
-
-def test_runs_that_see_other_conditions_do_not_predict_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_one_seed(directory: RunDirectory, checkpoint: str | None) -> Any:
-        found = load_trained(directory, checkpoint)
-        return seeing_conditions(found) if directory.path.name == "seed-1" else found
-
-    monkeypatch.setattr(dglcell.api, "load_trained", of_one_seed)
-    with pytest.raises(CheckpointError, match=r"cannot predict together\n.*\n.*see the same conditions"):
-        dglcell.load("runs/quickstart")
-
-
 def experiment_of(rows: list[list[str]], folder: Path) -> Path:
     """Return an experiment on strains of which each has a fitness of one half."""
     (folder / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
@@ -322,24 +257,6 @@ def experiment_of(rows: list[list[str]], folder: Path) -> Path:
     data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
     (folder / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
     return folder / "mine.yaml"
-
-
-def test_another_experiment_has_conditions(
-    predictor: dglcell.Predictor, seeing: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = ["b0720:0.5,glucose,30,0.5", ",glycerol,37,1", "b0114:0.5,glycerol,30,0.5"]
-    (tmp_path / "mine.csv").write_text("genes,medium,temperature,fitness\n" + "\n".join(rows) + "\n")
-    keys = {"conditions": {"medium": "medium", "temperature": "temperature"}, "phenotypes": {"fitness": "fitness"}}
-    source = {"name": "csv", "csv": {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], **keys}}
-    data = {"store": str(tmp_path / "store"), "source": source}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
-    assert dglcell.evaluate_on(seeing, tmp_path / "mine.yaml").n.tolist() == [3]
-    assert "the wild type" not in caplog.text
-    with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
-    assert "the wild type is left out, as the model sees no conditions" in caplog.text
-    expected = predictor.predict([{"b0720": 0.5}, {"b0114": 0.5}]).predicted_fitness
-    assert found.mae[0] == pytest.approx(np.abs(expected - 0.5).mean(), rel=1e-4)
 
 
 def test_an_experiment_with_other_names_is_one_to_evaluate_on(
@@ -382,23 +299,6 @@ def test_on_another_experiment_strains_of_the_training_are_left_out(
     assert "'fitness' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE" in capsys.readouterr().err
 
 
-def test_null_models_of_the_run_are_evaluated_on_another_experiment(folder: Path) -> None:
-    dglcell.train("quickstart", "experiment.name=nulls", epochs=1)
-    found = dglcell.evaluate_on("runs/nulls/seed-0", "quickstart").set_index("model")
-    assert {"training mean", "additive ridge", "kernel ridge"} < set(found.index)
-    assert found.n.nunique() == 1
-    assert found.mse.notna().all()
-
-
-def test_an_experiment_without_a_measured_strain_is_refused(folder: Path) -> None:
-    (folder / "other.csv").write_text("a,b,c,d,fitness,growth\nb0008,b0114,b0115,b0116,1.0,\n")
-    source = ("data.store=null", "data.source.name=csv", "data.source.csv.path=other.csv")
-    columns = ("data.source.csv.genes=[a,b,c,d]", "data.source.csv.phenotypes={fitness: fitness, growth: growth}")
-    refused = r"no strain of 'quickstart' that is left has a measured growth\n.*choose other strains"
-    with pytest.raises(DataError, match=refused):
-        dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart", *source, *columns, phenotypes={"fitness": "growth"})
-
-
 def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found"):
         dglcell.load("runs/no")
@@ -439,25 +339,6 @@ def test_cells_of_runs_folders_and_experiments_are_the_same(folder: Path, predic
         assert dglcell.load_cell(source).sha256 == predictor.cell.sha256
     with pytest.raises(GraphError, match="no cell graph at 'conf'"):
         dglcell.load_cell("conf")
-
-
-def test_strains_are_checked_against_a_cell(predictor: dglcell.Predictor) -> None:
-    strains = dglcell.Strains.from_names(STRAINS, predictor.cell)
-    assert strains.genotypes == STRAINS
-    with pytest.raises(GenotypeError, match="strain 1: unknown gene 'b0009'"):
-        dglcell.Strains.from_names([["b0008"], ["b0009"]], predictor.cell)
-    with pytest.raises(DataError, match="column 'x' has the wrong length"):
-        dglcell.Strains.from_names(STRAINS, phenotypes={"x": [1.0]})
-    frame = pd.DataFrame({"a": ["b0008", None], "b": ["b0114", "b0115"], "x": [1.0, None]})
-    found = dglcell.Strains.from_dataframe(frame, genes=["a", "b"], phenotypes=["x"], units={"x": "1/h"})
-    assert found.genotypes == [["b0008", "b0114"], ["b0115"]]
-    assert found.units == {"x": "1/h"}
-    assert math.isnan(found.phenotypes["x"][1])
-    for wrong in ({"genes": ["c"]}, {"genes": ["a"], "phenotypes": ["c"]}):
-        with pytest.raises(DataError, match=r"no column 'c'\n.*among a, b, x"):
-            dglcell.Strains.from_dataframe(frame, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="holds no numbers"):
-        dglcell.Strains.from_dataframe(frame, genes=["a"], phenotypes=["b"])
 
 
 def test_a_loaded_model_is_a_module(predictor: dglcell.Predictor) -> None:
@@ -523,17 +404,3 @@ def test_the_table_of_a_training_is_read_by_its_columns_and_never_overwritten(
     assert main(["predict", "runs/own/seed-0", str(tmp_path / "strains.csv"), "-o", str(path)]) == 2
     assert capsys.readouterr().err.count(f"'{path}' exists already; nothing was written") == 2
     assert path.read_bytes() == before
-
-
-def test_seeds_that_are_left_out_or_not_finished_are_said(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    runs = tmp_path / "copied"
-    shutil.copytree(folder / "runs" / "quickstart", runs)
-    (runs / "seed-0" / "config.yaml").unlink()
-    (runs / "seed-1" / "results.json").unlink()
-    dglcell.load(runs)
-    assert [record.message for record in caplog.records] == [
-        f"'{runs / 'seed-0'}' is left out: it has no config.yaml",
-        f"the run '{runs / 'seed-1'}' is not finished",
-    ]

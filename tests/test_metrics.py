@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -17,9 +16,6 @@ from dglcell.metrics import (
     best_threshold,
     classification_metrics,
     f1,
-    json_safe,
-    mean_ranks,
-    pearson,
     pearson_within,
     regression_metrics,
     rows_of,
@@ -70,14 +66,6 @@ def test_correlations_are_symmetric_bounded_and_one_for_a_perfect_prediction(
         assert perfect["pearson"] == pytest.approx(1)
 
 
-def test_single_precision_inputs_are_compared_in_double_precision() -> None:
-    rng = np.random.default_rng(0)
-    p = (1e4 + rng.normal(size=1000)).astype(np.float32)
-    t = (1e4 + rng.normal(size=1000)).astype(np.float32)
-    expected = scipy.stats.pearsonr(p.astype(float), t.astype(float))[0]
-    assert regression_metrics(p, t)["pearson"] == pytest.approx(expected, abs=1e-9)
-
-
 def test_no_strain_and_one_strain() -> None:
     none = regression_metrics([], [])
     assert none["n"] == 0
@@ -115,32 +103,10 @@ def test_the_mean_within_groups_is_that_of_each_group_alone() -> None:
     assert math.isnan(pearson_within(prediction, target, np.zeros(len(groups), np.int64)))
 
 
-def test_json_safe_writes_null_for_undefined_values() -> None:
-    metrics = regression_metrics([1.0, 1.0], [0.0, 2.0])
-    assert json.loads(json.dumps(json_safe(metrics), allow_nan=False))["pearson"] is None
-
-
-def test_pearson_of_tiny_and_huge_values() -> None:
-    x = np.array([1.0, 2.0, 4.0])
-    assert pearson(x * 1e-300, x * 1e300) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170])
-@pytest.mark.filterwarnings("ignore:overflow encountered in square")  # the squared error itself is out of range
-def test_r2_of_tiny_and_huge_labels(scale: float) -> None:
-    target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
-    assert regression_metrics(prediction * scale, target * scale)["r2"] == pytest.approx(0.8)
-
-
 def test_neither_correlation_is_defined_for_a_constant_with_rounding_errors() -> None:
     metrics = regression_metrics([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2, 0.3], [1, 2, 3, 4, 5])
     assert math.isnan(metrics["pearson"])
     assert math.isnan(metrics["spearman"])
-
-
-def test_r2_of_labels_that_hardly_differ() -> None:
-    target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
-    assert regression_metrics(1e3 + prediction * 1e-6, 1e3 + target * 1e-6)["r2"] == pytest.approx(0.8, abs=1e-6)
 
 
 # Coarse scores, so that ties occur.
@@ -208,14 +174,6 @@ def test_a_constant_prediction_ranks_at_random(sample: list[tuple[float, bool]])
     assert metrics["brier"] == pytest.approx(label.mean() * (1 - label.mean()))
 
 
-def test_large_counts_do_not_overflow() -> None:
-    rng = np.random.default_rng(0)
-    label = np.arange(200_000) % 2
-    metrics = classification_metrics(rng.random(200_000), label)
-    assert metrics["auroc"] == pytest.approx(0.5, abs=0.01)
-    assert metrics["average_precision"] == pytest.approx(0.5, abs=0.01)
-
-
 def test_what_is_undefined_is_nan() -> None:
     none = classification_metrics([], [])
     assert none["n"] == 0
@@ -229,15 +187,6 @@ def test_what_is_undefined_is_nan() -> None:
     positives = classification_metrics([0.1, 0.2], [1, 1])
     assert positives["average_precision"] == 1
     assert math.isnan(positives["auroc"])
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_score_that_is_not_finite_is_not_hidden(bad: float) -> None:
-    metrics = classification_metrics([0.5, bad, 0.2], [1, 0, 0])
-    assert metrics["n"] == 3
-    assert all(math.isnan(metrics[name]) for name in ("average_precision", "auroc", "brier"))
-    assert math.isnan(best_threshold([0.5, bad, 0.2], [1, 0, 0]))
-    assert math.isnan(f1([0.5, bad, 0.2], [1, 0, 0], 0.3))
 
 
 def test_labels_that_are_no_classes_are_refused() -> None:
@@ -254,8 +203,3 @@ def test_rows_of_numbers_are_the_metrics_of_numbers() -> None:
     assert [(row.part, row.metrics) for row in rows] == [
         (part, regression_metrics(parts[part], labels[part])) for part in parts
     ]
-
-
-def test_ranks_are_those_of_scipy() -> None:
-    values = np.random.default_rng(0).integers(0, 20, 100).astype(float)
-    assert mean_ranks(values).tolist() == scipy.stats.rankdata(values).tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -106,22 +105,6 @@ def test_cosine_restarts_with_the_cycles_of_torchcell() -> None:
     assert [found[i] for i in (0, 300, 525, 693)] == pytest.approx([5e-4, 2.5e-4, 1.25e-4, 6.25e-5])
 
 
-def test_warm_up_rises_in_every_cycle() -> None:
-    config = SchedulerConfig("cosine_restarts", first_cycle=10, gamma=0.1, warmup=4, min_lr=0.0)
-    found = rates(config, 1.0, 24)
-    assert found[:5] == pytest.approx([0, 0.25, 0.5, 0.75, 1.0])
-    assert found[10:15] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
-    assert found[7] == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(("interval", "length"), [("epoch", 10), ("step", 1000)])
-def test_one_cycle_lasts_the_whole_training_by_default(interval: str, length: int) -> None:
-    found = rates(SchedulerConfig("cosine_restarts", interval=interval, min_lr=1e-3), 1.0, length)
-    assert found[0] == 1.0
-    assert found[length // 2] == pytest.approx((1 + 1e-3) / 2)
-    assert all(later < earlier for earlier, later in itertools.pairwise(found))
-
-
 @given(
     first=st.integers(3, 50),
     mult=st.floats(0.3, 3),
@@ -148,13 +131,6 @@ def test_the_plateau_waits_and_then_falls() -> None:
         made["scheduler"].step(loss)
         found.append(optimizer.param_groups[0]["lr"])
     assert found == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.001])
-
-
-def test_no_schedule_is_none() -> None:
-    assert (
-        make_scheduler(SchedulerConfig("none"), make_optimizer(OptimizerConfig(), parameters()), epochs=1, steps=1)
-        is None
-    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
 from dglcell.errors import ConfigError
-from dglcell.runs.usage import Usage
+from dglcell.runs.directory import Usage
 
 OWN = ("seed", "experiment.name")
 """Members of an array get these keys individually."""

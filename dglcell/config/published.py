@@ -16,8 +16,7 @@ from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import names_of_model
-from dglcell.published.file import PublishedFile, download_size, format_found
-from dglcell.published.registry import FILES
+from dglcell.published.file import FILES, PublishedFile, download_size, format_found
 
 
 def cell_files(config: CellConfig) -> list[PublishedFile]:

@@ -33,9 +33,6 @@ MEDIUM = "medium"
 COMPUTED = "computed"
 """Provenance has under this parameter which conditions a simulator has computed, and how."""
 
-PREFIXES = {P_VALUE: "p"}
-"""Prefixes of names of columns in annotated data, where the prefix is not the kind."""
-
 COUNTS, TARGETS, STRENGTHS = ("counts",), ("genes",), ("strengths",)
 """Hashes and stores give these labels to what is no column: numbers of targets, targets, and their strengths."""
 

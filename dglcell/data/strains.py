@@ -17,7 +17,6 @@ from dglcell.data.columns import (
     CONDITION,
     MEASURED,
     PHENOTYPE,
-    PREFIXES,
     ROW,
     SEEN,
     STORED,
@@ -32,11 +31,10 @@ from dglcell.data.columns import (
     stored_numbers,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
-from dglcell.errors import DataError, import_optional, listing
+from dglcell.errors import DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    import anndata
     import pandas as pd
     import torch
     from scipy import sparse
@@ -561,36 +559,6 @@ class Strains:
         columns = {column: stored_numbers(values) for column, values in self.columns.items() if column.kind in STORED}
         content.update(self.num_deletions, targets, self.strengths, columns)
         return content.hexdigest()
-
-    def to_anndata(self) -> anndata.AnnData:
-        """Return the strains as annotated data, for Scanpy and other packages that read them.
-
-        Returns:
-            A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene, and 0.7
-            where a strength of 0.3 is left. ``obs`` has the deleted genes, their number, the phenotypes and the
-            conditions; ``uns`` has units and where the strains come from.
-
-        Raises:
-            MissingDependencyError: anndata is not installed.
-        """
-        import pandas as pd
-
-        made = import_optional("anndata", "`to_anndata`", "pip install 'dglcell[anndata]'")
-        columns: dict[str, Any] = {"genes": [";".join(genes) for genes in self.genotypes]}
-        columns["deletions"] = self.num_deletions
-        if self.strengths is not None:
-            written = [f"{strength:g}" for strength in self.strengths]
-            columns["strengths"] = [";".join(written[a:b]) for a, b in itertools.pairwise(self.offsets)]
-        for (kind, name, categories), values in self.columns.items():
-            shown = np.array(categories, dtype=object)[values.astype(np.int64)] if categories else values
-            columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = shown
-        about = {name: getattr(self.provenance, name) for name in ("source", "description", "citation", "licence")}
-        return made.AnnData(
-            self.design.astype(np.float32),
-            obs=pd.DataFrame(columns, index=[str(number) for number in range(len(self))]),
-            var=pd.DataFrame(index=list(self.names)),
-            uns={"units": dict(self.units), "provenance": about},
-        )
 
 
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:

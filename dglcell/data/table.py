@@ -63,6 +63,10 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
     return sorted(numbered, key=lambda i: int(names[i][5:])) or single
 
 
+WITHIN_CELL = ";"
+"""This stands between the genes of a cell that holds several."""
+
+
 def split_strength(written: str) -> tuple[str, str]:
     """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
 
@@ -70,6 +74,33 @@ def split_strength(written: str) -> tuple[str, str]:
     """
     found = STRENGTH.fullmatch(written)
     return (found[1].strip(), found[2]) if found else (written, "")
+
+
+def split_cells(row: Sequence[str]) -> list[str]:
+    """Return the cells of a row without blanks around them; the parts of the only one where it holds several."""
+    return [part.strip() for part in (row[0].split(WITHIN_CELL) if len(row) == 1 else row)]
+
+
+def parse_genotype(cells: Sequence[str], amounts: Sequence[str]) -> tuple[list[str], list[str], tuple[str, str] | None]:
+    """Read the genes of a row and what is left of each: all tables of strains are read by this.
+
+    Args:
+        cells: genes, with their strengths or without; empty ones change nothing.
+        amounts: their strengths, of columns of their own; none where there are no such columns.
+
+    Returns:
+        the genes; what is left of each as it is written, with a decimal point, empty where nothing is said; and the
+        first cell with its amount where a gene has two strengths, or a strength has no gene.
+    """
+    genes, left, stray = list[str](), list[str](), None
+    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
+        gene, behind = split_strength(cell)
+        if amount and (behind or not gene):
+            stray = stray or (cell, amount)
+        if gene:
+            genes.append(gene)
+            left.append((amount or behind).replace(",", "."))
+    return genes, left, stray
 
 
 def frame_genotypes(
@@ -98,10 +129,7 @@ def frame_genotypes(
 
     def cells(columns: Sequence[int]) -> list[list[str]]:
         filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
-        rows = zip(*filled, strict=True)
-        if len(columns) == 1:
-            return [[part.strip() for part in written_as(cell).split(";")] for (cell,) in rows]
-        return [[written_as(cell).strip() for cell in row] for row in rows]
+        return [split_cells([written_as(cell) for cell in row]) for row in zip(*filled, strict=True)]
 
     written = cells([header.index(name) for name in amounts]) if amounts else None
     rows = cells(chosen) if chosen else [[]] * len(frame)
@@ -156,27 +184,24 @@ def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = ""
         GenotypeError: a strength is no number, is given twice or without a gene, or a gene has two strengths.
     """
     where += ": " if where else ""
-    found: list[tuple[str, str]] = []
-    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
-        gene, written = split_strength(cell)
-        if (written and amount) or (amount and not gene):
-            raise GenotypeError(
-                f"{where}a strength {'is given twice' if gene else 'has no gene'}",
-                got=f"'{cell}' and '{amount}'",
-                expected="one strength for each gene, behind its name or in a column of its own",
-            )
-        if gene:
-            found.append((gene, written or amount))
-    if not any(amount for _, amount in found):
-        return [gene for gene, _ in found]
-    twice = [gene for gene, times in Counter(gene for gene, _ in found).items() if times > 1]
+    genes, left, stray = parse_genotype(cells, amounts)
+    if stray is not None:
+        raise GenotypeError(
+            f"{where}a strength {'is given twice' if stray[0] else 'has no gene'}",
+            got=f"'{stray[0]}' and '{stray[1]}'",
+            expected="one strength for each gene, behind its name or in a column of its own",
+        )
+    if not any(left):
+        return genes
+    twice = [gene for gene, times in Counter(genes).items() if times > 1]
     if twice:
         raise GenotypeError(
             f"{where}gene '{twice[0]}' is changed twice",
-            got="strengths " + listing([amount or "0" for gene, amount in found if gene == twice[0]]),
+            got="strengths "
+            + listing([amount or "0" for gene, amount in zip(genes, left, strict=True) if gene == twice[0]]),
             expected="each gene once, with one strength",
         )
-    return {gene: strength_of(amount, where) for gene, amount in found}
+    return {gene: strength_of(amount, where) for gene, amount in zip(genes, left, strict=True)}
 
 
 def number_of(text: str) -> float:

@@ -17,8 +17,7 @@ from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.known_names import UNKNOWN_POLICIES
 from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.vocabulary import GeneSet, read_genome_table, read_gff, read_sgd_features
-from dglcell.published.file import Found, PublishedFile
-from dglcell.published.registry import FILES, read_declarations
+from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
 

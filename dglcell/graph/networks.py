@@ -28,7 +28,7 @@ from dglcell.graph.network_table import (
 )
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, spelling
-from dglcell.published.registry import FILES
+from dglcell.published.file import FILES
 
 log = logging.getLogger("dglcell")
 

@@ -15,8 +15,8 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS
 from dglcell.data.sources.faults import TableColumns
 from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import MISSING, WITHIN_CELL, Rows, read_numbers, refuse_lost
-from dglcell.data.table import split_strength
+from dglcell.data.sources.text_table import MISSING, Rows, read_numbers, refuse_lost
+from dglcell.data.table import WITHIN_CELL, split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
 

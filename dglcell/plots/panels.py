@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, best_row
-from dglcell.plots.data import History, ReportData
-from dglcell.plots.style import (
+from dglcell.plots.data import (
     BLUE,
     GREY,
     INK,
@@ -20,6 +19,8 @@ from dglcell.plots.style import (
     ORANGE,
     SERIES,
     TITLE_PAD,
+    History,
+    ReportData,
     draw_nothing,
     heading,
     number,

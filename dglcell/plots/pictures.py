@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dglcell.data.table import REGRESSION
-from dglcell.plots.data import ReportData
+from dglcell.plots.data import DPI, GREY, STYLE, ReportData, draw_nothing, encode, new_figure, shorten, with_unit
 from dglcell.plots.panels import (
     SCORES,
     Score,
@@ -18,7 +18,6 @@ from dglcell.plots.panels import (
     draw_validation_score,
     responses,
 )
-from dglcell.plots.style import DPI, GREY, STYLE, draw_nothing, encode, new_figure, shorten, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure

@@ -9,9 +9,9 @@ from typing import Any
 
 from dglcell import __version__
 from dglcell.metrics import best_row
+from dglcell.plots.data import save
 from dglcell.plots.panels import SCORES, curve_key
 from dglcell.plots.pictures import described, overview
-from dglcell.plots.style import save
 from dglcell.report.genes import strain_tables
 from dglcell.report.page import NOTE, UNDEFINED, Grid, data_uri, format_value, number, page_tables, write_page
 from dglcell.report.results_table import NO_TEST_PART

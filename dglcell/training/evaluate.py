@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
-from dglcell.plots.style import sample
+from dglcell.plots.data import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import left_out_lines

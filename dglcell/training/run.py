@@ -23,8 +23,7 @@ from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.runs.directory import RunDirectory
-from dglcell.runs.usage import complete_usage, environment, write_usage
+from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
 from dglcell.training.checkpoint import (
     check_continues,
     resume_from,

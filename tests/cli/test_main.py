@@ -318,3 +318,12 @@ class _Without:
         """Stop looking for the package."""
         if name == self.name:
             raise ModuleNotFoundError(name=name)
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("dglcell.config.read.load_config", broken)
+    with pytest.raises(KeyError, match="a bug"):
+        main(["config", "show", "quickstart"])

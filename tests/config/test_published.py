@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dglcell.cli import main
-from dglcell.config.published import _strings, cell_files, fetch_all, named, needs, published
+from dglcell.config.published import _strings, cell_files, named, needs, published
 from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
@@ -23,8 +23,7 @@ from dglcell.files.atomic import find_raw, raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
-from dglcell.published.file import PublishedFile
-from dglcell.published.registry import FILES, ORIGINALS
+from dglcell.published.file import FILES, ORIGINALS, PublishedFile
 from tests.config_files import CONF, CONFIGURATIONS, config_of
 from tests.http_server import serve_folder
 
@@ -186,24 +185,6 @@ def test_addresses_are_printed_for_a_machine_with_a_connection(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "metabolism/yeast-GEM_9.0.2.mat"
     assert [line.rpartition("/")[2] for line in lines[1::2]] == ["model.mat", "matrix.tsv", "pairs"]
-
-
-def test_what_shall_be_fetched_is_said_once(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fetch"]) == 2
-    assert "what shall be fetched?\n  got:      nothing\n  expected: names, or --all" in capsys.readouterr().err
-    assert main(["data", "fetch", "collins2007", "--all", experiment]) == 2
-    assert "names and an experiment" in capsys.readouterr().err
-    assert main(["data", "fetch", "--all", str(CONF / "quickstart.yaml")]) == 0
-    assert "it needs no file that is published" in capsys.readouterr().out
-
-
-def test_a_bug_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(PublishedFile, "fetch", broken)
-    with pytest.raises(ZeroDivisionError):
-        list(fetch_all([PublishedFile("x")], tmp_path))
 
 
 def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:

@@ -30,7 +30,6 @@ from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.data.strain_tables import (
     FRACTIONS,
-    changed,
     fractions,
     random_table,
     seeds,
@@ -106,27 +105,6 @@ def test_no_query_pair_and_no_gene_set_is_in_two_parts(
     assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
 
 
-def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
-    triple_strains = [["A", f"B{i}", f"X{j:03d}"] for i in range(4) for j in range(250)]
-    doubles = [[f"C{i:04d}", "D"] for i in range(1500)]
-    table = table_of(triple_strains + doubles)
-    for seed in range(10):
-        parts = pair_disjoint_parts(table, BINS, seed, by_deletions=True)
-        np.testing.assert_allclose(shares(parts[:1000]), (0.5, 0.25, 0.25))
-        np.testing.assert_allclose(shares(parts[1000:]), FRACTIONS)
-    # Without levels their share of each part is left to chance.
-    together = [pair_disjoint_parts(table, BINS, seed, by_deletions=False)[:1000] for seed in range(10)]
-    assert any(len(set(parts.tolist())) == 1 for parts in together)
-
-
-def test_a_query_pair_too_large_for_a_part_goes_to_training() -> None:
-    table = table_of([["A", "B", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", "D", "E"] for i in range(700)])
-    for seed in range(20):
-        parts = pair_disjoint_parts(table, BINS, seed, True)
-        assert (parts[:300] == TRAIN).all()
-        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
-
-
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40), bins=st.integers(2, 12))
 def test_bins_are_filled_with_whole_groups_and_none_is_empty(sizes: list[int], bins: int) -> None:
     order = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
@@ -199,19 +177,6 @@ def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, 
         assert abs(found - shares_of_parts(bins) * counts.total()).max() < merged
 
 
-def test_a_phenotype_of_few_strains_reaches_every_part() -> None:
-    table = random_table(3000, 300, (2, 4))
-    rare = np.full(3000, np.nan, np.float32)
-    rare[np.random.default_rng(0).choice(3000, 40, replace=False)] = 1.0
-    both = changed(table, **table.phenotypes, rare=rare)
-    parts = stratified_parts(both, STRATIFIED_BINS, 1)
-    found = np.bincount(parts[~np.isnan(rare)], minlength=3)
-    np.testing.assert_allclose(found, (32, 4, 4), atol=1)
-    for number in (2, 3, 4):
-        level = parts[table.num_deletions == number]
-        np.testing.assert_allclose(np.bincount(level) / len(level), STRATIFIED_FRACTIONS, atol=0.01)
-
-
 # Splits by gene: which genes training never saw.
 
 
@@ -253,25 +218,6 @@ def test_no_gene_is_in_two_parts_under_all(table: Strains, fractions: tuple[floa
             assert len({homes[gene] for gene in strain}) > 1
         if len(strain) == 1:
             assert part != UNUSED
-
-
-def test_a_gene_of_many_strains_is_a_training_gene() -> None:
-    strains = [["HUB", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", f"D{i:03d}"] for i in range(700)]
-    table = table_of(strains)
-    for seed in range(20):
-        parts = gene_disjoint_parts(table, FRACTIONS, seed, "any")
-        assert "HUB" in genes_by_part(table, parts)[TRAIN]
-        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
-
-
-def test_genes_that_no_strain_deletes_do_not_matter() -> None:
-    table = triples(2000, genes=300)
-    padded = replace(table, names=table.names + tuple(f"unused{i}" for i in range(1000)))
-    for rule in ("any", "all"):
-        np.testing.assert_array_equal(
-            gene_disjoint_parts(padded, (0.4, 0.3, 0.3), 1, rule),
-            gene_disjoint_parts(table, (0.4, 0.3, 0.3), 1, rule),
-        )
 
 
 @examples(40)

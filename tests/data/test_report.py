@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from dglcell.data.config import SplitConfig
 from dglcell.data.report import (
     describe_split,
     describe_store,
     format_stats,
     format_table_stats,
 )
-from dglcell.data.split import Split, make_split
+from dglcell.data.split import Split
 from dglcell.data.store_build import build_store
 from tests.data.strain_tables import random_table, table_of
 
@@ -35,20 +33,6 @@ def test_counts_of_a_small_table() -> None:
         "B (4), A (3), C (1)",
     ):
         assert said in text
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1e6 + i % 2 * 0.0625 for i in range(10_000)], ["10,000", "0", "1e+06", "0.03125"]),  # swallows no spread
-        ([1.0, 1.0, 1.0], ["3", "0", "1", "0", "█"]),
-        ([np.nan, np.nan, 2.0], ["1", "2", "2", "0", "█"]),
-        ([np.nan], ["0", "1", "n/a", "n/a"]),
-    ],
-)
-def test_labels_that_are_large_equal_or_missing(values: list[float], expected: list[str]) -> None:
-    cells = row(format_table_stats(table_of([["A"]] * len(values), fitness=values)), "fitness")[2:]
-    assert cells[: len(expected)] == expected
 
 
 def test_a_store_tells_what_it_holds_and_where_it_came_from(tmp_path: Path) -> None:
@@ -119,17 +103,3 @@ def test_a_split_tells_what_of_a_part_training_has_seen_and_what_that_shows() ->
     assert row(text, "test ")[-2:] == ["60.0%", "50.0%"]
     assert row(text, "validation")[-2:] == ["0", "0"]  # no strain: no share either
     assert "pair_disjoint: the query pairs of test strains do not occur in training" in text
-
-
-def test_a_split_fits_a_terminal() -> None:
-    subset = {"size": 4, "genes": None, "take": "singles_first"}
-    parameters = {"fractions": [0.8, 0.1, 0.1], "by_deletions": True, "subset": subset}
-    split = Split(np.repeat(np.array([0, 0, 0, 1, 2], np.uint8), 20_000), "random", 7, parameters, "5" * 64)
-    text = describe_split(split, table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]] * 20_000))
-    assert "by_deletions True, subset size 4, subset take singles_first)" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_a_split_without_unused_strains_does_not_speak_of_them() -> None:
-    table = random_table(300, 50)
-    assert "unused" not in describe_split(make_split(SplitConfig(), table, "5" * 64), table)

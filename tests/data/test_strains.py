@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.columns import CROSS, PHENOTYPE, Column, columns_of
 from dglcell.data.strains import Strains
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from tests.data.strain_tables import assert_same_strains, random_table, table_of, with_columns
 
 TABLE = random_table(30, 9, (0, 4), columns=True)
@@ -87,34 +85,10 @@ def test_what_does_not_fit_together_is_refused(fields: dict, message: str) -> No
         replace(Strains(("A", "B"), np.array([0, 1]), np.array([0, 1, 2])), **fields)
 
 
-def test_strains_become_annotated_data(tmp_path: Path) -> None:
-    anndata = pytest.importorskip("anndata")
-    strains = Strains.from_names(
-        [["a", "b"], [], ["c"]], phenotypes={"growth": [0.5, 1.0, float("nan")]}, units={"growth": "1/h"}
-    )
-    found = with_columns(strains, sd={"growth": np.array([0.1, 0.2, 0.3], np.float32)}).to_anndata()
-    assert found.X.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-    assert found.var_names.tolist() == ["a", "b", "c"]
-    found.write_h5ad(tmp_path / "strains.h5ad")
-    again = anndata.read_h5ad(tmp_path / "strains.h5ad")
-    assert again.obs.genes.tolist() == ["a;b", "", "c"]
-    assert again.obs.deletions.tolist() == [2, 0, 1]
-    assert again.obs.growth.tolist()[:2] == [0.5, 1.0]
-    assert "sd_growth" in again.obs
-    assert again.uns["units"] == {"growth": "1/h"}
-    assert again.uns["provenance"]["source"] == "python"
-
-
 def test_an_infinite_label_is_refused() -> None:
     frame = pd.DataFrame({"gene_1": ["b0008", "b0114"], "fitness": [1.0, np.inf]})
     with pytest.raises(DataError, match="strain 1: fitness is infinite"):
         Strains.from_dataframe(frame, phenotypes=["fitness"])
-
-
-def test_a_missing_anndata_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "anndata", None)
-    with pytest.raises(MissingDependencyError, match=r"package 'anndata'\n.*pip install 'dglcell\[anndata\]'"):
-        Strains.from_names([["a"]]).to_anndata()
 
 
 def test_some_targets_of_strains_are_kept() -> None:

@@ -13,28 +13,10 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.config.read import load_config, to_yaml
 from dglcell.files.atomic import no_formula
 from dglcell.runs.directory import RunDirectory
 from tests.integration.processes import PATIENCE, heed_interrupts, start
 from tests.tiny import Tiny, process_environment
-
-VERBS = ["--version", "config show", "evaluate {run}", "data stats {store}"]
-CLOSED = [">&-", "<&-", "2>&-", ">&- <&- 2>&-"]
-
-
-@pytest.mark.parametrize("closed", [pytest.param(one, marks=pytest.mark.slow) for one in CLOSED])
-@pytest.mark.parametrize("verb", VERBS)
-def test_closed_streams(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, verb: str, closed: str) -> None:
-    run = tmp_path / "runs" / "tiny" / "seed-0"
-    shutil.copytree(tiny_run.path, run)
-    words = verb.format(run=run, store=tiny.store)
-    command = f"{sys.executable} -m dglcell {words} {closed}"
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=tmp_path, env=process_environment(), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0
-    assert "Traceback" not in done.stderr
 
 
 def test_a_run_is_finished_without_a_standard_output(tiny: Tiny, tmp_path: Path) -> None:
@@ -74,16 +56,6 @@ def test_escape_codes_of_a_stranger_s_results_are_written_out(
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert "\\x1b]0;owned" in said
-
-
-def test_an_escaped_variable_is_not_looked_up(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", "s3cr3t")
-    config = tiny.config(tmp_path, r"experiment.description=\${oc.env:TOKEN}")
-    assert config.experiment.description == "${oc.env:TOKEN}"
-    written = tmp_path / "again.yaml"
-    written.write_text(to_yaml(config))
-    assert load_config(written).experiment.description == "${oc.env:TOKEN}"
-    assert "s3cr3t" not in to_yaml(load_config(written))
 
 
 def test_the_name_of_a_column_is_no_variable(

@@ -6,18 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.distributed import LOST, HostGroup, leave_group
 from tests.integration.processes import PATIENCE, wait_until
 from tests.integration.test_processes import DDP
 from tests.tiny import BARE, ENDLESS, Tiny, process_environment
@@ -76,26 +71,3 @@ def test_a_process_that_hangs_ends_the_run_with_an_error(tiny: Tiny, tmp_path: P
     assert "got:      Timed out waiting 20000ms for" in said
     assert "raise `trainer.timeout` if one is only slow" in said
     assert "Traceback" not in said
-
-
-def wait_for_the_other(rank: int, folder: str) -> None:
-    """One process of two; the second one never says anything."""
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=600)
-    )
-    # The first group imports what groups need: on a busy machine that takes longer than the second one waits.
-    HostGroup(timedelta(seconds=600)).largest([rank])
-    group, done = HostGroup(timedelta(seconds=1)), Path(folder) / "done"
-    if rank == 0:
-        with pytest.raises(RuntimeError) as error:
-            group.largest([0])
-        assert any(text in str(error.value) for text in LOST)
-        done.touch()
-    while not done.exists():
-        time.sleep(0.05)
-    leave_group()
-
-
-@pytest.mark.slow
-def test_hosts_wait_for_one_another_as_long_as_they_are_told(tmp_path: Path) -> None:
-    mp.spawn(wait_for_the_other, (str(tmp_path),), nprocs=2)

@@ -50,17 +50,6 @@ def test_it_is_its_definition_with_ties_missing_labels_and_gradients(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
-def test_phenotypes_are_taken_one_by_one() -> None:
-    generator = torch.Generator().manual_seed(0)
-    embedding = torch.randn(9, 4, generator=generator, dtype=torch.float64)
-    target = torch.randn(3, 9, generator=generator, dtype=torch.float64)
-    target[0, ::2], target[1, :8] = math.nan, math.nan
-    got = supcr(embedding, target, 0.1)
-    torch.testing.assert_close(got[:1], supcr(embedding, target[:1], 0.1))
-    torch.testing.assert_close(got[2:], supcr(embedding, target[2:], 0.1))
-    assert got[1] == 0
-
-
 @pytest.mark.parametrize("temperature", [1e-4, 1e4])
 def test_no_temperature_overflows(temperature: float) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -93,22 +82,6 @@ def test_one_label_cannot_be_compared() -> None:
     assert not embedding.grad.any()
 
 
-def test_descending_it_orders_embeddings_as_labels() -> None:
-    generator = torch.Generator().manual_seed(3)
-    angle = torch.rand(12, generator=generator, dtype=torch.float64) * 3
-    angle.requires_grad_()
-    target = torch.arange(12, dtype=torch.float64).unsqueeze(0)
-    optimizer = torch.optim.Adam([angle], lr=0.05)
-    costs = []
-    for _ in range(200):
-        optimizer.zero_grad()
-        cost = supcr(torch.stack([angle.cos(), angle.sin()], dim=1), target, 0.1).sum()
-        cost.backward()
-        optimizer.step()
-        costs.append(float(cost.detach()))
-    assert costs[-1] < 0.7 * costs[0]
-
-
 # Temperatures and shares of the buffer by epoch.
 
 
@@ -137,11 +110,3 @@ def test_its_epochs_can_be_set() -> None:
     # A warm-up beyond half of all epochs ends in the last value.
     assert buffer_share(79, 100, 80, None) == pytest.approx(0.1 + 0.2 * 79 / 80)
     assert buffer_share(80, 100, 80, None) == 0.9
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 7, 500])
-def test_it_never_falls_and_never_reaches_one(epochs: int) -> None:
-    shares = [buffer_share(e, epochs, None, None) for e in range(epochs + 2)]
-    assert shares == sorted(shares)
-    assert shares[0] >= 0.1
-    assert shares[-1] == 0.9

@@ -56,15 +56,6 @@ def test_it_keeps_the_last_labelled_strains_in_order(batches: list[list[tuple[fl
     torch.testing.assert_close(rows.target[there], torch.tensor(labelled[-size:]).view(-1, 2), equal_nan=True)
 
 
-def test_the_newest_are_the_last() -> None:
-    buffer, rows = RowBuffer(4), make_rows(0, [[0.0], [1.0], [2.0], [3.0], [4.0]])
-    buffer.add(rows)
-    for count in range(6):
-        few = buffer.newest(torch.tensor(float(count)), like=rows)
-        assert few.target[few.present].tolist() == [1.0, 2.0, 3.0, 4.0][max(0, 4 - count) :]
-        assert few.prediction.shape == (4, 1)
-
-
 def test_before_anything_was_added_there_is_nothing() -> None:
     rows = make_rows(0, [[1.0]])
     assert len(RowBuffer(3).newest(None, like=rows).target) == 0
@@ -262,38 +253,6 @@ def test_a_batch_without_labels_gives_zero_and_zero_gradient(name: str) -> None:
     got = loss(prediction, torch.full_like(target, math.nan), 0)
     assert got.total == 0
     assert not any(g.any() for g in gradients(got.total, prediction))
-
-
-@pytest.mark.parametrize("name", COUPLED[1:])
-def test_what_is_scheduled_is_recorded_in_training(name: str) -> None:
-    keys: dict[str, Any] = {"temperature": 1.0, "temperature_final": 0.01, "temperature_schedule": "exponential"}
-    loss = make(name, epochs=10, **keys)
-    prediction, target = batch(0, 6)
-    seen = [loss(prediction, target, epoch).terms for epoch in (0, 5, 9)]
-    assert [float(terms["temperature"]) for terms in seen] == pytest.approx([1.0, 0.1, 10**-1.8])
-    assert [float(terms["buffer_share"]) for terms in seen] == pytest.approx([0.1, 0.9, 0.9])
-    assert not {"temperature", "buffer_share"} & set(loss.eval()(prediction, target, 0).terms)
-    assert "buffer_share" not in make(name, adaptive=False)(prediction, target, 0).terms
-    assert "temperature" not in make(name, supcr=0.0)(prediction, target, 0).terms
-
-
-def test_the_temperature_is_that_of_the_epoch() -> None:
-    prediction, target = batch(0, 8, phenotypes=1, missing=0.0)
-    loss = make("mse_dist_supcr", epochs=10, temperature=1.0, temperature_final=0.1, temperature_schedule="exponential")
-    got = loss(prediction, target, 5).terms["supcr"]
-    torch.testing.assert_close(got, supcr(prediction.embedding, target.T, 10**-0.5)[0].detach())
-
-
-@pytest.mark.parametrize("name", COUPLED)
-def test_half_precision_is_compared_in_the_labels(name: str) -> None:
-    prediction, target = batch(0, 8)
-    half = Prediction(prediction.phenotypes.bfloat16(), embedding=prediction.embedding.bfloat16())
-    with torch.autocast("cpu", torch.bfloat16):
-        got = make(name).float()(half, target.float(), 0)
-    exact = Prediction(half.phenotypes.double(), embedding=half.embedding.double())
-    expected = make(name)(exact, target, 0).total
-    assert got.total.dtype == torch.float32
-    torch.testing.assert_close(got.total, expected.float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", COUPLED[1:])

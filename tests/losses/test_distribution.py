@@ -63,49 +63,6 @@ def test_the_cost_is_the_mean_square_of_sorted_differences() -> None:
         torch.testing.assert_close(got[t], expected)
 
 
-def test_its_gradient_is_that_of_differences_and_zero_where_a_label_is_missing() -> None:
-    generator = torch.Generator().manual_seed(1)
-    prediction = torch.randn(2, 8, generator=generator, dtype=torch.float64, requires_grad=True)
-    target = torch.randn(2, 8, generator=generator, dtype=torch.float64)
-    target[0, 2] = math.nan
-    assert torch.autograd.gradcheck(lambda x: distribution_matching(x, target, 0.5), prediction)
-    distribution_matching(prediction, target, 0.5).sum().backward()
-    assert prediction.grad[0, 2] == 0
-
-
-def test_descending_it_brings_the_predictions_to_the_labels_distribution() -> None:
-    generator = torch.Generator().manual_seed(2)
-    target = 3 + 0.5 * torch.randn(1, 64, generator=generator)
-    prediction = torch.randn(1, 64, generator=generator, requires_grad=True)
-    order = prediction.argsort().clone()
-    for _ in range(200):
-        (gradient,) = torch.autograd.grad(distribution_matching(prediction, target, 0.2).sum(), prediction)
-        prediction.data -= 8.0 * gradient
-    found = prediction.detach()
-    assert float(found.mean()) == pytest.approx(float(target.mean()), abs=0.1)
-    assert float(found.std()) == pytest.approx(float(target.std()), rel=0.15)
-    assert torch.equal(prediction.argsort(), order)
-
-
-@pytest.mark.parametrize("labels", [[1.5], [1.5, 1.5, 1.5]])
-def test_labels_without_spread_are_their_own_quantiles(labels: list[float]) -> None:
-    target = torch.tensor([[math.nan, *labels]])
-    assert label_quantiles(target, 0.5)[0, : len(labels)].tolist() == labels
-    prediction = torch.full_like(target, 2.5).requires_grad_()
-    cost = distribution_matching(prediction, target, 0.5)
-    cost.sum().backward()
-    assert cost == 1
-    assert prediction.grad[0].tolist() == pytest.approx([0.0, *[2 / len(labels)] * len(labels)])
-
-
-def test_without_labels_it_costs_nothing() -> None:
-    prediction = torch.ones(1, 3, requires_grad=True)
-    cost = distribution_matching(prediction, torch.full((1, 3), math.nan), 0.5)
-    cost.sum().backward()
-    assert cost == 0
-    assert not prediction.grad.any()
-
-
 # Transport on a line against scipy, and against plans between repeated values.
 
 
@@ -164,13 +121,3 @@ def test_an_empty_sample_costs_nothing(p: int) -> None:
     got.sum().backward()
     assert got == 0
     assert not x.grad.any()
-
-
-def test_a_prediction_that_is_no_number_is_not_hidden() -> None:
-    assert cost(torch.tensor([0.0, math.nan]), torch.tensor([0.0, 1.0]), 2).isnan()
-
-
-def test_equal_samples_of_any_size_are_at_no_distance() -> None:
-    x = torch.randn(6, generator=torch.Generator().manual_seed(2))
-    assert cost(x, x[torch.randperm(6)], 2) == 0
-    assert cost(x, x.repeat(3), 1) == 0

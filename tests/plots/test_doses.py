@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.plots.data import Doses, Predictions, ReportData
+from dglcell.plots.data import BLUE, STYLE, Doses, Predictions, ReportData, new_figure
 from dglcell.plots.panels import MOST_GENES, draw_doses, media_colors, responses
-from dglcell.plots.pictures import described, overview
-from dglcell.plots.style import BLUE, STYLE, new_figure
-from tests.plots.invented import LONG, RUNS, png_size
+from dglcell.plots.pictures import described
+from tests.plots.invented import RUNS
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -61,15 +60,6 @@ def test_only_runs_with_weakened_genes_have_the_panel() -> None:
     several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
     for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
         assert "along what is left" not in described(other)
-
-
-@pytest.mark.parametrize(
-    ("genes", "media"),
-    [(["a"], [""]), (["a", LONG], [f"{i}{LONG}" for i in range(3)]), (list("abcdefgh"), list("12345"))],
-)
-def test_it_is_drawn_below_the_other_panels(genes: list[str], media: list[str]) -> None:
-    run = run_of(150, genes, media, LONG)
-    assert png_size(overview(run))[1] - png_size(overview(replace(run, doses={})))[1] == pytest.approx(700, abs=2)
 
 
 def test_what_is_drawn_of_a_gene() -> None:

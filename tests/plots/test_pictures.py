@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from dglcell.data.table import REGRESSION
-from dglcell.errors import DataError
-from dglcell.plots.data import Predictions
-from dglcell.plots.panels import draw_agreement, draw_models, draw_validation_score
+from dglcell.plots.data import STYLE, new_figure, shorten
+from dglcell.plots.panels import draw_models, draw_validation_score
 from dglcell.plots.pictures import comparison, described, overview
-from dglcell.plots.style import STYLE, new_figure, sample, shorten
-from tests.plots.invented import NOTHING, RUNS, png_size, predictions, run_of
+from tests.plots.invented import RUNS, png_size, predictions, run_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -46,16 +44,6 @@ def test_a_row_for_each_of_at_most_three_phenotypes_and_the_same_bytes_again() -
     assert overview(runs[0]) == overview(runs[0])
 
 
-def test_points_are_the_measured_strains_and_at_most_so_many() -> None:
-    p = predictions(500)
-    axes = drawn(draw_agreement, run_of({"fitness": p}), "fitness")
-    usable = np.column_stack([p.usable.predicted, p.usable.measured])
-    np.testing.assert_array_equal(axes.collections[0].get_offsets(), usable)
-    axes = drawn(draw_agreement, run_of({"fitness": p}, points=50), "fitness")
-    np.testing.assert_array_equal(axes.collections[0].get_offsets(), usable[sample(len(usable), 50)])
-    assert f"Pearson {p.metrics['pearson']:.3f}".replace("-", "\N{MINUS SIGN}") in axes.texts[0].get_text()
-
-
 def test_the_model_stands_beside_null_models_the_best_on_top() -> None:
     run = run_of({"fitness": predictions(100)})
     axes = drawn(draw_models, run.rows, "fitness")
@@ -79,12 +67,6 @@ def test_several_runs_are_points_around_their_mean() -> None:
     height = png_size(comparison({"fitness": (REGRESSION, scores)}))[1]
     assert png_size(comparison({"a": (REGRESSION, scores), "b": (REGRESSION, scores)}))[1] > 1.8 * height
     assert png_size(comparison({}))[0] == 1600
-
-
-def test_arrays_of_different_length_are_refused() -> None:
-    with pytest.raises(DataError, match="differ in shape"):
-        Predictions(np.zeros(3), np.zeros(2))
-    assert len(NOTHING.usable) == 0
 
 
 def test_names_are_shortened_in_the_middle_and_start_no_formula() -> None:

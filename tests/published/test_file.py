@@ -6,12 +6,7 @@ import gzip
 import hashlib
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -121,39 +116,6 @@ def test_a_failed_download_leaves_nothing_and_says_what_to_do(
     assert server.requests == [f"/{path}"] * requests, "only what broke off is tried again"
 
 
-def test_a_server_that_falls_silent_is_not_waited_for(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "READ_TIMEOUT", 0.2)
-    with pytest.raises(DataError, match="timed out"):
-        remote(server, "slow").fetch(tmp_path)
-    assert files(tmp_path) == []
-
-
-@pytest.mark.parametrize(("number", "left"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
-def test_an_interrupted_download_leaves_no_half_file(
-    server: Server, tmp_path: Path, number: signal.Signals, left: int
-) -> None:
-    file = remote(server, "slow")
-    code = (
-        "import sys; from dglcell.published.file import *; PublishedFile(sys.argv[1], sys.argv[2:3]).fetch(sys.argv[3])"
-    )
-    # A process that is started in the background may ignore it, and its children with it.
-    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, file.path, *file.urls, str(tmp_path)], env=os.environ, stderr=subprocess.DEVNULL
-    ) as process:
-        deadline = time.monotonic() + 60
-        while not (server.requests and any(tmp_path.rglob(".raw.tsv*"))) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(number)
-        assert process.wait(300) != 0
-    assert not (tmp_path / file.path).exists()
-    assert len(files(tmp_path)) == left
-    assert remote(server, "good", SHA256).fetch(tmp_path).path.read_bytes() == CONTENT
-    assert files(tmp_path) == [file.path, file.path + ".fetched.json"]
-
-
 def test_the_next_address_is_tried(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = replace(remote(server, "gone", SHA256), copies=(PublishedFile("b.tsv", (server.url("good"),)),))
     assert file.fetch(tmp_path).path == tmp_path / "b.tsv"
@@ -174,15 +136,6 @@ def test_plain_http_is_refused_where_no_hash_is_declared(tmp_path: Path) -> None
     with pytest.raises(DataError, match=r"is not secure(.|\n)*download the file yourself"):
         PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
     assert files(tmp_path) == []
-
-
-def test_plain_http_is_taken_where_a_hash_is_declared_or_recorded(tmp_path: Path) -> None:
-    """As far as a machine without a network tells: the address is asked."""
-    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
-        PublishedFile("raw.tsv", (REMOTE,), SHA256).fetch(tmp_path)
-    record(tmp_path / "raw.tsv", SHA256)
-    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
-        PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
 
 
 def record(path: Path, sha256: str) -> None:
@@ -242,19 +195,6 @@ def test_a_missing_file_says_where_it_can_be_had(tmp_path: Path) -> None:
         assert text in str(caught.value)
     with pytest.raises(DataError, match=r"raw file 'networks/n\.tab' not found\n  got:      looked at"):
         replace(FILE, urls=()).find(tmp_path)
-
-
-def test_a_part_comes_before_the_file_and_copies_after_it(tmp_path: Path) -> None:
-    file = replace(FILE, sha256=None, size=None, part=PublishedFile("part"), copies=(PublishedFile("copy"),))
-    for name in ("copy", "networks/n.tab", "part"):
-        path = put(tmp_path, name=name)
-        assert file.find(tmp_path).path == file.fetch(tmp_path).path == path, "and nothing is downloaded"
-
-
-def test_what_has_no_address_is_asked_for(tmp_path: Path) -> None:
-    message = rf"'networks/n\.tab' cannot be downloaded\n.*no address(.|\n)*the file at '{tmp_path}/networks/n\.tab'"
-    with pytest.raises(DataError, match=message):
-        replace(FILE, urls=()).fetch(tmp_path)
 
 
 # Packed files, and those in archives.
@@ -339,16 +279,6 @@ def test_a_table_is_made_once(address: str, published: Path, tmp_path: Path) -> 
     assert file.fetch(raw) == replace(found, downloaded=False), "nothing is downloaded for it"
     found.path.unlink()
     assert file.fetch(raw).path.read_bytes() == content, "the downloads are still there"
-
-
-def test_any_gzip_file_with_the_same_content_is_right(tmp_path: Path) -> None:
-    file = made("http://127.0.0.1:1")
-    path = put(tmp_path, name=file.path)
-    path.write_bytes(gzip.compress(CONTENT, compresslevel=1, mtime=1))
-    assert file.fetch(tmp_path).path == path
-    put(tmp_path, OTHER, file.path)
-    with pytest.raises(DataError, match=rf"not hold the file it should\n.*\n.*sha256 {SHA256}\n.*remove it"):
-        file.fetch(tmp_path)
 
 
 def test_another_original_and_another_result_are_refused(address: str, published: Path, tmp_path: Path) -> None:

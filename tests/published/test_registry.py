@@ -12,8 +12,7 @@ import pytest
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.catalogue import NETWORKS
 from dglcell.published.conversions import CONVERSIONS, convert
-from dglcell.published.file import download_size
-from dglcell.published.registry import FILES, ORIGINALS
+from dglcell.published.file import FILES, ORIGINALS, download_size
 
 MADE = {path: file for path, file in FILES.items() if file.made is not None}
 PARTS = {

@@ -15,8 +15,7 @@ import torch
 import dglcell
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
-from dglcell.runs.directory import EpochLog, Inside, RunDirectory
-from dglcell.runs.usage import environment, git_state
+from dglcell.runs.directory import EpochLog, RunDirectory, environment, git_state
 from tests.tiny import Tiny
 
 
@@ -38,14 +37,6 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path: P
     directory.last.touch()
     with pytest.raises(CheckpointError, match=r"best_loss.ckpt' not found\n  expected: one of last$"):
         directory.checkpoint("best_loss")
-
-
-def test_every_file_lies_in_the_directory(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
-    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, Inside)]
-    files += [directory.predictions(part) for part in ("validation", "test")]
-    assert len(set(files)) == len(files) > 8
-    assert all(file.is_relative_to(tmp_path) for file in files)
 
 
 FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25, "seconds": 1.25}
@@ -71,11 +62,6 @@ def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     ]
 
 
-def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
-    line = log.write(0, 4, {**FIGURES, "validation/average_precision": 0.125})
-    assert line == "epoch    1/10  loss 1.0000, validation 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
-
-
 def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) -> None:
     by_pearson, last = EpochLog(log.path, 10, "best_pearson"), EpochLog(log.path, 10, "last")
     assert by_pearson.write(0, 4, FIGURES).endswith("*")
@@ -83,14 +69,6 @@ def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) ->
     assert by_pearson.write(2, 12, {**FIGURES, "validation/pearson": math.nan}).endswith("left")
     assert by_pearson.write(3, 16, {**FIGURES, "validation/loss": 0.9, "validation/pearson": 0.3}).endswith("*")
     assert last.write(4, 20, {**FIGURES, "validation/loss": 0.1}).endswith("left")
-
-
-def test_what_is_not_finite_becomes_null(log: EpochLog) -> None:
-    log.write(0, 1, {**FIGURES, "validation/pearson": math.nan, "validation/loss": math.inf})
-    row = json.loads(log.path.read_text())
-    assert row["validation/pearson"] is None
-    assert row["validation/loss"] is None
-    assert log.write(1, 2, FIGURES).endswith("*")
 
 
 def test_a_resumed_run_rewrites_its_later_epochs_and_torn_lines(log: EpochLog) -> None:
@@ -106,16 +84,6 @@ def test_a_resumed_run_rewrites_its_later_epochs_and_torn_lines(log: EpochLog) -
     log.rewind(0)
     assert log.path.read_text() == ""
     assert [p.name for p in log.path.parent.iterdir()] == ["metrics.jsonl"]
-
-
-def test_every_epoch_is_there_once_and_in_order(log: EpochLog) -> None:
-    for epoch in (0, 1, 2, 1):
-        log.write(epoch, 10 * epoch, {**FIGURES, "seconds": float(len(log.read()))})
-    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0.0), (1, 3.0)]
-    mixed = [{"epoch": epoch, "seconds": seconds} for seconds, epoch in enumerate((0, 2, 1, 2, 3, 1))]
-    log.path.write_text("".join(json.dumps(row) + "\n" for row in mixed))
-    log.rewind(3)
-    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0), (1, 5), (2, 3)]
 
 
 def test_versions_command_and_machine() -> None:

@@ -20,7 +20,7 @@ from dglcell.metrics import ResultRow
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import tuning
 from dglcell.training.run import RunResult
-from dglcell.training.tuning import Interval, Search, read_space
+from dglcell.training.tuning import Search, read_space
 from tests.tiny import Tiny, process_environment
 
 SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
@@ -163,14 +163,6 @@ def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) 
     assert len(set(rates)) == 5
 
 
-def test_a_search_whose_scores_are_undefined_ends(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning, "train", lambda *_: RunResult(RunDirectory(tmp_path), []))
-    with pytest.raises(DataError, match="the score on the validation part is undefined"):
-        search(tiny, space, tmp_path / "runs").run(2, "tests")
-
-
 def test_another_search_in_the_same_folder_is_refused(
     tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,10 +205,3 @@ def test_a_search_needs_a_validation_part_and_one_device(tiny: Tiny, space: Path
         search(tiny, space, tmp_path, "split={kind: none}", "trainer.checkpoint=last")
     with pytest.raises(ConfigError, match=r"a search trains on one device\n  got: +trainer.devices=2"):
         search(tiny, space, tmp_path, "trainer.devices=2", "trainer.strategy=ddp")
-
-
-def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
-    space.write_text("model.layers: {low: 0, high: 3}\noptimizer.lr: {low: 0, high: 1.0}\n")
-    found = read_space(space)
-    assert found == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
-    assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]

@@ -12,7 +12,7 @@ from dglcell.data.columns import columns_of
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.uncertainty.calibration import ROUNDING, Calibrated, Calibration
+from dglcell.uncertainty.calibration import Calibrated, Calibration
 from dglcell.uncertainty.conformal import (
     CONSTANT,
     FEWEST,
@@ -95,17 +95,6 @@ def test_intervals_cover_what_they_promise_and_are_narrower_than_constant_ones()
     assert np.mean(ratios) < 0.8
 
 
-@pytest.mark.parametrize(("strains_there", "is_learned"), [(FEWEST - 1, False), (FEWEST, True)])
-def test_few_strains_calibrate_intervals_of_one_width(strains_there: int, is_learned: bool) -> None:
-    rng = np.random.default_rng(3)
-    known = features(rng, strains_there + 5)
-    error = np.where(known[:, 2] > 0, 1.0, 0.01) * rng.normal(size=len(known))
-    error[:5] = np.nan
-    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0] + error, with_spread=False)
-    assert found.difficulty.kind == (LEARNED if is_learned else CONSTANT)
-    assert len(found.scores) == (strains_there / 2 if is_learned else strains_there)
-
-
 def test_intervals_of_one_width_are_calibrated_with_all_strains() -> None:
     rng = np.random.default_rng(6)
     known = features(rng, 2 * FEWEST)
@@ -114,19 +103,6 @@ def test_intervals_of_one_width_are_calibrated_with_all_strains() -> None:
     assert (found.difficulty.kind, len(found.scores)) == (CONSTANT, len(known))
     measured = found.measure(known, known[:, 0], known[:, 0] + error)
     assert (measured["covered"], measured["width"]) == (measured["constant_covered"], measured["constant_width"])
-
-
-def test_exact_predictions_have_intervals_as_wide_as_rounding() -> None:
-    known = features(np.random.default_rng(4), 400)
-    found = Calibrated.of(REGRESSION, known, known[:, 0], known[:, 0], with_spread=False)
-    width = pytest.approx(2 * ROUNDING * known[:, 0].max())
-    assert found.difficulty.kind == CONSTANT
-    assert found.measure(known, known[:, 0], known[:, 0]) == {
-        "covered": 1.0,
-        "width": width,
-        "constant_covered": 1.0,
-        "constant_width": width,
-    }
 
 
 @pytest.fixture

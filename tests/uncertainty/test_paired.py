@@ -12,7 +12,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, pearson
 from dglcell.report.sentences import ahead_lines
-from dglcell.uncertainty.paired import FEWEST_GENES, ahead, average_precisions, gene_weights, pearsons, strain_weights
+from dglcell.uncertainty.paired import ahead, average_precisions, pearsons, strain_weights
 
 GENES = tuple(f"g{i}" for i in range(30))
 
@@ -37,15 +37,6 @@ def test_scores_are_those_of_strains_that_are_drawn() -> None:
             assert found[r, p] == pytest.approx(pearson(predicted[p, drawn], measured[drawn]), abs=1e-12, nan_ok=True)
             expected = average_precision_score(measured[drawn] > 0.5, predicted[p, drawn])
             assert classes[r, p] == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_strain_counts_as_often_as_its_genes_are_drawn() -> None:
-    strains = Strains.from_indices(GENES, [[0, 1], [2], [0, 2], []])
-    weights = next(gene_weights(strains))
-    rng = np.random.default_rng(0)
-    for row in weights[:20]:
-        times = np.bincount(rng.integers(3, size=3), minlength=3)
-        assert row.tolist() == [times[0] * times[1], times[2], times[0] * times[2], 1]
 
 
 def test_leads_and_their_intervals() -> None:
@@ -73,15 +64,6 @@ def test_classes_are_compared_by_average_precision() -> None:
     expected = average_precision_score(measured, model) - average_precision_score(measured, null)
     assert found["ahead"] == pytest.approx(expected, abs=1e-12)
     assert found["ahead_low"] < expected < found["ahead_high"]
-
-
-def test_what_cannot_be_compared() -> None:
-    strains, values = pairs(20, FEWEST_GENES - 1), np.arange(20.0)
-    other = np.sin(values)
-    assert "ahead_genes_low" not in ahead(REGRESSION, values, {"null": other}, values, strains)["null"]
-    assert ahead(REGRESSION, np.ones(20), {"null": other}, values, strains) == {}
-    assert ahead(REGRESSION, values, {"null": other}, np.full(20, math.nan), strains) == {}
-    assert ahead(REGRESSION, values, {}, values, strains) == {}
 
 
 @pytest.mark.parametrize("lead", [(0.03, 0.01, 0.05, 0.001, 0.06), (-0.03, -0.05, -0.01, -0.06, -0.001)])

@@ -31,14 +31,6 @@ def test_log_odds_are_calibrated() -> None:
     np.testing.assert_allclose(intercept + slope * (0.1 * truth + 0.3), truth, atol=0.3)
 
 
-def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
-    y = np.array([0.0, 0.0, 0.0, 1.0])
-    intercept, slope = log_odds(np.zeros(2), np.full(2, np.nan), y)
-    assert intercept + slope * 0.25 == pytest.approx(np.log(1 / 3))
-    assert slope == pytest.approx(1 / y.std())
-    assert log_odds(np.array([0.0, 1.0] * 50), np.array([1.0, 0.0] * 50), y)[1] > 0
-
-
 @pytest.mark.parametrize("way", [by_logistic, by_steps])
 def test_overconfident_scores_become_probabilities_in_the_same_order(
     way: Callable[[np.ndarray, np.ndarray], Probability],
@@ -62,12 +54,6 @@ def test_the_better_of_two_on_halves_is_taken() -> None:
     stepped, curved = (fit_probability(score, classes(rng, chance)) for chance in (step, logistic))
     assert getattr(stepped, "kind", None) == ISOTONIC
     assert getattr(curved, "kind", None) == PLATT
-
-
-def test_steps_are_those_of_a_direct_solution() -> None:
-    score, y = np.array([3.0, 1.0, 2.0, 2.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0, 1.0])
-    # Blocks by hand: 1 → 1, 2 → ½ (two strains), 3 → 0 decrease, so that the four have their mean ½; 4 → 1.
-    np.testing.assert_allclose(by_steps(score, y)(np.array([0, 1, 2, 3, 4, 9])), [0.5, 0.5, 0.5, 0.5, 1, 1])
 
 
 @pytest.mark.parametrize("labels", [[0.0] * 10, [1.0] * 10, [1.0] + [0.0] * 9, []])

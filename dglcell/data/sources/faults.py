@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.sources.text_table import WITHIN_CELL, Rows, read_numbers
-from dglcell.data.table import number_of, split_strength
+from dglcell.data.sources.text_table import Rows, read_numbers, written_genotypes
+from dglcell.data.table import number_of
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
@@ -206,22 +206,9 @@ class Written:
         Raises:
             DataError: there is no such column.
         """
-        amounts = _cells(rows, strengths, "--strengths")
-        written, left, stray = list[list[str]](), list[list[str]](), list[int]()
-        for row, (names, given) in enumerate(zip(_cells(rows, columns, "--genes"), amounts, strict=True)):
-            pairs = [split_strength(name) for name in names]
-            said = [*given, *[""] * len(pairs)]
-            twice = [amount and (behind or not name) for (name, behind), amount in zip(pairs, said, strict=False)]
-            if any(twice) or any(given[len(pairs) :]):
-                stray.append(row)
-            written.append([name for name, _ in pairs if name])
-            left.append(
-                [
-                    (amount or behind).replace(",", ".")
-                    for (name, behind), amount in zip(pairs, said, strict=False)
-                    if name
-                ]
-            )
+        genotypes = written_genotypes(rows, columns, strengths, ("--genes", "--strengths"))
+        written, left = [names for names, _, _ in genotypes], [amounts for _, amounts, _ in genotypes]
+        stray = [row for row, (_, _, odd) in enumerate(genotypes) if odd is not None]
         distinct = list(dict.fromkeys(name for row in written for name in row))
         resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
@@ -232,15 +219,6 @@ class Written:
     def found(self, row: int) -> list[str]:
         """Return the systematic names of a row."""
         return [self.meant[name] for name in self.rows[row]]
-
-
-def _cells(rows: Rows, columns: Sequence[str], option: str) -> list[list[str]]:
-    """Return the texts of each row in these columns; a single column may hold several in a cell."""
-    cells = [rows.column(name, option).tolist() for name in columns]
-    if not cells:
-        return [[]] * len(rows)
-    parts = (row[0].split(WITHIN_CELL) if len(row) == 1 else row for row in zip(*cells, strict=True))
-    return [[part.strip() for part in row] for row in parts]
 
 
 def strain_keys(rows: Rows, columns: TableColumns, strains: Written) -> list[Hashable]:

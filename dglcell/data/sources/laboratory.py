@@ -17,8 +17,7 @@ from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.published.file import DECLARED, Found, PublishedFile, download_size, read_record
-from dglcell.published.registry import FILES, read_declarations
+from dglcell.published.file import DECLARED, FILES, Found, PublishedFile, download_size, read_declarations, read_record
 
 
 def trust_in_words(found: Found) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.strains import Strains
-from dglcell.data.table import split_strength
+from dglcell.data.table import parse_genotype, split_cells
 from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable
@@ -329,7 +330,29 @@ def _name_lines(lines: NDArray[np.int64]) -> str:
 # Deleted genes of rows, and how they are read from the cells of a table.
 
 
-WITHIN_CELL = ";"
+Genotype = tuple[list[str], list[str], tuple[str, str] | None]
+
+
+def written_genotypes(
+    rows: Rows, columns: Sequence[str], strengths: Sequence[str], keys: tuple[str, str] = ("genes", "strengths")
+) -> list[Genotype]:
+    """Return what each row says of genes, as `parse_genotype` reads it.
+
+    Args:
+        rows: the table.
+        columns: the columns of genes; there may be none.
+        strengths: the columns of what is left of them; there may be none.
+        keys: the keys or options that name these columns, for messages.
+
+    Raises:
+        DataError: there is no such column.
+    """
+
+    def cells(names: Sequence[str], key: str) -> Iterable[Sequence[str]]:
+        texts = [rows.column(name, key).tolist() for name in names]
+        return map(split_cells, zip(*texts, strict=True)) if texts else itertools.repeat((), len(rows))
+
+    return list(map(parse_genotype, cells(columns, keys[0]), cells(strengths, keys[1])))
 
 
 def read_genotypes(
@@ -362,14 +385,12 @@ def read_genotypes(
 
     if not columns:
         return Strains.from_indices((), [()] * len(rows))
-    cells = _parts_of_cells([rows.column(column, "genes") for column in columns])
-    written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
-    shape = len(cells), len(rows)
-    pairs = [split_strength(str(name).strip()) for name in found]
-    stripped, behind = [gene for gene, _ in pairs], np.array([amount for _, amount in pairs], dtype=object)
-    named = np.array([gene != "" for gene in stripped])[written].reshape(shape).T
-    amounts = _strengths(rows, columns, named, behind[written].reshape(shape).T, strengths, mistakes)
-    resolved, ambiguous = aliases.resolve(stripped, aliases.targets, spelled=True)
+    genotypes = written_genotypes(rows, columns, strengths)
+    do = "write one strength for each gene, behind its name or in a column"
+    wrong = np.array([stray is not None for _, _, stray in genotypes], dtype=bool)
+    mistakes.add(rows, wrong, "genes and strengths do not fit", [*columns, *strengths], do=do)
+    written, found = pd.factorize(np.array([name for names, _, _ in genotypes for name in names], dtype=object))
+    resolved, ambiguous = aliases.resolve(found.tolist(), aliases.targets, spelled=True)
     if ambiguous:
         raise DataError(
             f"'{rows.file}': names that stand for several genes",
@@ -380,65 +401,23 @@ def read_genotypes(
     names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
     index = {name: i for i, name in enumerate(names)}
     codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
-    genes = codes[written].reshape(shape).T
-    _check(rows, columns, genes, mistakes, strengths, weakened=amounts is not None, may_be_empty=may_be_empty)
-    return Strains.from_matrix(names, genes, strengths=None if amounts is None else amounts[genes >= 0])
-
-
-def _parts_of_cells(cells: list[pd.Series]) -> list[pd.Series]:
-    """Return the columns, or what a single column holds, part by part."""
-    if len(cells) == 1 and cells[0].str.contains(WITHIN_CELL, regex=False).any():
-        parts = cells[0].str.split(WITHIN_CELL, expand=True).fillna("")
-        return [parts[i] for i in parts.columns]
-    return cells
-
-
-def _strengths(
-    rows: Rows,
-    columns: Sequence[str],
-    named: NDArray[np.bool_],
-    behind: NDArray[Any],
-    strengths: Sequence[str],
-    mistakes: Mistakes,
-) -> NDArray[np.float32] | None:
-    """Return what is left of each gene, [rows, K], 0 where nothing is said; None where nothing is said of any.
-
-    Args:
-        rows: the table.
-        columns: the columns of genes.
-        named: [rows, K] where there is a gene.
-        behind: [rows, K] what stands behind it.
-        strengths: the columns of strengths.
-        mistakes: gets the rows with strengths that are none.
-    """
-    import pandas as pd
-
-    said = behind
-    if strengths:
-        apart = _parts_of_cells([rows.column(column, "strengths") for column in strengths])
-        given = np.full(behind.shape, "", dtype=object)
-        for place, cell in enumerate(apart[: behind.shape[1]]):
-            given[:, place] = cell.str.strip().to_numpy()
-        stray = (given != "") & ((behind != "") | ~named)
-        beyond = [cell.str.strip().to_numpy() != "" for cell in apart[behind.shape[1] :]]
-        wrong = np.logical_or.reduce([stray.any(axis=1), *beyond])
-        do = "write one strength for each gene, behind its name or in a column"
-        mistakes.add(rows, wrong, "genes and strengths do not fit", [*columns, *strengths], do=do)
-        said = np.where(given == "", behind, given)
-    if not (said != "").any():
-        return None
-    filled = pd.Series(np.where(said == "", "0", said).ravel(), dtype=str).str.replace(",", ".", regex=False)
-    values = pd.to_numeric(filled, errors="coerce").to_numpy(dtype=np.float32).reshape(said.shape)
-    wrong_values: NDArray[np.bool_] = np.any(no_strengths(values), axis=1)
-    mistakes.add(
-        rows,
-        wrong_values,
-        "the strength of a gene is no amount",
-        strengths or columns,
-        expected=A_STRENGTH,
-        do="mend the cell; leave it empty for a deletion",
-    )
-    return np.where(no_strengths(values), np.float32(0), values)
+    numbers = np.array([len(names) for names, _, _ in genotypes], dtype=np.int64)
+    there = np.arange(numbers.max(initial=0)) < numbers[:, None]
+    genes = np.full(there.shape, -1, dtype=np.int32)
+    genes[there] = codes[written]
+    left = [amount for _, amounts, _ in genotypes for amount in amounts]
+    weakened = any(left)
+    _check(rows, columns, genes, mistakes, strengths, weakened=weakened, may_be_empty=may_be_empty)
+    if not weakened:
+        return Strains.from_matrix(names, genes)
+    values = np.zeros(there.shape, dtype=np.float32)
+    values[there] = pd.to_numeric(pd.Series(left).replace("", "0"), errors="coerce").to_numpy(dtype=np.float32)
+    none: NDArray[np.bool_] = np.any(no_strengths(values), axis=1)
+    do = "mend the cell; leave it empty for a deletion"
+    what = "the strength of a gene is no amount"
+    mistakes.add(rows, none, what, strengths or columns, expected=A_STRENGTH, do=do)
+    values = np.where(no_strengths(values), np.float32(0), values)
+    return Strains.from_matrix(names, genes, strengths=values[genes >= 0])
 
 
 def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
