@@ -13,8 +13,9 @@ import numpy as np
 
 from dglcell.baselines.composition import MULTIPLICATIVE, SUBSET
 from dglcell.baselines.curves import MINIMUM_OF_CURVES, PRODUCT_OF_CURVES
+from dglcell.baselines.fba import FBA, FBA_CURVE
 from dglcell.baselines.kernel_ridge import KERNEL_RIDGE
-from dglcell.baselines.problem import MORE, Family, NullModel, Problem, in_words
+from dglcell.baselines.problem import MORE, SIMULATED, Family, NullModel, Problem, in_words
 from dglcell.baselines.reaction_kernel import BOUND, REACTION_KERNEL
 from dglcell.baselines.simple import ADDITIVE, QUERY_PAIR, SAME_STRAIN, TRAINING_MEAN
 from dglcell.baselines.strain_kernel import STRAIN_KERNEL
@@ -42,6 +43,8 @@ ALL_NULL_MODELS: dict[str, Family] = {
     "same strain in other media": SAME_STRAIN,
     "kernel ridge over strains": STRAIN_KERNEL,
     "boosted trees": TREES,
+    "FBA": FBA,
+    "FBA, rising curve": FBA_CURVE,
 }
 """Families by name; the validation part chooses one baseline of each. A new one is a file with a `Family`, and a line
 here."""
@@ -49,8 +52,9 @@ here."""
 
 def families_of(problem: Problem) -> dict[str, Family]:
     """Return the families that are about strains such as a problem's."""
-    more = problem.train.conditions or problem.beyond_deletions
-    return {name: family for name, family in ALL_NULL_MODELS.items() if more or family.about != MORE}
+    train = problem.train
+    there = {MORE: bool(train.conditions or problem.beyond_deletions), SIMULATED: bool(train.computed)}
+    return {name: family for name, family in ALL_NULL_MODELS.items() if there.get(family.about, True)}
 
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:

@@ -111,7 +111,7 @@ class Problem:
         return float(np.square(missed[measured]).mean()) if measured.any() else float("nan")
 
 
-DELETIONS, ANY, MORE = "deletions", "any", "more"
+DELETIONS, ANY, MORE, SIMULATED = "deletions", "any", "more", "simulated"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ class Family:
             the best, so that it was not fitted.
         lacks: what a problem lacks for them, or why they do not apply; None if they do.
         about: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing
-            new of strains that only delete genes, else ``ANY``.
+            new of strains that only delete genes, ``SIMULATED`` where they are about a column that a simulator has
+            computed, else ``ANY``.
     """
 
     fitted: Callable[[Problem], Iterator[NullModel | None]]
