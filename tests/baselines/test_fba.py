@@ -10,7 +10,7 @@ import pytest
 from dglcell.baselines.fba import AsComputed, RisingCurve
 from dglcell.baselines.fit import families_of, fit_null_models, left_out_null_models
 from dglcell.baselines.packed import load_models, save_models
-from dglcell.data.columns import CONDITION, COMPUTED, Column, Provenance
+from dglcell.data.columns import COMPUTED, CONDITION, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.baselines.invented import problem_of, strains_of
