@@ -72,7 +72,7 @@ class RisingCurve(NullModel):
 
 def _columns(problem: Problem) -> list[str]:
     made = problem.train.provenance.parameters.get(COMPUTED, {})
-    return [name for name in problem.train.computed if made[name]["simulator"] == SIMULATOR]
+    return [name for name in problem.train.computed if made[name].get("simulator") == SIMULATOR]
 
 
 def _as_computed(problem: Problem) -> Iterator[NullModel]:
