@@ -29,6 +29,12 @@ GROWTH, PAIRS = "hetero_cell", "set_operator"
 FRACTIONS = {True: (0.7, 0.15, 0.15), False: (0.8, 0.1, 0.1)}
 """These fractions of the strains train, validate and test, where strains are few (True) and where they are not."""
 
+INSILICO, FBA = "insilico", "fba_growth"
+"""Labels of this source are what flux balance analysis computes, and the covariate of this name is."""
+
+MOST_SIMULATED = 5_000
+"""For so many strains at most `init` asks for growth by flux balance analysis, which takes a minute or two."""
+
 FEW = 1_000
 """With fewer strains than this, a tenth of them is too small a part to measure anything."""
 
@@ -63,6 +69,7 @@ class Facts:
         conditions: conditions of the strains → their categories.
         rare: those of them that differ between most strains, so that they say nothing of a new one.
         strength_from: those of them that strengths are learned from.
+        simulated: whether flux balance analysis has made the labels.
     """
 
     strains: int
@@ -77,6 +84,7 @@ class Facts:
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rare: tuple[str, ...] = ()
     strength_from: tuple[str, ...] = ()
+    simulated: bool = False
 
     @classmethod
     def of(cls, table: Strains, cell: CellGraph, strength_from: Sequence[str] = ()) -> Facts:
@@ -123,6 +131,7 @@ class Facts:
             conditions=table.conditions,
             rare=rare,
             strength_from=learned,
+            simulated=table.provenance.source == INSILICO,
         )
 
     @property
@@ -333,8 +342,10 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
     if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
         reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
         chosen.put("cell", "lose_blocked", True, reason)
+    _choose_fba(chosen)
     if facts.rare:
         seen = {name: list(values) for name, values in facts.conditions.items() if name not in facts.rare}
+        seen |= {FBA: []} if "fba" in chosen.keys.get("data", {}) else {}
         reason = (
             f"{listing(facts.rare)} differs between most strains and says nothing of a new one; it keeps strains apart"
         )
@@ -361,6 +372,21 @@ def _about_split(kind: str, facts: Facts) -> str:
         media = f", `{CONDITION}` new media" if MEDIUM in facts.conditions else ""
         return f"test strains have new {' and '.join(of)} of {new_genes}{media}"
     return f"test strains are new combinations of {new_genes}"
+
+
+def _choose_fba(chosen: Settings) -> None:
+    """Give tables of growth what the metabolic model says, where it knows most genes and takes seconds to compute.
+
+    Links that compare strains with measured ones take no covariates, so that tables which have these links get none;
+    and what is left of a gene has to be known.
+    """
+    facts = chosen.facts
+    compares = facts.fitness and facts.most > 1 and not facts.varied
+    if chosen.model != GROWTH or not facts.metabolic or facts.simulated or compares or facts.strength_from:
+        return
+    if (facts.fitness or facts.most < 2) and facts.strains <= MOST_SIMULATED:
+        reason = "the metabolic model's growth of each strain, which the network and baselines see; null: none"
+        chosen.put("data", "fba", {"name": FBA}, reason)
 
 
 def _choose_link(chosen: Settings) -> None:

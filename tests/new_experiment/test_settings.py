@@ -172,3 +172,24 @@ def test_another_model_takes_its_own_settings(tmp_path: Path) -> None:
         expected = load_config(tmp_path / f"{other}.yaml")
         assert (found.model, found.optimizer, found.cell) == (expected.model, expected.optimizer, expected.cell)
     assert load_config(tmp_path / "mine.yaml", ["model.name=hetero_cell"]).model.hidden == 32
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked"),
+    [
+        ({}, True),
+        ({"fitness": False}, True),  # other measurements of single deletions
+        ({"most": 2}, False),  # compared with measured strains, which covariates are not
+        ({"most": 2, "weakened": True}, True),
+        ({"metabolic": False}, False),
+        ({"simulated": True}, False),
+        ({"strains": 6000}, False),
+    ],
+)
+def test_growth_tables_of_metabolic_genes_get_the_growth_of_the_metabolic_model(
+    changed: dict[str, object], asked: bool
+) -> None:
+    facts = replace(FITNESS, **{"most": 1, "metabolic": True, **changed})  # type: ignore[arg-type]
+    chosen = choose_settings(facts, "random")
+    assert chosen.keys.get("data", {}).get("fba") == ({"name": "fba_growth"} if asked else None)
+    assert ("data.fba: {name: fba_growth}" in str(chosen)) == asked
