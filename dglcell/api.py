@@ -17,6 +17,8 @@ from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
+from dglcell.explain.subsets import explain
+from dglcell.explain.tables import split
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
@@ -28,7 +30,6 @@ from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.known_strains import are_known, renamed, strains_of_runs
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.subsets import explain
 from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
@@ -222,6 +223,39 @@ class Predictor:
         _, _, table = self._read(strains, conditions or {})
         with _PREDICTING:
             return explain(self.members, table.strains, batch_size)
+
+    def attribute(
+        self,
+        strains: Genotypes | pd.DataFrame | Strains,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Split predicted changes over the terms of the model, relations, genes, nodes and messages, in one pass.
+
+        >>> found = dglcell.load("ecoli-core").attribute([["b0008", "b2464"]])
+        >>> sorted(found.kind.unique())
+        ['gene', 'lost', 'message', 'node', 'relation', 'term']
+        >>> found[found.kind == "term"].name.tolist()
+        ['graph', 'link']
+
+        Args:
+            strains, conditions: as for `predict`.
+            batch_size: strains per pass; as many as fit into about a gigabyte where None.
+
+        Returns:
+            A row for each strain, phenotype, kind and name, with the change from the wild type in the same conditions
+            that this gives, in original units, and its part of the whole change. Terms and genes sum to the whole
+            change; relations, lost nodes, messages and nodes to what the term `graph` gives. Weak nodes and messages
+            are one row. For several seeds their mean is split.
+
+        Raises:
+            GenotypeError: as for `predict`.
+            ConfigError: the model computes whole states, as attention over edges does.
+        """
+        _, _, table = self._read(strains, conditions or {})
+        with _PREDICTING:
+            return split(self.members, table.strains, batch_size)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:

@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from dglcell.data.strains import Strains
     from dglcell.graph.vocabulary import Vocabulary
 
-HELP = "say which deletions of a strain its predicted change comes from"
+HELP = "say what the predicted change of a strain comes from"
 EPILOG = """\
 strains:
   dglcell explain RUN "b0008 b2464"
   dglcell explain RUN b0008 "icd:0.3 b0008"
-  dglcell explain RUN genotypes.csv -o explanations.csv
+  dglcell explain RUN genotypes.csv -o explanations.csv --picture explanations.png
 Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as `predict`
 reads it. If the model sees conditions, give them as --condition NAME=VALUE or in columns of the table.
 
 what is shown:
 The model predicts every subset of the changes of a strain. The smallest subset with nine tenths of the whole change is
-responsible. The interaction of a subset is what it does beyond all smaller ones inside it. This is of the
-prediction, not of biology.
+responsible. The interaction of a subset is what it does beyond all smaller ones inside it. The model's own
+forward then splits the change over its terms, relations, changed genes and nodes. This is of the prediction, not of
+biology.
 """
 
 
@@ -38,8 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "strains", nargs="+", metavar="STRAIN", help='genes of a strain, e.g. "b0008 b2464:0.3"; or a table'
     )
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="table of all subsets, .csv (default: print them)"
+        "--output", "-o", type=Path, metavar="FILE", help="table of subsets and sources, .csv (default: print them)"
     )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="bars of the largest changes, .png")
     add_overwrite(parser)
     add_reading(parser)
     add_device(parser)
@@ -49,33 +51,53 @@ def explain(options: argparse.Namespace) -> None:
     """Run ``dglcell explain``.
 
     Raises:
-        ConfigError: a table is not alone, or the output exists.
+        ConfigError: a table is not alone, an output exists, or a picture is asked for and there is nothing to draw.
     """
     table = _table(options)
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.api import load, runs_in
+    from dglcell.explain.picture import draw
+    from dglcell.explain.subsets import explain as explain_strains
+    from dglcell.explain.subsets import show
+    from dglcell.explain.tables import split, with_subsets
     from dglcell.files.atomic import atomic_file, no_formula
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import check_device, threads
-    from dglcell.prediction.subsets import explain as explain_strains
-    from dglcell.prediction.subsets import show
+    from dglcell.plots.data import save
 
     runs = runs_in(options.run_directory)
-    if options.output is not None:
-        check_format(options.output, (".csv",))
-        check_outputs(options, options.output)
+    for path, suffix in ((options.output, ".csv"), (options.picture, ".png")):
+        if path is not None:
+            check_format(path, (suffix,))
+    check_outputs(options, options.output, options.picture)
     check_device(options.device)
+    splits, reason = None, None
     with threads(None):
         predictor = load(runs, checkpoint=options.checkpoint, device=options.device)
-        found = explain_strains(predictor.members, _strains(options, table, predictor))
+        strains = _strains(options, table, predictor)
+        found = explain_strains(predictor.members, strains)
+        try:
+            splits = split(predictor.members, strains)
+        except ConfigError as error:
+            if options.picture is not None:
+                raise
+            reason = error
+    if options.picture is not None and splits is not None:
+        save(draw(splits), options.picture)
+        print(f"the largest changes are drawn in {options.picture}")
     if options.output is None:
-        print(printable(show(found, predictor.cell.genes)))
-        return
-    with atomic_file(options.output) as partial:
-        found.map(lambda cell: no_formula(cell) if isinstance(cell, str) else cell).to_csv(partial, index=False)
-    print(f"{count(found['strain'].nunique(), 'strain')} explained in {options.output}")
+        print(printable(show(found, predictor.cell.genes, splits)))
+    else:
+        table_of_all = with_subsets(splits, found)
+        with atomic_file(options.output) as partial:
+            table_of_all.map(lambda cell: no_formula(cell) if isinstance(cell, str) else cell).to_csv(
+                partial, index=False
+            )
+        print(f"{count(found['strain'].nunique(), 'strain')} explained in {options.output}")
+    if reason is not None:
+        print(printable(f"\n{reason}"))
 
 
 def _table(options: argparse.Namespace) -> Path | None:

@@ -13,9 +13,10 @@ from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.heads import GENES, AttentionPooling, Combination
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept, activities, keep_nodes
 from dglcell.perturbation.states import pooling_shares
 
@@ -65,8 +66,9 @@ class DeletionAttention(nn.Module):
         share_BhK = pooled_shares(query_hNd, key_hGd.unflatten(1, (B, K)), present_BK, weight_NB)
         if partly:  # more of a gene acts in the opposite direction
             share_BhK = share_BhK * removed_BK.sign().to(share_BhK.dtype).unsqueeze(1)
+        share_BhK = from_source(GENES, share_BhK.transpose(1, 2)).transpose(1, 2)
         value_BKhd = self.value(deleted_GH).view(B, K, heads, width // heads)
-        out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).reshape(B, width))
+        out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).flatten(1))
         return out
 
 
@@ -186,7 +188,7 @@ class SetOperator(StrainModel):
         mean_1H = p_N1.T @ x_NH
         some_B1 = keep_NB.any(0).unsqueeze(1)
         pooled_BH = torch.where(some_B1, change_NB.T @ (x_NH - mean_1H), -mean_1H)
-        moved_BH = pooled_BH + self.operator(x_NH, p_N1 + change_NB, genes_BK, removed_BK)
+        moved_BH = as_difference(pooled_BH) + self.operator(x_NH, p_N1 + change_NB, genes_BK, removed_BK)
         # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
         # processes that train together wait for every one.
         return F.linear(-moved_BH, self.pool.value.weight) + ~some_B1 * self.pool.value.bias

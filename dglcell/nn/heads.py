@@ -7,8 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
+from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States
+
+GENES = "genes"
+"""What heads give for the deleted genes has this name among the sources of a change."""
 
 
 class AttentionPooling(nn.Module):
@@ -39,7 +43,7 @@ class AttentionPooling(nn.Module):
         value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)
         has_nodes_B1 = kept.strains_NB.any(0).unsqueeze(1)
         difference_BH = F.linear(pooled.difference_BH, self.value.weight)
-        return Pooled(value_1H, torch.where(has_nodes_B1, difference_BH, -value_1H))
+        return Pooled(value_1H, as_difference(torch.where(has_nodes_B1, difference_BH, -value_1H)))
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
@@ -129,7 +133,8 @@ class HyperSAGNN(nn.Module):
         dynamic = x_BKH
         for attention in self.attention:
             dynamic = attention(dynamic, removed_BK)
-        score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * removed_BK.unsqueeze(-1)
+        there_BK1 = from_source(GENES, removed_BK).unsqueeze(-1)
+        score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * there_BK1
         return score_BKT.sum(1) / removed_BK.abs().sum(1, keepdim=True).clamp(min=1)
 
 
@@ -188,7 +193,7 @@ class FactorisationMachine(nn.Module):
         if self.own_effects is not None and self.own_vectors is not None:
             effect_BKT = effect_BKT + F.embedding(genes_BK, self.own_effects)
             vector_BKF = vector_BKF + F.embedding(genes_BK, self.own_vectors)
-        there_BK1 = removed_BK.unsqueeze(-1).to(x_BKH.dtype)
+        there_BK1 = from_source(GENES, removed_BK.to(x_BKH.dtype)).unsqueeze(-1)
         vector_BKF = vector_BKF * there_BK1
         products_BF = 0.5 * (vector_BKF.sum(1).square() - vector_BKF.square().sum(1))
         out: Tensor = (effect_BKT * there_BK1).sum(1) + self.score(products_BF)

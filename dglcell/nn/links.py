@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.nn.config import COMPARING_LINKS, LINKS
-from dglcell.nn.measured import WILD_TYPE, MeasuredStrains
+from dglcell.nn.measured import LEAST, WILD_TYPE, MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.rules import from_source
 
 OFFSET = 2.0
 """This is c of ``saturation``: scores from about -1 up hardly change the phenotype."""
@@ -24,6 +25,9 @@ FLOOR = 1e-3
 
 LEAK = 0.05
 """``bounded`` has this slope beyond the bounds while a model trains, so that scores far outside have a gradient."""
+
+PARTS, WHOLES = "measured parts", "measured strains that lose more"
+"""These are names of what bounds phenotypes."""
 
 LARGEST = 20.0
 """Scores are cut off at this value: its exponential is far beyond any phenotype, and finite."""
@@ -176,8 +180,10 @@ class Link(nn.Module):
         if self.training and self.name == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)
-        least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
-        return self.measured(cell, genotypes), least_BT
+        bound_BT, least_BT = from_source(PARTS, self.measured(cell, genotypes), WILD_TYPE), None
+        if self.name == "bounded":
+            least_BT = from_source(WHOLES, self.measured.largest(cell, genotypes), LEAST)
+        return bound_BT, least_BT
 
     def forward(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None

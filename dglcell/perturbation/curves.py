@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dglcell.perturbation.attribution import active, norm_secant, secant, share_secant
 from dglcell.perturbation.base_rows import beside, flat, paired, summed
 
 _aten = torch.ops.aten
@@ -95,7 +96,21 @@ def curve_difference(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *
         curve: name of the function in ``CURVES``.
         parameters: those of the function.
     """
-    return _apply(a, delta, rows, curve, *parameters)
+    change = _apply(a, delta, rows, curve, *parameters)
+    return change if active() is None else _with_secant(a, delta, rows, curve, parameters, change)
+
+
+def _with_secant(
+    a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, parameters: tuple[Any, ...], change: Tensor
+) -> Tensor:
+    """Return the difference of a function with the gradient of attribution mode."""
+    base, d, change = beside(a.detach(), rows), paired(delta, rows), paired(change, rows)
+    if curve == "norm":
+        c, _, r = _norm_of_base(base, *parameters)
+        r_new = _norm_of_base(base + d.detach(), *parameters)[2]
+        return flat(norm_secant(change, d, c, r, r_new), rows)
+    one = torch.ones_like(base)
+    return flat(secant(change, d, lambda: CURVES[curve].gradient(one, base, *parameters)), rows)
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
@@ -200,4 +215,5 @@ def share_changes(p: Tensor, logits: Tensor, delta: Tensor, dim: int, alive: Ten
     # Along the last dimension, because a GPU has one program for each column otherwise.
     moved = (logits + delta).masked_fill(gone, floor).transpose(dim, -1)
     direct = torch.softmax(moved, -1).transpose(dim, -1).masked_fill(gone, 0) - p
-    return torch.where(change > -0.5, precise, direct)
+    found = torch.where(change > -0.5, precise, direct)
+    return found if active() is None or alive is not None else share_secant(found, p, delta, dim)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.files.atomic import user_cache
+from dglcell.perturbation.attribution import active
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.rules import PerturbedTensor
 
@@ -46,6 +47,8 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
     def apply(
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
+        if active() is not None:
+            return _run(function, rows, bases, deltas)
         in_one_kernel = getattr(function, "in_one_kernel", None) if isinstance(rows, int) else None
         found = None if in_one_kernel is None else in_one_kernel(rows, bases, deltas)
         if found is not None:

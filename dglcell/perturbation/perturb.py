@@ -13,11 +13,12 @@ from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
+from dglcell.perturbation.attribution import Attribution, Received, active
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, Slots, activities, keep_masks
-from dglcell.perturbation.states import Execution, Score, States
+from dglcell.perturbation.states import DifferenceStates, Execution, Score, States
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.edge_mask import EdgeMask
 from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
@@ -44,6 +45,9 @@ class PerturbedCell:
 
     def __init__(self, engine: Engine | NodeMask, kept: dict[str, Kept]) -> None:
         self.engine, self.kept = engine, kept
+        attribution = active()
+        if attribution is not None:
+            attribution.kept |= kept
 
     @property
     def keep(self) -> dict[str, Tensor]:
@@ -80,7 +84,21 @@ class PerturbedCell:
                 expected=" or ".join(REDUCES),
                 do="choose one of these in `aggregate(relation, states, reduce)`",
             )
-        return self.engine.aggregate(relation, states, reduce)
+        found, attribution = self.engine.aggregate(relation, states, reduce), active()
+        return found if attribution is None else self._attributed(attribution, relation, states, found, reduce)
+
+    def _attributed(
+        self, attribution: Attribution, relation: Relation, states: States, found: States, reduce: str
+    ) -> States:
+        """Note what is received, so that the messages that are lost are known."""
+        engine = self.engine
+        assert isinstance(engine, NodeMask)
+        assert isinstance(found, DifferenceStates)
+        delta = found.dense().requires_grad_()
+        degrees = engine.degrees(relation, delta.dtype) if reduce == "mean" else None
+        kept, edges = self.kept[relation[0]], engine.cell[relation]
+        attribution.received.append(Received(relation, edges, kept, states.base_NH, found.base_NH, delta, degrees))
+        return found.with_difference(found.base_NH, delta)
 
     def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> States:
         """Compute ``aggregate`` along R relations between the same node types at once, for states with ``stacks``.
@@ -182,6 +200,8 @@ def perturb(
     choices = choices or Choices.default(device_type, of_edges=None if edges is None else "edge_mask")
     if strategy == "auto":
         strategy = choices.strategy
+    if active() is not None:
+        strategy = "node_mask"
     check_strategy_device(strategy, device_type)
     keep = keep_masks(graph, changes)
     left = {} if changes.deletes_only else activities(graph, changes, keep)
@@ -202,7 +222,7 @@ def perturb(
     execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
         return PerturbedCell(Difference(graph, kept, kernel, execution, kept_pass), kept)
-    if device_type not in UNSTACKED_DEVICES:
+    if device_type not in UNSTACKED_DEVICES and active() is None:
         execution = replace(execution, stack=True)
     return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept)
 

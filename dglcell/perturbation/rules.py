@@ -13,13 +13,14 @@ function of rows, loses digits only where ``δ`` is below 1e-12 of ``a``, and is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
+from dglcell.perturbation.attribution import active, general_secant, halves
 from dglcell.perturbation.base_rows import beside, flat, paired, take_rows
 from dglcell.perturbation.curves import curve_difference, share_changes
 
@@ -45,6 +46,8 @@ class PerturbedTensor:
         name = func.__name__
         if name in RULES:
             return RULES[name](*args, **(kwargs or {}))
+        if name in CONSTANT:
+            return func(*(arg.base if isinstance(arg, PerturbedTensor) else arg for arg in args), **(kwargs or {}))
         if name in LINEAR:
             return _linear_map(func, *args, **(kwargs or {}))
         return _by_float64(func, *args, **(kwargs or {}))
@@ -141,6 +144,9 @@ LINEAR = frozenset([
 # fmt: on
 """These functions are linear, and none of them may mix rows or move the first dimension."""
 
+CONSTANT = frozenset(["new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like"])
+"""These functions read the shape and type of a tensor, and not its values."""
+
 
 def _linear_map(func: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
     """Apply a function of LINEAR to one perturbed tensor, or to several in a list."""
@@ -227,7 +233,8 @@ def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: P
     (a, d), (b, e) = x.pair(x.base, _difference(x, like)), y.pair(y.base, _difference(y, like))
     wide = torch.promote_types(a.dtype, d.dtype)
     d, e = d.to(wide), e.to(wide)
-    return like.with_difference(base, times(d, b + e) + times(a, e))
+    change = times(d, b + e) + times(a, e) if active() is None else halves(times, a, d, b, e)
+    return like.with_difference(base, change)
 
 
 def _addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> PerturbedTensor:
@@ -262,6 +269,21 @@ def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTen
     if delta is not None:
         delta = torch.einsum(equation, delta, *(tensor.to(delta.dtype) for tensor in tensors))
     return PerturbedTensor(torch.einsum(equation, x.base, *tensors), delta, x.rows)
+
+
+def _where(condition: Tensor, x: Any, y: Any) -> PerturbedTensor:
+    """Choose by a condition that no strain changes."""
+    known = [one for one in (x, y) if isinstance(one, PerturbedTensor)]
+    like = next((one for one in known if one.delta is not None), known[0])
+    base_x, base_y = (one.base if isinstance(one, PerturbedTensor) else one for one in (x, y))
+    base: Tensor = torch.where(condition, base_x, base_y)
+    if like.delta is None:
+        return PerturbedTensor(base, None, like.rows)
+    if condition.dim() == base.dim() and len(condition) == len(base):
+        condition = like.spread(condition)
+    delta_x, delta_y = (_difference(one, like) if isinstance(one, PerturbedTensor) else 0.0 for one in (x, y))
+    delta: Tensor = torch.where(condition, delta_x, delta_y)
+    return PerturbedTensor(base, delta, like.rows)
 
 
 def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> PerturbedTensor:
@@ -327,6 +349,8 @@ def _by_float64(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Perturbe
     deltas = [x.delta if isinstance(x, PerturbedTensor) else None for x in values]
     after = [row if delta is None else row + delta for row, delta in zip(before, deltas, strict=True)]
     delta = call(after) - call(before)
+    if active() is not None:
+        delta = general_secant(func.__name__, call, before, deltas, delta)
     return PerturbedTensor(base, delta.to(like.delta.dtype), like.rows)
 
 
@@ -350,9 +374,34 @@ RULES: dict[str, Rule] = {
     "gelu": _gelu,
     "layer_norm": _layer_norm,
     "softmax": _softmax,
+    "where": _where,
 }
 """This maps the name of a torch function that is not in LINEAR to its rule."""
 
 for _name in ("add", "mul", "matmul"):
     RULES[f"__{_name}__"] = RULES[_name]
 RULES |= {"__radd__": _add, "__rmul__": _multiply}
+
+
+def as_difference(x_B: Tensor) -> Tensor:
+    """Return numbers of strains that are zero in the wild type, [B, …], as they are.
+
+    In attribution mode they are a ``PerturbedTensor``, so that functions of them are split over their sources.
+    """
+    return x_B if active() is None else cast(Tensor, PerturbedTensor(torch.zeros_like(x_B), x_B, 1))
+
+
+def from_source(name: str, x_B: Tensor, of_wild_type: float = 0.0) -> Tensor:
+    """Return numbers of strains, [B, …], as they are; in attribution mode their differences are a source.
+
+    Args:
+        name: where they come from.
+        x_B: the strains' numbers.
+        of_wild_type: what takes their place in the wild type.
+    """
+    attribution = active()
+    if attribution is None:
+        return x_B
+    source = (x_B.detach() - of_wild_type).requires_grad_()
+    attribution.sources.append((name, source))
+    return cast(Tensor, PerturbedTensor(torch.full_like(x_B, of_wild_type), source, 1))

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from dglcell.perturbation.attribution import Attribution, PooledNodes, active, share_secant
 from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.curves import share_changes
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
@@ -340,7 +341,7 @@ class DifferenceStates(States):
     def _call(
         self, body: _Body, rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor]:
-        if self.execution.recompute and torch.is_grad_enabled():
+        if self.execution.recompute and torch.is_grad_enabled() and active() is None:
             out: tuple[Tensor, Tensor] = checkpoint(body, rows, bases, deltas, use_reentrant=False)
             return out
         return body(rows, bases, deltas)
@@ -353,7 +354,10 @@ class DifferenceStates(States):
         # Shares sum to one in the base and in strains, so the mean may be subtracted: small sums keep their digits.
         pooled_BH = change_NB.T @ (self.base_NH - base_1H)
         share_NB = p_N1 + change_NB
-        if self.delta is not None and self.index is not None:
+        attribution = active()
+        if attribution is not None:
+            pooled_BH = _by_node(attribution, kept, self.base_NH - base_1H, self.dense(), p_N1, change_NB)
+        elif self.delta is not None and self.index is not None:
             share_K1 = take_rows(share_NB.flatten().unsqueeze(1), self.index.keys)
             weighted_KH = share_K1 * self.delta
             pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
@@ -361,6 +365,19 @@ class DifferenceStates(States):
             pooled_BH = pooled_BH + (share_NB.unsqueeze(2) * self.dense()).sum(0)
         has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
+
+
+def _by_node(
+    attribution: Attribution, kept: Kept, centred_NH: Tensor, delta_NBH: Tensor, p_N1: Tensor, change_NB: Tensor
+) -> Tensor:
+    """Return by how much pooled states differ, node by node; half of shares times states belongs to either."""
+    change_NB1 = change_NB.unsqueeze(2)
+    delta_NBH = delta_NBH * kept.strains_NB.unsqueeze(2)  # the state of a lost node is read by nothing
+    of_shares_NBH = change_NB1 * (centred_NH.unsqueeze(1) + delta_NBH.detach() / 2)
+    shares_NBH = of_shares_NBH + (p_N1.unsqueeze(2) + change_NB1.detach() / 2) * delta_NBH
+    pooled_BH = shares_NBH.sum(0)
+    attribution.pooled.append(PooledNodes(kept, shares_NBH.detach(), pooled_BH))
+    return pooled_BH
 
 
 def stacked(states: Sequence[DifferenceStates]) -> DifferenceStates:
@@ -383,7 +400,13 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
     if kept.log_strengths is not None:
         delta = delta + kept.log_strengths.to(p_N1.dtype)
-    return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
+    change_NB = share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
+    attribution = active()
+    if attribution is not None:
+        gone_NB = attribution.leave(kept, p_N1.dtype)
+        logits_NB = torch.zeros_like(change_NB) if delta_NB is None else delta_NB
+        change_NB = share_secant(change_NB, p_N1, logits_NB, -2, 1 - gone_NB.detach(), gone_NB)
+    return p_N1, change_NB
 
 
 def rows_in_block(device: torch.device) -> int:

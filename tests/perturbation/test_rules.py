@@ -40,6 +40,7 @@ def two(x: Tensor) -> Tensor:
     return x.unflatten(-1, (2, 2))
 
 
+MASK = torch.tensor([False, True, True, False])
 W, SQUARE = (WIDTH,), (WIDTH, WIDTH)
 CASES = {
     "add": Case(torch.add, 2),
@@ -57,6 +58,7 @@ CASES = {
     "addcmul by a parameter": Case(lambda x, y, w: torch.addcmul(x, y, 1 + w, value=2), 2, ((1,),)),
     "linear": Case(F.linear, 1, ((3, WIDTH), (3,))),
     "einsum": Case(lambda x, w: torch.einsum("npe,pew->npw", two(x), w).flatten(1), 1, ((2, 2, 3),)),
+    "where": Case(lambda x, y: torch.where(torch.tensor([True, False, True, False]), x, torch.where(MASK, y, 2.0)), 2),
     "dropout": Case(lambda x: F.dropout(x, 0.5, training=False)),
     "relu": Case(F.relu),
     "gelu": Case(F.gelu),

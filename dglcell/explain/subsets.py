@@ -9,7 +9,7 @@ change.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, count, listing
+from dglcell.explain.tables import text_of, written
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.conditions import completion_of
 from dglcell.prediction.predict import predict_rows
@@ -34,6 +35,9 @@ MOST_OF = 0.9
 
 ROUNDING = 1e-6
 """A smaller change of a prediction is rounding, which nothing is responsible for."""
+
+MOST_LISTED = 8
+"""So many subsets of a strain are listed in a terminal; of more, the whole strain is."""
 
 IN_FULL = 3
 """So many strains and phenotypes are shown in full; more of them become a list."""
@@ -95,20 +99,21 @@ COLUMNS = (
 """These are the columns of the table of `explain`."""
 
 
-def written(changed: Sequence[str] | Mapping[str, float]) -> str:
-    """Return changes as text, e.g. ``b0008;b2464:0.3``."""
-    if not isinstance(changed, Mapping):
-        return ";".join(changed)
-    return ";".join(name if left == 0 else f"{name}:{left:.4g}" for name, left in changed.items())
+def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = None) -> str:
+    """Return a table of `explain` as text for a terminal: a few strains in full, and more of them as a list.
 
-
-def show(found: pd.DataFrame, genes: Vocabulary) -> str:
-    """Return a table of `explain` as text for a terminal: a few strains in full, and more of them as a list."""
+    Args:
+        found: the table.
+        genes: names of genes.
+        splits: how the same changes are split over sources, as ``table_of`` gives it; None where they cannot be.
+    """
     import pandas as pd
 
-    groups = [rows for _, rows in found.groupby(["strain", "phenotype"], sort=False)]
+    keys = ["strain", "phenotype"]
+    groups = [rows for _, rows in found.groupby(keys, sort=False)]
     if len(groups) <= IN_FULL:
-        return "\n\n".join(_in_full(rows, genes) for rows in groups)
+        by_group = {} if splits is None else dict(list(splits.groupby(keys)))
+        return "\n\n".join(_in_full(rows, genes, by_group.get(tuple(rows[keys].iloc[0]))) for rows in groups)
     lines = [
         {
             "strain": _called(rows["genes"].iloc[0], genes),
@@ -122,7 +127,7 @@ def show(found: pd.DataFrame, genes: Vocabulary) -> str:
     return pd.DataFrame(lines).to_string(index=False)
 
 
-def _in_full(rows: pd.DataFrame, genes: Vocabulary) -> str:
+def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) -> str:
     wild, whole = rows.iloc[0], rows.iloc[-1]
     lines = [
         f"{_called(whole['genes'], genes)}: {whole['phenotype']} {whole['predicted']:.4g}, "
@@ -132,8 +137,11 @@ def _in_full(rows: pd.DataFrame, genes: Vocabulary) -> str:
     if not named:
         return "\n".join([*lines, "  The model predicts the same as for the wild type."])
     lines += [f"  responsible: {named}", "      change  interaction  of"]
-    of_each = zip(*(rows[name].iloc[1:] for name in ("change", "interaction", "subset")), strict=True)
+    shown = rows.iloc[1:] if len(rows) <= MOST_LISTED else rows.iloc[-1:]
+    of_each = zip(*(shown[name] for name in ("change", "interaction", "subset")), strict=True)
     lines += [f"  {change:+10.4f}  {together:+11.4f}  {_called(subset, genes)}" for change, together, subset in of_each]
+    if split is not None:
+        lines.append(text_of(split, whole["change"]))
     return "\n".join(lines)
 
 

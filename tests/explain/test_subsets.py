@@ -16,7 +16,7 @@ from dglcell.api import Predictor
 from dglcell.cli import main
 from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
-from dglcell.prediction.subsets import (
+from dglcell.explain.subsets import (
     COLUMNS,
     MOST_CHANGES,
     _changes,
@@ -135,7 +135,9 @@ def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(
     assert main(["explain", run, str(table), "-o", str(output)]) == 2
     assert "exists already; nothing was written" in capsys.readouterr().err
     assert main(["explain", run, str(table), "-o", str(output), "--overwrite"]) == 0
-    assert pd.read_csv(output, keep_default_na=False)["subset"].tolist()[:4] == ["", "b0008", "", "b0720"]
+    written_rows = pd.read_csv(output, keep_default_na=False)
+    subsets = written_rows[written_rows["kind"] == "subset"]
+    assert subsets["name"].tolist()[:4] == ["", "b0008", "", "b0720"]
 
 
 def test_strengths_are_written_behind_genes() -> None:

@@ -1,0 +1,181 @@
+"""Make tables and text of what predicted changes come from, with the names that users know."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dglcell.data.strains import Strains
+from dglcell.explain.attribute import GRAPH, Attributed, attribute
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES, GENE, REACTION
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.training.checkpoint import Trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STRONGEST = 20
+"""So many nodes and messages of a strain are named; the rest is one row."""
+
+TOGETHER = "changed genes together"
+"""What belongs to no single one of several changed genes is of this: blocked reactions, measured strains, a medium."""
+
+KINDS = {
+    "term": "terms",
+    "relation": "relations",
+    "gene": "changed genes",
+    "lost": "lost or weakened nodes",
+    "message": "lost messages",
+    "node": "nodes that the network reads",
+}
+"""These are the ways in which a change is split, and their headings."""
+
+OTHERWISE = 1e-3
+"""Where the network's change differs by more from the predicted one, something else predicts, too."""
+
+WIDTH, ACROSS = 118, 3
+"""Text is so wide, and nodes stand in so many columns."""
+
+
+def written(changed: Sequence[str] | Mapping[str, float]) -> str:
+    """Return changes as text, e.g. ``b0008;b2464:0.3``."""
+    if not isinstance(changed, Mapping):
+        return ";".join(changed)
+    return ";".join(name if left == 0 else f"{name}:{left:.4g}" for name, left in changed.items())
+
+
+def split(members: Sequence[Trained], strains: Strains, batch_size: int | None = None) -> pd.DataFrame:
+    """Split predicted changes in every way, as one table.
+
+    Args:
+        members, strains, batch_size: as for ``attribute``.
+
+    Returns:
+        strain (its number), genes, phenotype, kind (one of ``KINDS``), name, change and part (of the whole change).
+        Terms and genes sum to the change; relations, lost nodes, messages and nodes to what the term `graph` gives.
+
+    Raises:
+        ConfigError: as ``check_attributable`` says.
+    """
+    import pandas as pd
+
+    found, cell, phenotypes = attribute(members, strains, batch_size), members[0].cell, members[0].phenotypes
+    genes = [written(one) for one in strains.changes]
+    of_graph, messages = found.sources[found.sources["term"] == GRAPH], found.sources["target"] >= 0
+    named = {
+        "term": found.sources.assign(name=found.sources["term"]),
+        "relation": of_graph.assign(name=of_graph["relation"]),
+        "gene": _by_gene(found, cell),
+        "lost": of_graph.assign(name=_names(of_graph, "node", cell)),
+        "message": found.sources[messages].assign(name=_messages(found.sources[messages], cell)),
+        "node": found.nodes.assign(name=_names(found.nodes, "node", cell)),
+    }
+    tables = [_strongest(table, kind) for kind, table in named.items() if len(table)]
+    out = pd.concat(tables) if tables else pd.DataFrame(columns=["strain", "phenotype", "kind", "name", "change"])
+    number, phenotype = out["strain"].astype(int), out["phenotype"].astype(int)
+    whole = found.change[number, phenotype]
+    out = out.assign(
+        genes=[genes[i] for i in number],
+        phenotype=[phenotypes[i] for i in phenotype],
+        part=(out["change"] / whole).where(abs(whole) > 0),
+    )
+    return out[["strain", "genes", "phenotype", "kind", "name", "change", "part"]].reset_index(drop=True)
+
+
+def _strongest(table: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return the sums of a strain and phenotype by name, the strongest first; the rest of a long list is one row."""
+    import pandas as pd
+
+    keys = ["strain", "phenotype"]
+    sums = table.groupby([*keys, "name"], as_index=False, sort=False)["change"].sum()
+    sums = sums.assign(size=sums["change"].abs()).sort_values([*keys, "size"], ascending=[True, True, False])
+    weak = (sums.groupby(keys).cumcount() >= STRONGEST) & (kind in ("lost", "message", "node"))
+    rest = sums[weak].groupby(keys, as_index=False).agg(change=("change", "sum"), name=("name", "count"))
+    rest["name"] = [f"{number:,} others" for number in rest["name"]]
+    return pd.concat([sums[~weak], rest]).assign(kind=kind)[[*keys, "kind", "name", "change"]]
+
+
+def _by_gene(found: Attributed, cell: CellGraph) -> pd.DataFrame:
+    """Return sources by the changed genes that they are of; genes that take the same reaction share it."""
+    import pandas as pd
+
+    sources = found.sources
+    own, of_reactions = sources[sources["node_type"] == GENE], sources[sources["node_type"] == REACTION]
+    others = sources[~sources["node_type"].isin([GENE, REACTION])]
+    edges = cell.edges(CATALYSES) if CATALYSES in cell.relations else None
+    pairs = pd.DataFrame({"gene": [] if edges is None else edges.src, "node": [] if edges is None else edges.dst})
+    owners = found.changed.rename(columns={"node": "gene"}).merge(pairs.astype("int64").drop_duplicates(), on="gene")
+    owners["owners"] = owners.groupby(["strain", "node"])["gene"].transform("count")
+    shared = of_reactions.merge(owners, on=["strain", "node"], how="left")
+    shared["change"] /= shared["owners"].fillna(1)
+    parts = [own.assign(gene=own["node"]), shared, others.assign(gene=-1)]
+    table = pd.concat([part for part in parts if len(part)] or parts)
+    alone = found.changed.drop_duplicates("strain", keep=False).set_index("strain")["node"]
+    gene = table["gene"].where(table["gene"] >= 0, table["strain"].map(alone)).fillna(-1).astype(int)
+    return table.assign(name=[TOGETHER if i < 0 else _called(cell.genes, cell.genes.names[i]) for i in gene])
+
+
+def _called(genes: Vocabulary, name: str) -> str:
+    standard = genes.standard(name)
+    return f"{standard} ({name})" if standard else name
+
+
+def _names(table: pd.DataFrame, column: str, cell: CellGraph) -> list[str]:
+    """Return the names of nodes; genes have their standard names, too."""
+    found = []
+    for node_type, node in zip(table[f"{column}_type"], table[column], strict=True):
+        vocabulary = cell.vocabularies[node_type]
+        name = vocabulary.names[node]
+        found.append(_called(vocabulary, name) if node_type == GENE else name)
+    return found
+
+
+def _messages(table: pd.DataFrame, cell: CellGraph) -> list[str]:
+    ends = zip(_names(table, "node", cell), table["relation"], _names(table, "target", cell), strict=True)
+    return [f"{source} -{relation}-> {target}" for source, relation, target in ends]
+
+
+def with_subsets(splits: pd.DataFrame | None, subsets: pd.DataFrame) -> pd.DataFrame:
+    """Return subsets of deletions, of the kind ``subset``, and the ways in which changes are split, as one table."""
+    import pandas as pd
+
+    table = subsets.rename(columns={"subset": "name"}).assign(kind="subset")
+    columns = ["strain", "genes", "phenotype", "kind", "name", "change", "part"]
+    table = table[[*columns, *(name for name in table.columns if name not in columns)]]
+    if splits is None or not len(splits):
+        return table
+    both = pd.concat([table.astype({"size": "Int64", "responsible": "boolean"}), splits])
+    return both.sort_values(["strain", "phenotype"], kind="stable", ignore_index=True)
+
+
+def text_of(rows: pd.DataFrame, change: float) -> str:
+    """Return what the change of one strain and phenotype comes from as text, in at most about 15 lines.
+
+    Args:
+        rows: the rows of ``table_of``.
+        change: the predicted change.
+    """
+    lines, of_network = [], rows.loc[rows["kind"] == "term", "change"].sum()
+    if abs(of_network - change) > OTHERWISE * max(1.0, abs(change)):
+        lines.append(f"  the network alone, without what else predicts this strain: {of_network:+.4f}, which is")
+    for kind in ("term", "relation", "gene"):
+        some = rows[rows["kind"] == kind]
+        if len(some):
+            parts = [f"{row.name_} {row.change:+.4f}" for row in some.rename(columns={"name": "name_"}).itertuples()]
+            indent = " " * 17
+            text = f"  {KINDS[kind] + ':':15}{', '.join(part.replace(' ', chr(160)) for part in parts)}"
+            lines += [line.replace(chr(160), " ") for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent)]
+    nodes = rows[rows["kind"] == "node"]
+    cells = [f"{change:+9.4f} {_short(name)}" for name, change in zip(nodes["name"], nodes["change"], strict=True)]
+    if cells:
+        lines.append(f"  {KINDS['node']}, the strongest first:")
+    deep = -(-len(cells) // ACROSS)
+    lines += ["  " + "".join(cell.ljust(WIDTH // ACROSS) for cell in cells[row::deep]).rstrip() for row in range(deep)]
+    return "\n".join(lines)
+
+
+def _short(name: str) -> str:
+    room = WIDTH // ACROSS - 12
+    return name if len(name) <= room else name[: room - 1] + "…"
