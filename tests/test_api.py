@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
-import yaml
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 
@@ -31,7 +30,6 @@ from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError
 from dglcell.graph import cell_graph
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.prepare import store_of_run
 from tests.tiny import TINY, Tiny, process_environment, seeing_conditions
 
 STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
@@ -157,19 +155,6 @@ def test_other_names_of_genes_are_known(predictor: dglcell.Predictor, tmp_path: 
     np.testing.assert_allclose(pd.read_csv(output).predicted_fitness, found.predicted_fitness, rtol=1e-6)
 
 
-def test_what_cannot_be_predicted_is_refused(predictor: dglcell.Predictor) -> None:
-    with pytest.raises(ConfigError, match=r"`unknown` has an unknown value\n.*drop\n.*refuse or empty"):
-        predictor.predict(STRAINS, unknown="drop")
-    with pytest.raises(GenotypeError, match=r"a strain is a list of genes\n.*'b0008'\n.*\['b0008'\]"):
-        predictor.predict(["b0008"])
-    with pytest.raises(GenotypeError, match="a strain is a list of genes"):
-        dglcell.Strains.from_names(["b0008"])
-    with pytest.raises(GenotypeError, match="the DataFrame: no gene columns"):
-        predictor.predict(pd.DataFrame({"gene": ["b0008"]}))
-    with pytest.raises(GenotypeError, match="the DataFrame has a column 'predicted_fitness' already"):
-        predictor.predict(predictor.predict(STRAINS))
-
-
 def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
     values = predictor.predict(STRAINS).predicted_fitness
     strains = dglcell.Strains.from_names(STRAINS, phenotypes={"fitness": values + 0.5, "other": [0, 0, 0]})
@@ -248,29 +233,6 @@ def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> Non
     assert batches_of(seeing, record) == expected
     assert seeing.predict(record).predicted_fitness.tolist() == found.predicted_fitness.tolist()
     assert seeing.predict(strains[:1], conditions={"temperature": 30, "medium": "glycerol"}).unknown.tolist() == [""]
-
-
-def experiment_of(rows: list[list[str]], folder: Path) -> Path:
-    """Return an experiment on strains of which each has a fitness of one half."""
-    (folder / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
-    csv_table = {"path": str(folder / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
-    data = {"store": str(folder / "store"), "source": {"name": "csv", "csv": csv_table}}
-    (folder / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
-    return folder / "mine.yaml"
-
-
-def test_an_experiment_with_other_names_is_one_to_evaluate_on(
-    predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    split = Split.load(RunDirectory(predictor.directory).split)
-    strains = store_of_run(predictor.members[0].config, split).read().genotypes
-    trained = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if "b1241" in strains[row])
-    named = ["adhE" if gene == "b1241" else gene for gene in trained]
-    rows = [named, ["PGI", "pfkA", "b0008"], ["noGene"]]
-    with caplog.at_level("INFO", "dglcell"):
-        found = dglcell.evaluate_on(predictor, experiment_of(rows, tmp_path))
-    assert found.n.tolist() == [1]
-    assert "1 of 3 strains; 1 have genes that the cell graph lacks, 1 were trained on" in caplog.text
 
 
 def test_on_another_experiment_strains_of_the_training_are_left_out(

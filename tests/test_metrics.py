@@ -83,11 +83,6 @@ def test_a_prediction_that_is_not_finite_is_not_hidden(bad: float) -> None:
     assert math.isnan(m["pearson"])
 
 
-def test_shapes_must_agree() -> None:
-    with pytest.raises(DataError, match=r"\(2,\) and \(3,\)"):
-        regression_metrics([1, 2], [1, 2, 3])
-
-
 def test_the_mean_within_groups_is_that_of_each_group_alone() -> None:
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat([4, 7, 9, 11], [40, 25, FEWEST_WITHIN - 1, 30]))
@@ -162,16 +157,6 @@ def test_order_and_missing_labels_do_not_matter(sample: list[tuple[float, bool]]
     assert best_threshold(np.append(score, 99.0), np.append(label, np.nan)) == pytest.approx(
         best_threshold(score, label), nan_ok=True
     )
-
-
-@given(samples)
-def test_a_constant_prediction_ranks_at_random(sample: list[tuple[float, bool]]) -> None:
-    _, label = arrays(sample)
-    assume(0 < label.sum() < len(label))
-    metrics = classification_metrics(np.full(len(label), label.mean()), label)
-    assert metrics["average_precision"] == pytest.approx(metrics["prevalence"]) == label.mean()
-    assert metrics["auroc"] == 0.5
-    assert metrics["brier"] == pytest.approx(label.mean() * (1 - label.mean()))
 
 
 def test_what_is_undefined_is_nan() -> None:

@@ -295,13 +295,14 @@ def version_of(package: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit and whether files differ from it, or None outside a checkout or without git."""
+    """Return the commit and whether files differ from it; None without git, or where no repository keeps the folder."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", ".")
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):
         return None

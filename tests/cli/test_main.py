@@ -274,52 +274,6 @@ def test_lists_fit_a_terminal(words: list[str], capsys: pytest.CaptureFixture[st
     assert [line for line in lines if len(line) > 80 and "/" not in line] == []  # paths are not broken
 
 
-def test_the_name_of_a_run_is_looked_for_before_anything_takes_long(tmp_path: Path) -> None:
-    (tmp_path / "runs/quickstart/seed-0").mkdir(parents=True)
-    (tmp_path / "table.csv").write_text("genes\nb0008\n")
-    commands = (
-        ("predict quickstart table.csv", "did you mean runs/quickstart/seed-0?"),
-        ("predict runs/quickstrat/seed-0 table.csv", "did you mean runs/quickstart/seed-0"),
-        ("evaluate quikstart", "did you mean runs/quickstart"),
-        ("report nothing", "give the path that `train` printed; `dglcell runs` lists runs"),
-    )
-    check = "import sys; from dglcell.cli import main; codes = [main(words.split()) for words in sys.argv[1:]]; "
-    check += "sys.exit(9 if 'torch' in sys.modules else codes != [2] * len(codes))"
-    command = [sys.executable, "-c", check, *(words for words, _ in commands)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    errors = done.stderr.split("error: ")[1:]
-    for (words, hint), error in zip(commands, errors, strict=True):
-        assert error.startswith(f"run directory '{words.split()[1]}' not found")
-        assert hint in error
-
-
-def test_what_is_not_installed_is_said_before_anything_is_prepared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert main(["predict", "runs/none", "--all-pairs", "-o", "x.csv"]) == 2
-    assert "need pyarrow" in capsys.readouterr().err
-    monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [_Without("wandb"), *sys.meta_path])
-    assert main(["train", "quickstart", "tracking.wandb=offline"]) == 2
-    assert "`tracking.wandb` needs the package wandb" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-class _Without:
-    """A finder for which one package is not installed."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Stop looking for the package."""
-        if name == self.name:
-            raise ModuleNotFoundError(name=name)
-
-
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("a bug")

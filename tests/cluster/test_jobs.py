@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,31 +154,3 @@ def test_the_name_of_a_job_has_what_is_swept() -> None:
     sweep = Sweep.parse("0,3", ["optimizer.lr=1e-3,1e-4"])
     assert name_of_runs("a.b", sweep, 0) == "a.b.optimizer.lr=1e-3,1e-4.seed-0,3"
     assert name_of_runs("a.b", Sweep(), 7) == "a.b.seed-7"
-
-
-@pytest.fixture
-def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
-    """Stand-ins for SLURM's commands, which print something."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def answer(program: str, text: bytes) -> None:
-        (folder / f"{program}.txt").write_bytes(text)
-        (folder / program).write_text("#!/bin/sh\ncat > /dev/null; cat $0.txt\n")
-        (folder / program).chmod(0o755)
-
-    return answer
-
-
-def test_an_answer_that_cannot_be_read_is_looked_up_by_the_same_command(
-    file: Path, tmp_path: Path, answers: Callable[[str, bytes], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers("squeue", b"")
-    answers("sbatch", b"\xff\xfe whatever\n")
-    assert main(["job", "submit", str(file)]) == 2
-    said = capsys.readouterr().err
-    assert "error: SLURM's answer is not the number of a job, which may be queued or not\n" in said
-    answers("squeue", f"17|{tmp_path}|yeast.one.seed-0\n".encode())
-    assert main(["job", "submit", str(file)]) == 0
-    assert "job 17 is queued or running already: yeast.one.seed-0\n" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison
 from dglcell.config.experiment import Config
-from dglcell.config.read import load_config, to_yaml
+from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from tests.config_files import refusal, write
 
@@ -101,28 +101,6 @@ def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> N
     assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
 
 
-def test_the_script_alone_has_the_values_of_variables(file: Path) -> None:
-    overrides = ["slurm.environment.TOKEN=s3cret"]
-    script = render(load_config(file, overrides), file, overrides)
-    assert script.count("s3cret") == 1
-    assert "export TOKEN=s3cret\n" in script
-    (run,) = commands(script)
-    assert run[2:] == ["dglcell", "train", str(file), "slurm={environment: {TOKEN: '***'}}"]
-    assert load_config(file, run[-1:]).slurm.environment == {"TOKEN": "***"}
-
-
-def test_a_value_that_a_run_has_hidden_is_asked_for(file: Path, tmp_path: Path) -> None:
-    written = tmp_path / "config.yaml"
-    written.write_text(to_yaml(load_config(file, ["slurm.environment.TOKEN=s3cret"])))
-    with pytest.raises(ConfigError) as error:
-        render(load_config(written), written)
-    what, got, do = str(error.value).splitlines()
-    assert what == "the value of `slurm.environment.TOKEN` is not in this configuration"
-    assert got == "  got:      '***', which a run writes in place of it"
-    assert do.startswith("  do:       give it: `slurm.environment.TOKEN=VALUE`, or submit")
-    assert "export TOKEN=new" in render(load_config(written, ["slurm.environment.TOKEN=new"]), written)
-
-
 def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     render_job = ["job", "render", str(file), "--output", str(script)]
@@ -168,19 +146,6 @@ def test_seeds_alone_stay_one_experiment() -> None:
 def test_splits_follow_the_seeds_where_asked() -> None:
     sweep = Sweep.parse("0,7", ["optimizer.lr=1"], split_seeds=True)
     assert [member[2:] for member in sweep.members("e")] == [["seed=0", "split.seed=0"], ["seed=7", "split.seed=7"]]
-
-
-def test_lists_blanks_and_quotes_are_swept_as_they_are(file: Path, tmp_path: Path) -> None:
-    sweep = Sweep.parse(None, ["cell.derived=[isoenzyme],[shares_complex, isoenzyme]", "data.store=/a b/*,it's"])
-    script = render(load_config(file), file, [], sweep)
-    runs = [commands(script, task)[0][5:] for task in range(4)]
-    assert runs[2] == [
-        "cell.derived=[shares_complex, isoenzyme]",
-        "data.store=/a b/*",
-        "experiment.name=yeast/one/cell.derived=-shares_complex-isoenzyme_data.store=-a-b",
-    ]
-    assert load_config(file, runs[2]).cell.derived == ["shares_complex", "isoenzyme"]
-    assert load_config(file, runs[3]).data.store == "it's"
 
 
 def test_members_whose_names_would_not_differ_are_refused() -> None:

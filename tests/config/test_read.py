@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 from dglcell.checks import HIDDEN
 from dglcell.config.experiment import KINDS
 from dglcell.config.read import (
-    PACKAGED,
     experiment_file,
     hide_override,
     load_config,
@@ -192,32 +191,6 @@ def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         experiment_file("main")
 
 
-def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(
-        tmp_path,
-        "base.yaml",
-        "cell: {model: textbook}\nmodel: {hidden: 24, conv: sage, pool: [gene], strategy: auto}\n",
-    )
-    path = write(tmp_path, "mine.yaml", "extends: base.yaml\n")
-    with caplog.at_level("INFO", "dglcell"):
-        found = load_config(path, ["model.name=set_operator"]).model
-    assert (found.name, found.hidden, found.conv) == ("set_operator", 24, "sage")
-    (said,) = caplog.messages
-    assert said == f"{path}: `model.pool`, `model.strategy` are left out, which `set_operator` does not have"
-
-
-def test_nothing_is_said_of_what_a_packaged_experiment_leaves_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(PACKAGED.parent)
-    with caplog.at_level("INFO", "dglcell"):
-        load_config("conf/101-collins2007/set_operator_random.yaml")
-        load_config(PACKAGED / "101-collins2007" / "set_operator_random.yaml")
-    assert not caplog.messages
-
-
 def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(
     minimal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,13 +212,6 @@ def test_circles_are_refused(tmp_path: Path) -> None:
     assert "b.yaml → " in message
     assert "a.yaml → " in message
     assert "in a circle" in refusal(write(tmp_path, "self.yaml", "extends: self.yaml\n"))
-
-
-def test_a_file_may_be_extended_twice_without_a_circle(tmp_path: Path) -> None:
-    write(tmp_path, "base.yaml", "cell: {model: textbook}\nseed: 4\n")
-    write(tmp_path, "a.yaml", "extends: base.yaml\n")
-    write(tmp_path, "b.yaml", "extends: base.yaml\nseed: 5\n")
-    assert load_config(write(tmp_path, "c.yaml", "extends: [a.yaml, b.yaml]\n")).seed == 5
 
 
 @pytest.mark.parametrize(

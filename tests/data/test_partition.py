@@ -205,22 +205,6 @@ def test_no_test_gene_occurs_in_training_under_any(table: Strains, fractions: tu
 
 
 @examples(40)
-@given(table=tables, fractions=fractions, seed=seeds)
-def test_no_gene_is_in_two_parts_under_all(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
-    parts = gene_disjoint_parts(table, fractions, seed, "all")
-    genes = genes_by_part(table, parts)
-    assert not genes[TRAIN] & genes[VALIDATION]
-    assert not genes[TRAIN] & genes[TEST]
-    assert not genes[VALIDATION] & genes[TEST]
-    homes = {gene: part for part in (TRAIN, VALIDATION, TEST) for gene in genes[part]}
-    for strain, part in zip(table.genotypes, parts, strict=True):
-        if part == UNUSED and all(gene in homes for gene in strain):
-            assert len({homes[gene] for gene in strain}) > 1
-        if len(strain) == 1:
-            assert part != UNUSED
-
-
-@examples(40)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
 def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains, folds: int, seed: int) -> None:
     tested = np.zeros(len(table), np.int64)
@@ -236,22 +220,6 @@ def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains
             if not strain:
                 assert part == TRAIN
     np.testing.assert_array_equal(tested, table.num_deletions > 0)
-
-
-@examples(40)
-@given(table=tables, folds=st.integers(3, 5), seed=seeds)
-def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: Strains, folds: int, seed: int) -> None:
-    tested, test_genes = np.zeros(len(table), np.int64), []
-    for fold in range(folds):
-        parts = gene_fold_parts(table, folds, fold, seed, "all")
-        tested += parts == TEST
-        genes = genes_by_part(table, parts)
-        assert not genes[TRAIN] & genes[VALIDATION]
-        assert not (genes[TRAIN] | genes[VALIDATION]) & genes[TEST]
-        test_genes += sorted(genes[TEST])
-    assert tested.max(initial=0) <= 1
-    assert (tested[table.num_deletions == 1] == 1).all()
-    assert len(test_genes) == len(set(test_genes))
 
 
 @examples(40)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -179,11 +178,6 @@ def test_a_split_comes_back_from_its_file(split: Split, tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["split.npz"]
 
 
-def test_an_unknown_part(split: Split) -> None:
-    with pytest.raises(DataError, match=r"'valid' is not a part of a split\n.*train or validation or test"):
-        split.indices("valid")
-
-
 def test_a_file_of_something_else(split: Split, tmp_path: Path) -> None:
     path = tmp_path / "split.npz"
     config = SplitConfig("file", path=str(path))
@@ -208,21 +202,6 @@ def test_an_altered_split(split: Split, tmp_path: Path) -> None:
     np.savez_compressed(path, part=part, meta=meta)
     with pytest.raises(DataError, match="was altered: it does not fit its hash"):
         Split.load(path)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"part": np.zeros(3, np.uint8)},
-        {"part": np.zeros(3, np.uint8), "meta": np.array("no json")},
-        {"part": np.zeros(3, np.uint8), "meta": np.array("[]")},
-        {"part": np.zeros(3, np.uint8), "meta": np.array(json.dumps({"kind": "random"}))},
-    ],
-)
-def test_an_npz_file_of_something_else(tmp_path: Path, content: dict[str, np.ndarray]) -> None:
-    np.savez(tmp_path / "other.npz", **content)
-    with pytest.raises(DataError, match="is not a split, or it is damaged"):
-        Split.load(tmp_path / "other.npz")
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.columns import CONDITION, Column
+from dglcell.data.columns import CONDITION
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
 from dglcell.data.sources.config import CsvConfig
@@ -148,26 +147,6 @@ def test_strengths_and_conditions_stay_with_their_strains(seed: int, number: int
     assert shown(joined) == shown(strains)
 
 
-def test_joined_tables_have_one_list_of_categories() -> None:
-    one = Strains.from_names([["a"]], conditions={"medium": ["MOPS"]})
-    two = Strains.from_names([["b"], ["c"]], conditions={"medium": ["LB", "MOPS"]})
-    joined = Strains.concat([one, two])
-    assert joined.columns[Column(CONDITION, "medium", ("LB", "MOPS"))].tolist() == [1, 0, 1]
-    with pytest.raises(DataError, match="condition 'medium' is not the same kind of column"):
-        Strains.concat([one, Strains.from_names([["b"]])])
-
-
-def test_a_model_sees_conditions_in_its_own_order() -> None:
-    strains = Strains.from_names([["a"], ["b"]], conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37]})
-    seen = strains.with_conditions({"temperature": (), "medium": ("LB", "M9", "MOPS")}).to("cpu").perturbations
-    assert seen.conditions is not None
-    assert seen.conditions.tolist() == [[30, 2], [37, 0]]
-    with pytest.raises(DataError, match="condition 'medium' has a value that the model was not made for"):
-        strains.with_conditions({"medium": ("LB",)})
-    with pytest.raises(DataError, match="strains lack the condition 'dose', which the model sees"):
-        strains.with_conditions({"dose": ()})
-
-
 def test_a_random_split_parts_strengths_and_media_of_one_gene() -> None:
     strains = some_strains(0, 60)
     keys = {}
@@ -229,38 +208,6 @@ def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
         read(tmp_path, rows.replace("0.7", "much"), header, **wide, by_medium=by_medium)
     with pytest.raises(ConfigError, match=r"`data.source.csv.by_medium` stands in place of `phenotypes`"):
         read(tmp_path, rows, header, **{**wide, "phenotypes": {"growth": "glc"}}, by_medium=by_medium)
-
-
-@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 4))
-def test_places_of_guides_follow_from_their_sequences(seed: int, count: int) -> None:
-    draw = np.random.default_rng(seed)
-    places = draw.integers(0, 4, (1, 20))
-    while len(places) < count:  # each differs from the others at more than half of the positions
-        other = draw.integers(0, 4, (1, 20))
-        places = np.concatenate([places, other]) if ((places != other).sum(axis=1) > 12).all() else places
-    of = np.repeat(np.arange(count), 7)
-    guides = places[of]
-    for row in range(len(of)):  # the first guide of a place matches it, and each other one mismatches elsewhere
-        at = [row % 7 * 2 - 2, row % 7 * 2 - 1][: row % 7]
-        guides[row, at] = (guides[row, at] + draw.integers(1, 4, len(at))) % 4
-    written = ["".join("ACGT"[base] for base in guide) for guide in guides]
-    found = guide_conditions(written, ["b0008"] * len(of), "t.csv", apart=True)
-    expected = ["b0008 " + "".join("ACGT"[base] for base in places[place]) for place in of]
-    assert found["site"].tolist() == expected
-    mismatches = np.stack([found[f"mismatch_{20 - at}"] for at in range(20)], axis=1)
-    np.testing.assert_array_equal(mismatches, guides != places[of])
-    again = guide_conditions(written[-1:], ["b0008"], "t.csv", sorted(set(expected)), apart=True)
-    assert again["site"].tolist() == expected[-1:]
-    other = guide_conditions(["ACGT" * 5], ["b0009"], "t.csv", sorted(set(expected)), apart=True)
-    assert other["site"].tolist() == ["b0009 " + "ACGT" * 5]
-
-
-def test_sequences_tell_the_places_of_a_library(raw: Path) -> None:
-    table = pd.read_csv(raw / "ecoli" / "mathis2020_crispri.csv.gz").dropna(subset=["b_number", "series"])
-    found = guide_conditions(list(table["sequence"]), list(table["b_number"]), "t.csv", apart=True)
-    named = table["b_number"] + " " + table["series"].astype(str) + " " + table["pam_location"].astype(str)
-    pairs = set(zip(found["site"].tolist(), named, strict=True))
-    assert len(pairs) == named.nunique() == len(set(found["site"].tolist()))
 
 
 def test_mismatches_of_guides(tmp_path: Path) -> None:

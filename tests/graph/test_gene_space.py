@@ -15,10 +15,7 @@ from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, similar_genes
-from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
-from dglcell.models.config import HeteroCellConfig
-from dglcell.models.encoder import CellEncoder
 from tests.examples import examples
 
 # The relation between genes with similar neighbours, against the definition.
@@ -102,8 +99,6 @@ def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
 
 # Sources, each with a relation of its own.
 
-SETS = NetworkConfig(path="sets.csv", columns=["gene", "set"], layout="groups")
-
 
 def cell_with(folder: Path, **source: object) -> CellGraph:
     """Return a cell of five genes in a line with one more source of similarity."""
@@ -119,19 +114,6 @@ def weights(cell: CellGraph) -> dict[tuple[str, str], float]:
     assert edges.weight is not None
     ends = zip(edges.src.tolist(), edges.dst.tolist(), edges.weight.tolist(), strict=True)
     return {(names[u], names[v]): weight for u, v, weight in ends}
-
-
-def test_rare_sets_make_genes_more_alike_than_common_ones(tmp_path: Path) -> None:
-    """Rows without a set, genes of other cells and repeated rows say nothing."""
-    rows = ["G0,rare", "G1,rare", "G1,rare", "G2,", "other,rare", *(f"G{i},common" for i in range(4))]
-    (tmp_path / "sets.csv").write_text("gene,set\n" + "\n".join(rows) + "\n")
-    found = weights(cell_with(tmp_path, sets=SETS))
-    rare, common = np.log(5 / 2), np.log(5 / 4)
-    cosine = common / np.hypot(rare, common)
-    assert found["G0", "G1"] == pytest.approx(1 / (1 + cosine + 0.5))
-    assert found["G2", "G3"] == pytest.approx(1 / (1 + cosine + 0.5))
-    assert found["G0", "G3"] == pytest.approx(cosine / (1 + cosine + 0.5))
-    assert not any("G4" in pair for pair in found)
 
 
 def test_a_source_of_relations_compares_neighbours_in_these_alone(tmp_path: Path) -> None:
@@ -163,33 +145,7 @@ def test_a_source_that_says_nothing_or_too_much_is_refused(tmp_path: Path, sourc
         cell_with(tmp_path, **source)
 
 
-@pytest.mark.parametrize(
-    ("source", "content", "message"),
-    [
-        ({"relations": ["lime"]}, "", r"own.relations` names relations .* lacks\n  got:      lime\n  expected: line"),
-        ({"sets": SETS}, "gene,set\nX,rare\n", r"own.sets`: 'sets.csv' names no gene of the cell graph"),
-        ({"sets": SETS}, "gene,set\nG0,rare\nG1,other\n", r"own`: no two genes are similar"),
-    ],
-)
-def test_a_source_of_no_use_is_refused(tmp_path: Path, source: dict, content: str, message: str) -> None:
-    (tmp_path / "sets.csv").write_text(content)
-    with pytest.raises(GraphError, match=message):
-        cell_with(tmp_path, **source)
-
-
 def test_the_name_of_a_source_names_a_relation() -> None:
     config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
     with pytest.raises(GraphError, match="similar_no name"):
         config.validate()
-
-
-def test_a_network_with_the_name_of_a_source_is_none(tmp_path: Path) -> None:
-    (tmp_path / "line.csv").write_text("a,b\nG0,G1\nG1,G2\nG2,G3\nG3,G4\n")
-    similarity = SimilarityConfig(2, 1.0, 0.5, {"own": SimilaritySource(relations=["similar_line"])})
-    networks = {"similar_line": NetworkConfig(path="line.csv", columns=["a", "b"])}
-    cell = build_cell(CellConfig(networks=networks, similarity=similarity), str(tmp_path))
-    cell.save(tmp_path / "cell")
-    resident = ResidentCell.of(CellGraph.load(tmp_path / "cell"))
-    assert resident.weighed == {gene_relation("similar_own")}
-    convs = CellEncoder(resident, HeteroCellConfig(hidden=4, layers=1), ["gene"]).layers[0].convs
-    assert [conv.conv.weight is not None for conv in convs] == [False, False, True]

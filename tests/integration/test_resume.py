@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import signal
 import time
@@ -116,17 +115,6 @@ def done(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-def test_a_run_killed_after_its_last_checkpoint_still_says_what_it_took(tiny: Tiny, done: Path, tmp_path: Path) -> None:
-    run = RunDirectory(shutil.copytree(done, tmp_path, dirs_exist_ok=True) / "tiny/seed-0")
-    run.usage.unlink()
-    tiny.train(tmp_path, "trainer.epochs=1")
-    (row,) = map(json.loads, run.metrics.read_text().splitlines())
-    found = json.loads(run.usage.read_text())
-    assert found.pop("wall_seconds") > row["seconds"]
-    unknown = dict.fromkeys(("peak_memory_bytes", "peak_resident_bytes"))
-    assert found == {"device": "cpu", "epochs": 1, "seconds": row["seconds"], "processes": 1, **unknown}
-
-
 def test_early_stopping_stays_stopped(tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="dglcell")
     options = [
@@ -187,18 +175,6 @@ def test_changed_settings_are_refused_by_name(tiny: Tiny, done: Path) -> None:
         error.value
     )
     assert (done / "tiny/seed-0/config.yaml").read_bytes() == before
-
-
-def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tiny: Tiny, done: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    shutil.copytree(done, runs)
-    kept = runs / "tiny/seed-0/config.yaml"
-    lines = kept.read_text().splitlines(keepends=True)
-    kept.write_text("".join(line for line in lines if "local_deviations:" not in line))
-    assert kept.read_text() != "".join(lines)
-    tiny.train(runs)
-    with pytest.raises(ConfigError, match=r"model.local_deviations: False → True"):
-        tiny.train(runs, "model.local_kind=both", "model.local_deviations=true")
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tiny: Tiny, done: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 
 from dglcell.config.experiment import TrainerConfig
-from dglcell.config.original import explain, original_keys
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LOSSES, MaskedConfig, MleWassSupcrConfig
-from dglcell.models.config import ModelConfig
 from tests.config_files import refusal, write
 
 # What the section `loss` can say: every wrong value is named by its key.
@@ -97,17 +95,6 @@ def test_contrast_needs_embeddings_and_says_so() -> None:
     assert MleWassSupcrConfig(supcr=0.1).needs() == {"embedding"}
 
 
-def test_contrast_without_embeddings_is_refused_before_anything_is_built(minimal: Path) -> None:
-    config = load_config(minimal, ["loss={name: mle_wass_supcr, supcr: 0.1}", "cell.derived=[isoenzyme]"])
-    with pytest.raises(ConfigError) as error:
-        replace(config, model=ModelConfig(name="plain")).validate()
-    assert str(error.value).startswith(
-        "`loss.name: mle_wass_supcr` needs what the model does not give: embedding\n"
-        "  got:      `model.name: plain`, which gives none"
-    )
-    replace(config, model=ModelConfig(name="plain"), loss=MleWassSupcrConfig()).validate()
-
-
 def test_weights_must_fit_the_phenotypes() -> None:
     with pytest.raises(ConfigError) as error:
         MaskedConfig(phenotype_weights=[1.0, 2.0, 3.0]).check_labels(torch.zeros(1, 2), ("a", "b"))
@@ -122,29 +109,3 @@ def test_weights_must_fit_the_phenotypes() -> None:
 
 HERE = {f"loss.{field.name}" for kind in LOSSES.values() for field in fields(kind)}
 HERE |= {f"trainer.{field.name}" for field in fields(TrainerConfig)}
-
-
-LOSS = "regression_task.loss_config."
-
-
-@pytest.mark.parametrize("key", [key for keys in original_keys() for key in keys if key.startswith(LOSS)])
-def test_a_key_of_its_losses_is_explained(key: str) -> None:
-    renamed, dropped = original_keys()
-    for one in (key, key.replace(LOSS, "regression_task.")):
-        if one in renamed:
-            assert renamed[one] in HERE
-            assert explain(one) == f"`{one}` of the original system is `{renamed[one]}` here"
-        else:
-            assert explain(one) == f"leave out `{one}` of the original system: {dropped[one]}"
-
-
-def test_its_weights_are_terms_here(tmp_path: Path) -> None:
-    weights = {name for key, name in original_keys().renamed.items() if key.startswith("regression_task.lambda_")}
-    assert len(weights) == 4
-    assert weights <= HERE
-    text = (
-        "cell: {model: textbook}\nregression_task: {lambda_wasserstein: 0.1, loss_config: {wasserstein_blur: 0.05}}\n"
-    )
-    message = refusal(write(tmp_path, "original.yaml", text))
-    assert "`regression_task.lambda_wasserstein` of the original system is `loss.wasserstein` here" in message
-    assert "the distance is exact, by sorting, so nothing is blurred" in message

@@ -56,15 +56,6 @@ def test_it_keeps_the_last_labelled_strains_in_order(batches: list[list[tuple[fl
     torch.testing.assert_close(rows.target[there], torch.tensor(labelled[-size:]).view(-1, 2), equal_nan=True)
 
 
-def test_before_anything_was_added_there_is_nothing() -> None:
-    rows = make_rows(0, [[1.0]])
-    assert len(RowBuffer(3).newest(None, like=rows).target) == 0
-    none = RowBuffer(0)
-    none.add(rows)
-    assert none.seen == 1
-    assert len(none.newest(None, like=rows).target) == 0
-
-
 def test_it_is_saved_and_goes_on() -> None:
     one, other = RowBuffer(3), RowBuffer(3)
     one.add(make_rows(0, [[1.0], [math.nan], [2.0]]))
@@ -75,16 +66,6 @@ def test_it_is_saved_and_goes_on() -> None:
     for name, value in one.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, rtol=0, atol=0, equal_nan=True)
     assert other.prediction[:, 0].tolist() == [2, 3, 4]
-
-
-def test_a_buffer_of_another_size_is_refused() -> None:
-    one = RowBuffer(3)
-    one.add(make_rows(0, [[1.0]]))
-    with pytest.raises(RuntimeError, match="size mismatch for prediction"):
-        RowBuffer(4).load_state_dict(one.state_dict())
-    untouched = RowBuffer(4)
-    untouched.load_state_dict(RowBuffer(3).state_dict())
-    assert untouched.seen == 0
 
 
 # Losses that compare strains: what enters which term, when, and with which weight.
@@ -183,17 +164,6 @@ def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: in
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
-def test_without_a_buffer_a_batch_is_compared_with_itself() -> None:
-    loss = make("mse_dist_supcr", mse=2.0, distribution=0.5, temperature=0.2)
-    expected = Expected("mse_dist_supcr", size=0, enough=0, adaptive=False, epochs=20)
-    assert loss.buffer is None
-    assert not loss.state_dict()
-    for step in range(3):
-        prediction, target = batch(step, 6)
-        got, (total, _) = loss(prediction, target, step).total, expected(prediction, target, step)
-        torch.testing.assert_close(got, total, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("name", COUPLED)
 def test_evaluation_changes_nothing_and_sees_no_training_label(name: str) -> None:
     loss = make(name, temperature=1.0, temperature_final=0.2, temperature_schedule="cosine")
@@ -228,31 +198,6 @@ def test_a_term_without_weight_is_left_out(name: str) -> None:
     assert list(without.terms) == ["mse"]
     there = ~target.isnan()
     torch.testing.assert_close(without.total, (prediction.phenotypes - target)[there].square().mean())
-
-
-@pytest.mark.parametrize("name", COUPLED)
-def test_weights_of_phenotypes_are_those_of_every_term(name: str) -> None:
-    prediction, target = batch(0, 9)
-    keys = {"min_samples": 0} if name != "mse_dist_supcr" else {}
-    got = make(name, phenotype_weights=[1.0, 3.0], **keys)(prediction, target, 0)
-    alone = [
-        make(name, **keys)(
-            Prediction(prediction.phenotypes[:, [t]], embedding=prediction.embedding), target[:, [t]], 0
-        ).terms
-        for t in range(2)
-    ]
-    for term, value in got.terms.items():
-        # What is scheduled is the same for both.
-        torch.testing.assert_close(value, (alone[0][term] + 3 * alone[1][term]) / 4)
-
-
-@pytest.mark.parametrize("name", COUPLED)
-def test_a_batch_without_labels_gives_zero_and_zero_gradient(name: str) -> None:
-    loss = make(name)
-    prediction, target = batch(0, 4, missing=0.0)
-    got = loss(prediction, torch.full_like(target, math.nan), 0)
-    assert got.total == 0
-    assert not any(g.any() for g in gradients(got.total, prediction))
 
 
 @pytest.mark.parametrize("name", COUPLED[1:])

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.stats import gaussian_kde, wasserstein_distance
+from scipy.stats import gaussian_kde
 
 from dglcell.losses.distribution import distribution_matching, label_quantiles, transport_cost
 from tests.examples import examples
@@ -43,14 +43,6 @@ def test_quantiles_are_those_of_scipys_density(labels: list[float], bandwidth: f
     assert got.max() <= max(labels)
 
 
-def test_they_are_exact_in_scale_and_place() -> None:
-    # The original took the density in steps of 1.0, which no standardised label survives.
-    target = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for scale, shift in ((1e-3, 0.0), (1e4, 7.0)):
-        moved = label_quantiles(target * scale + shift, 0.5)
-        torch.testing.assert_close(moved, label_quantiles(target, 0.5) * scale + shift)
-
-
 def test_the_cost_is_the_mean_square_of_sorted_differences() -> None:
     generator = torch.Generator().manual_seed(0)
     prediction, target = torch.randn(2, 9, generator=generator), torch.randn(2, 9, generator=generator)
@@ -76,13 +68,6 @@ def cost(x: torch.Tensor, y: torch.Tensor, p: int) -> torch.Tensor:
 
 @examples(50)
 @given(x=VALUES, y=VALUES)
-def test_of_order_one_it_is_scipys(x: list[float], y: list[float]) -> None:
-    got = cost(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64), 1)
-    assert float(got) == pytest.approx(wasserstein_distance(x, y), rel=1e-12, abs=1e-12)
-
-
-@examples(50)
-@given(x=VALUES, y=VALUES)
 def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_number(
     x: list[float], y: list[float]
 ) -> None:
@@ -90,20 +75,6 @@ def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_numbe
     # n values, m times each, are as many as m values, n times each.
     many_x, many_y = np.sort(np.repeat(x, len(y))), np.sort(np.repeat(y, len(x)))
     assert float(got) == pytest.approx(0.5 * np.square(many_x - many_y).mean(), rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize("p", [1, 2])
-def test_what_does_not_count_changes_nothing(p: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(3, 7, generator=generator).double(), torch.randn(3, 5, generator=generator).double()
-    has_x, has_y = torch.rand(3, 7, generator=generator) < 0.6, torch.rand(3, 5, generator=generator) < 0.6
-    x.requires_grad_()
-    got = transport_cost(x, y.masked_fill(~has_y, math.nan).nan_to_num(9.0), has_x, has_y, p)
-    expected = torch.stack([cost(x[t][has_x[t]], y[t][has_y[t]], p) for t in range(3)])
-    torch.testing.assert_close(got, expected)
-    (one,), (other,) = torch.autograd.grad(got.sum(), x), torch.autograd.grad(expected.sum(), x)
-    torch.testing.assert_close(one, other)
-    assert not one[~has_x].any()
 
 
 @pytest.mark.parametrize("p", [1, 2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -57,16 +56,6 @@ def test_strengths_and_conditions_are_found() -> None:
     strengths = load_source(config.data.source).strengths
     assert strengths is not None
     assert [f"{strength:g}" for strength in strengths] == ["0.5", "0.1", "0", "0.25"]
-
-
-def test_the_experiment_trains(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"b0008,{s},{m},{t},{0.5 + s / 2}" for s in (0, 0.1, 0.3, 0.5) for m in "ab" for t in (30, 37)]
-    Path("strains.csv").write_text("\n".join([DOSES.splitlines()[0], *rows, ",,a,30,1"]) + "\n")
-    assert main(["init", "mine", "--table", "strains.csv", "--cell", "ecoli-core"]) == 0
-    assert main(["train", "mine.yaml", "trainer.epochs=1", "trainer.threads=1", "paths.runs=runs", "plot=false"]) == 0
-    rows = json.loads(next(Path("runs").rglob("results.json")).read_text())["rows"]
-    assert {"hetero_cell", "kernel ridge over strains"} <= {row["model"] for row in rows}
-    capsys.readouterr()
 
 
 def test_names_that_the_user_gives_come_first() -> None:
@@ -236,32 +225,6 @@ def test_alleles_have_strengths_to_learn() -> None:
     config = load_config(Path("mine.yaml"))
     assert (config.model.strength_from, config.model.conditions) == (["allele class"], {"allele class": ["damp", "ts"]})
     assert "allele differs between most strains" in " ".join(said.split())
-
-
-def test_guides_have_strengths_to_learn() -> None:
-    bases = "ACGTTGCAACGTTGCAACGT"
-    guides = [bases, "C" + bases[1:], bases[:5] + "C" + bases[6:], bases[:9] + "G" + bases[10:]]
-    rows = [f"b0008,1,{guide},{0.5 + i / 10}" for i, guide in enumerate(guides)]
-    said = init("gene,series,guide sequence,growth\n" + "\n".join([*rows, ",,,1"]) + "\n", phenotypes=["growth"])
-    config = load_config(Path("mine.yaml"))
-    guide = config.data.source.csv.guides
-    assert guide is not None
-    assert (guide.sequence, guide.site, guide.places_by_sequence) == ("guide sequence", ["gene", "series"], False)
-    assert config.model.strength_from == ["mismatch"]
-    assert "            mismatch_…: where guides do not match, 20 positions\n" in said
-
-
-def test_sequences_tell_the_places_of_guides_apart_where_no_column_does() -> None:
-    places = ["ACGTTGCAACGTTGCAACGT", "TTACCGGATTGACCATAGGC"]
-    guides = [
-        place[:at] + base + place[at + 1 :] for place in places for at, base in ((0, place[0]), (5, "C"), (9, "G"))
-    ]
-    rows = [f"b0008,{guide},{0.5 + i / 10}" for i, guide in enumerate(guides)]
-    init("gene,guide sequence,growth\n" + "\n".join(rows) + "\n")
-    config = load_config(Path("mine.yaml"))
-    strains = load_source(config.data.source)
-    assert len(strains) == len(guides)
-    assert strains.conditions["site"] == tuple(sorted(f"b0008 {place}" for place in places))
 
 
 def test_media_alone_and_new_media() -> None:

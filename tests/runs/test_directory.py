@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import shutil
 import subprocess
@@ -62,15 +61,6 @@ def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     ]
 
 
-def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) -> None:
-    by_pearson, last = EpochLog(log.path, 10, "best_pearson"), EpochLog(log.path, 10, "last")
-    assert by_pearson.write(0, 4, FIGURES).endswith("*")
-    assert by_pearson.write(1, 8, {**FIGURES, "validation/loss": 0.4}).endswith("left")
-    assert by_pearson.write(2, 12, {**FIGURES, "validation/pearson": math.nan}).endswith("left")
-    assert by_pearson.write(3, 16, {**FIGURES, "validation/loss": 0.9, "validation/pearson": 0.3}).endswith("*")
-    assert last.write(4, 20, {**FIGURES, "validation/loss": 0.1}).endswith("left")
-
-
 def test_a_resumed_run_rewrites_its_later_epochs_and_torn_lines(log: EpochLog) -> None:
     log.rewind(0)
     assert not log.path.exists()
@@ -97,17 +87,20 @@ def test_versions_command_and_machine() -> None:
     assert platform.release() not in about["platform"]
 
 
-def test_git_state_follows_the_folder(tmp_path: Path) -> None:
+def test_git_state_is_that_of_a_repository_that_keeps_the_folder(tmp_path: Path) -> None:
     assert git_state(tmp_path) is None
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "x"]):
         subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
-    state = git_state(tmp_path)
+    state = git_state(tmp_path / "kept")
     assert state is not None
-    assert len(state["commit"]) == 40
-    assert state["dirty"] is False
-    (tmp_path / "new").touch()
-    assert git_state(tmp_path) == {**state, "dirty": True}
+    assert (len(state["commit"]), state["dirty"]) == (40, False)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed").touch()
+    assert git_state(tmp_path / "kept") == {**state, "dirty": True}
+    assert git_state(tmp_path / ".venv") is None, "the commit of somebody's work is none of an installed package"
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl"])

@@ -69,19 +69,6 @@ def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_pa
     assert all(weight.equal(other[name]) for name, weight in one.items())
 
 
-def test_the_set_operator_compares_with_training_strains_too(tiny: Tiny, prepared: Prepared, tmp_path: Path) -> None:
-    directory = tiny.train(tmp_path, MINIMUM, "model.name=set_operator", "trainer.epochs=1").directory
-    trained = load_trained(directory)
-    link = trained.model.find(Link)
-    assert link is not None
-    assert link.measured is not None
-    assert link.measured.labels.equal(prepared.dataset.labels[prepared.parts["train"]])
-    rows = torch.arange(len(prepared.dataset))
-    predicted, _ = predict_and_embed(trained.model, trained.normaliser, prepared.dataset, rows, batch_size=64)
-    assert (predicted > 0).all()
-    assert (predicted < 1.15).all()
-
-
 def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
     link = make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model.find(Link)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from dglcell.config.experiment import Config
-from dglcell.data.split import Split
 from dglcell.errors import CheckpointError
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.evaluate import evaluate_run
 from dglcell.training.run import train
-from tests.tiny import BARE, Tiny, dglcell, history
+from tests.tiny import BARE, Tiny
 
 STILL = ("optimizer={name: SGD, lr: 1.0e-30}", "trainer.epochs=1")
 """With these settings no weight changes."""
@@ -75,30 +72,6 @@ def test_the_path_may_contain_the_seed(
     assert f"starting from the weights of '{first.last}'" in caplog.text
 
 
-def test_a_run_goes_on_without_what_it_began_with(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    shutil.copytree(first.path, tmp_path / "first")
-    options = f"start_from={tmp_path / 'first'}"
-    whole = tiny.train(tmp_path / "whole", options, "trainer.epochs=2").directory
-    tiny.train(tmp_path / "parts", options, "trainer.epochs=1")
-    shutil.rmtree(tmp_path / "first")
-    parts = tiny.train(tmp_path / "parts", options, "trainer.epochs=2").directory
-    assert history(parts) == history(whole)
-    assert all(torch.equal(weights(parts)[name], weight) for name, weight in weights(whole).items())
-    assert evaluate_run(parts.path)
-
-
-def test_strains_that_trained_the_other_run_are_counted(
-    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    other = tiny.train(tmp_path, "experiment.name=other", "split.seed=1").directory
-    run = tiny.train(tmp_path, *STILL, f"start_from={other.path}").directory
-    parts = [Split.load(one.split).part for one in (other, run)]
-    counted = int(((parts[0] == 0) & (parts[1] == 2)).sum())
-    assert counted > 0
-    tested = int((parts[1] == 2).sum())
-    assert f"{counted} of {tested} strains of the test part trained the run that this one starts from" in caplog.text
-
-
 def test_strains_of_a_run_without_its_split_are_not_known(
     tiny: Tiny, first: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,15 +108,3 @@ def test_a_torn_checkpoint_is_refused(tiny: Tiny, first: RunDirectory, tmp_path:
     torn = tmp_path / "torn.ckpt"
     torn.write_bytes(first.last.read_bytes()[:1000])
     refused(tiny.config(tmp_path, *BARE, f"start_from={torn}"), "cannot be read")
-
-
-@pytest.mark.slow
-def test_two_processes_begin_with_the_same_weights(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    ddp = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp", "data.batch_size=32")
-    arguments = tiny.overrides(tmp_path, *BARE, *STILL, *ddp, f"start_from={first.path}")
-    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("starting from the weights of") == 1
-    run = RunDirectory(tmp_path / "tiny" / "seed-0")
-    assert all(torch.allclose(weights(run)[name], w, rtol=0, atol=1e-20) for name, w in weights(first).items())
-    assert np.isfinite([row["train/loss"] for row in history(run)]).all()

@@ -139,19 +139,6 @@ def test_a_stopped_search_ends_with_the_same_trials(
     assert len({row["optimizer.lr"] for row in table(whole.folder)}) == 14
 
 
-def test_values_of_variables_are_written_nowhere(tiny: Tiny, space: Path, tmp_path: Path) -> None:
-    more = ["slurm.environment.TOKEN=xyzzy-1", "slurm={environment: {KEY: xyzzy-2}, time: '10:00'}"]
-    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1", *more)]
-    assert main([*command, "--space", str(space), "--trials", "1"]) == 0
-    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
-    assert {"best.yaml", "trials.csv", "trials.log", "environment.json"} <= {path.name for path in files}
-    assert [path for path in files if b"xyzzy" in path.read_bytes()] == []
-    best = load_config(tmp_path / "runs" / "tiny-tuning" / "best.yaml")
-    assert (best.slurm.environment, best.slurm.time) == ({}, "10:00")
-    # They belong to no trial either: with others, the search goes on.
-    assert main([*command, "slurm.environment.TOKEN=xyzzy-3", "--space", str(space), "--trials", "1"]) == 0
-
-
 @pytest.mark.slow
 def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) -> None:
     keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=1")
@@ -161,18 +148,6 @@ def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) 
     rates = [row["optimizer.lr"] for row in table(tmp_path / "runs" / "tiny-tuning")]
     assert len(rates) == 5
     assert len(set(rates)) == 5
-
-
-def test_another_search_in_the_same_folder_is_refused(
-    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
-    search(tiny, space, tmp_path / "runs").run(1, "tests")
-    with pytest.raises(ConfigError, match=r"holds trials of another experiment or other values\n  do: +give the same"):
-        search(tiny, space, tmp_path / "runs", "model.layers=2").run(1, "tests")
-    space.write_text("model.hidden: [4, 16]\n")
-    with pytest.raises(ConfigError, match="holds trials of another experiment"):
-        search(tiny, space, tmp_path / "runs").run(1, "tests")
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,6 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
     assert table.provenance.parameters["replicates"] == "mean"
 
 
-def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, kind="digenic")
-    assert table.genotypes == [["YAL015C", "YBL008W"]]
-    same = load_laboratory("kuzmin2020_pilot", LaboratoryConfig(where={"kind": "digenic"}), str(tmp_path))
-    assert same.genotypes == [["YAL015C", "YBL008W"]]
-
-
 def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "allele_a,allele_b,allele_c,n_not_negative,n_negative,orf_a,orf_b,orf_c,kind\n"
