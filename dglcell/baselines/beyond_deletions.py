@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -47,6 +48,17 @@ def owners(strains: Strains) -> NDArray[np.int64]:
 def summed(values: NDArray[np.float64], strains: Strains) -> NDArray[np.float64]:
     """Return the sum of the ``values`` of targets, [P], over each strain, [S]."""
     return np.bincount(owners(strains), values, minlength=len(strains)).astype(np.float64)
+
+
+MOST_COMPARED = 2**24
+"""At most so many pairs of strains are compared at a time."""
+
+
+def blocks(size: int, others: int) -> Iterator[slice]:
+    """Yield slices of ``size`` strains that are compared with ``others`` together."""
+    rows = max(1, MOST_COMPARED // max(others, 1))
+    for start in range(0, size, rows):
+        yield slice(start, min(start + rows, size))
 
 
 @dataclass(frozen=True)

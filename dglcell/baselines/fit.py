@@ -96,7 +96,7 @@ def best_of(family: Family, problem: Problem) -> NullModel:
     judged = problem.with_validation()
     number, least, chosen = 0, np.inf, None
     for here, model in enumerate(family.fitted(judged)):
-        error = np.inf if model is None else judged.error(model)
+        error = judged.error(model)
         if chosen is None or error < least:
             number, least, chosen = here, error, model
     if judged is not problem:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, cg
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.nystrom import MOST_STRAINS, spanned
+from dglcell.baselines.nystrom import limit, spanned
 from dglcell.baselines.problem import Family, NullModel, Problem
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
@@ -30,9 +29,7 @@ PROFILE_ALPHA = 10.0
 
 PROFILES, SPREADS = (0.0, 1.0), (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-
-RESIDUAL = 1e-5
-MOST_STEPS = 200
+RESIDUAL, MOST_STEPS = 1e-3, 60
 MOST_BYTES = 2**30
 MOST_OPERATIONS = 2e10
 """With more floating-point operations in a product with the covariance, the regression has landmarks."""
@@ -71,39 +68,55 @@ class PairMatrix:
         rows, row = np.unique(np.where(swap, second, first), return_inverse=True)
         return cls(owner, row, np.where(swap, first, second), rows, sparse.csr_array(strains.design)[:, genes])
 
-    def __len__(self) -> int:
-        return self.design.shape[0]
-
     def matrix(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return the sum of the ``values``, [S], of the strains that have a pair, [R, G]."""
         shape = (len(self.rows), self.design.shape[1])
         places = self.row * shape[1] + self.column
         return np.bincount(places, values[self.owner], shape[0] * shape[1]).astype(np.float32).reshape(shape)
 
-    @property
     def sums(self) -> sparse.csr_array:
         """Return a matrix that sums over the pairs of each strain, [S, P]."""
         size = len(self.owner)
-        return sparse.csr_array((np.ones(size, np.float32), (self.owner, np.arange(size))), shape=(len(self), size))
+        shape = (self.design.shape[0], size)
+        return sparse.csr_array((np.ones(size, np.float32), (self.owner, np.arange(size))), shape=shape)
 
 
 @dataclass(frozen=True)
-class PairKernel:
-    """Compute the covariance of strains: each pair of deleted genes has an effect, and each gene has one.
+class KernelRidge(NullModel):
+    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
-    With a kernel K between genes, the effects of the pairs ab and cd covary by (K_ac K_bd + K_ad K_bc) / 2, those of
-    the genes a and c by ``ADDITIVE`` · K_ac. What a strain shows is the sum over its pairs and genes. The covariance of
-    all strains is never formed: K is multiplied with a matrix of pairs from both sides.
+    Each pair of deleted genes has an effect, and each gene has one. With a kernel K between genes, the effects of the
+    pairs ab and cd covary by (K_ac K_bd + K_ad K_bc) / 2, those of the genes a and c by ``ADDITIVE`` · K_ac. What a
+    strain shows is the sum over its pairs and genes. The covariance of all strains is not formed: K is multiplied with
+    a matrix of pairs from both sides.
 
     Attributes:
+        profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
+        spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
+            spread as all pairs do.
         genes: [G] indices of the genes that training strains delete.
         matrix: [N, G] K in float32, a row for every gene of the cell graph.
-        train: the training strains.
+        train: [S] the training strains, or the landmarks among them.
+        mean: mean of the training labels.
+        penalty: variance of the noise.
+        limited: what is left out of a large table, in words.
+        coefficients: [S] coefficients of the training strains.
     """
 
-    genes: NDArray[np.int64]
-    matrix: NDArray[np.float32]
-    train: PairMatrix
+    profiles: float
+    spread: float
+    genes: NDArray[np.int64] = field(repr=False)
+    matrix: NDArray[np.float32] = field(repr=False)
+    train: PairMatrix = field(repr=False)
+    mean: float = field(repr=False)
+    penalty: float = np.nan
+    limited: str = ""
+    coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
+        genes = np.unique(strains.targets).astype(np.int64)
+        return self.mean + self.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
     def times(self, values: NDArray[np.float64], to: PairMatrix, genes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Multiply the covariance of the strains ``to`` and the training strains with ``values``; the result is [S].
@@ -117,7 +130,7 @@ class PairKernel:
         # The matrix of pairs is symmetric; of each pair one of its two entries stands in `half`.
         effects = matrix[np.ix_(to.rows, self.train.rows)] @ half
         effects += half[:, to.rows].T @ matrix[:, self.train.rows].T
-        of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=len(to)) / 2
+        of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=to.design.shape[0]) / 2
         return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
 
     def between(self, strains: PairMatrix) -> NDArray[np.float32]:
@@ -125,44 +138,17 @@ class PairKernel:
         matrix, train = self.matrix[self.genes], self.train
         (a, b), (c, d) = ((of.rows[of.row], of.column) for of in (strains, train))
         pairs = matrix[np.ix_(a, c)] * matrix[np.ix_(b, d)] + matrix[np.ix_(a, d)] * matrix[np.ix_(b, c)]
-        of_pairs = strains.sums @ (train.sums @ pairs.T).T / 2
+        of_pairs = strains.sums() @ (train.sums() @ pairs.T).T / 2
         return of_pairs + ADDITIVE * (strains.design @ (train.design @ matrix.T).T)
-
-
-@dataclass(frozen=True)
-class KernelRidge(NullModel):
-    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
-
-    Attributes:
-        profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
-        penalty: variance of the noise.
-        spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
-            spread as all pairs do.
-        limited: what is left out of a large table, in words.
-        coefficients: [S] coefficients of the training strains.
-    """
-
-    profiles: float
-    penalty: float
-    spread: float
-    limited: str
-    kernel: PairKernel = field(repr=False)
-    coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float = field(repr=False)
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
-        genes = np.unique(strains.targets).astype(np.int64)
-        return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
 
 def fit_kernel_ridge(
     problem: Problem, profiles: float, penalties: Sequence[float] = PENALTIES, spreads: Sequence[float] = SPREADS
-) -> Iterator[KernelRidge | None]:
-    """Yield one model for each penalty, from strong to weak, and each spread; None once the validation error rises.
+) -> Iterator[KernelRidge]:
+    """Yield one model for each penalty and spread.
 
-    Spreads of genes without training strains do not concern the fit. Systems are solved by conjugate gradients, each
-    from the solution of the one before. Above ``MOST_OPERATIONS`` the regression is in the span of 2,000 strains.
+    Spreads of genes without training strains do not concern the fit. Above ``MOST_OPERATIONS`` the regression is in the
+    span of 2,000 strains.
     """
     problem = problem.labelled()
     similarity, labels, mean = problem.similarity(), problem.y_train, float(problem.y_train.mean())
@@ -170,66 +156,60 @@ def fit_kernel_ridge(
     residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(problem.train, labels).predict(problem.train)
     alike = _gene_kernel(similarity, train, residual, profiles)
     scale = _scales(train, np.square(labels - mean))
-    kernels = [PairKernel(similarity.genes, _scaled(alike, similarity, scale, spread), train) for spread in spreads]
-    limited, solutions = "", _exact(kernels[0], labels - mean, penalties)
-    if _operations(train) > MOST_OPERATIONS:
-        problem, limited = problem.sampled(MOST_STRAINS)
-        limited = " of ".join(filter(None, [f"{LANDMARKS:,} landmarks", limited]))
-        landmarks = PairMatrix.of(problem.sampled(LANDMARKS)[0].train, similarity.genes)
-        kernels = [replace(kernel, train=landmarks) for kernel in kernels]
-        solutions = _of_landmarks(kernels[0], problem.train, problem.y_train - mean, penalties)
-    least, worse = np.inf, False
+    kernels = [_scaled(alike, similarity, scale, spread) for spread in spreads]
+    of_each = zip(spreads, kernels, strict=True)
+    models = [KernelRidge(profiles, spread, similarity.genes, kernel, train, mean) for spread, kernel in of_each]
+    rows, genes = len(train.rows), len(similarity.genes)
+    if 2.0 * rows * genes**2 + 4.0 * rows**2 * genes > MOST_OPERATIONS:
+        problem, landmarks, limited = limit(problem, LANDMARKS)
+        among = PairMatrix.of(landmarks, similarity.genes)
+        models = [replace(model, train=among, limited=limited) for model in models]
+        solutions = _of_landmarks(models[0], problem, penalties)
+    else:
+        solutions = _in_krylov_space(models[0], labels - mean, penalties)
+    for penalty, coefficients in solutions:
+        yield from (replace(model, penalty=penalty, coefficients=coefficients) for model in models)
+
+
+Solutions = Iterator[tuple[float, NDArray[np.float64]]]
+
+
+def _in_krylov_space(model: KernelRidge, values: NDArray[np.floating], penalties: Sequence[float]) -> Solutions:
+    """Yield each penalty and the coefficients of the training strains, [S].
+
+    The system is solved in the Krylov space of the covariance and the ``values``, [S]. That is the one of conjugate
+    gradients, and the same for every penalty, so that one product a step serves all. It is extended until the residual
+    of the smallest penalty is a thousandth of the values, or it has sixty dimensions.
+    """
+    size = float(np.linalg.norm(values))
+    basis, images = np.zeros((2, MOST_STEPS, len(values)))
+    basis[0] = values / (size or 1)
+    for step in range(MOST_STEPS):
+        space, last = basis[: step + 1], basis[step]
+        images[step] = rest = model.times(last, model.train, model.genes)
+        for _ in range(2):
+            rest = rest - space.T @ (space @ rest)
+        inner, first = space @ images[: step + 1].T, np.eye(step + 1)[0]
+        length = float(np.linalg.norm(rest))
+        last_part = np.linalg.solve(inner + min(penalties) * np.eye(step + 1), first)[-1]
+        if length * abs(last_part) <= RESIDUAL or step + 1 == MOST_STEPS:
+            break
+        basis[step + 1] = rest / length
     for penalty in penalties:
-        if worse:
-            yield from [None] * len(spreads)
-            continue
-        coefficients = next(solutions)
-        of_each = zip(spreads, kernels, strict=True)
-        models = [KernelRidge(profiles, penalty, s, limited, k, coefficients, mean) for s, k in of_each]
-        yield from models
-        if len(penalties) > 1:
-            error = min(map(problem.error, models))
-            least, worse = min(least, error), error > least
+        yield penalty, space.T @ np.linalg.solve(inner + penalty * np.eye(len(inner)), size * first)
 
 
-def _exact(
-    kernel: PairKernel, values: NDArray[np.floating], penalties: Sequence[float]
-) -> Iterator[NDArray[np.float64]]:
-    """Yield the coefficients of the training strains, [S], for each penalty."""
-    coefficients = np.zeros(len(values))
-    for penalty in penalties:
-
-        def noisy(x: NDArray[np.float64], penalty: float = penalty) -> NDArray[np.float64]:
-            return kernel.times(x, kernel.train, kernel.genes) + penalty * x
-
-        system = LinearOperator((len(values),) * 2, matvec=noisy, dtype=np.float64)
-        coefficients, _ = cg(system, values, coefficients, rtol=RESIDUAL, maxiter=MOST_STEPS)
-        yield coefficients
-
-
-def _of_landmarks(
-    kernel: PairKernel, strains: Strains, values: NDArray[np.floating], penalties: Sequence[float]
-) -> Iterator[NDArray[np.float64]]:
-    """Yield the coefficients of the landmarks, which are the training strains of the kernel, for each penalty."""
+def _of_landmarks(model: KernelRidge, problem: Problem, penalties: Sequence[float]) -> Solutions:
+    """Yield each penalty and the coefficients of the landmarks, which are the training strains of the model."""
 
     def crossed(rows: slice) -> NDArray[np.float32]:
-        part = strains.slice(rows.start, min(rows.stop, len(strains)))
-        return kernel.between(PairMatrix.of(part, kernel.genes))
+        return model.between(PairMatrix.of(problem.train.slice(rows.start, rows.stop), model.genes))
 
-    return (found for _, found in spanned(crossed, kernel.between(kernel.train), values, penalties))
-
-
-def _operations(train: PairMatrix) -> float:
-    """Return the floating-point operations of a product with the covariance of the training strains."""
-    rows, genes = len(train.rows), train.design.shape[1]
-    return 2.0 * rows * genes**2 + 4.0 * rows**2 * genes
+    return spanned(crossed, model.between(model.train), problem.y_train - model.mean, penalties)
 
 
 def _gene_kernel(
-    similarity: GeneSimilarity,
-    train: PairMatrix,
-    residual: NDArray[np.float64],
-    profiles: float,
+    similarity: GeneSimilarity, train: PairMatrix, residual: NDArray[np.float64], profiles: float
 ) -> NDArray[np.float32]:
     """Return the kernel between genes, [N, G]: similarity in networks and of profiles, and each gene's own part."""
     kernel, genes = similarity.matrix.copy(), similarity.genes
@@ -250,8 +230,7 @@ def _gene_kernel(
 def _scaled(
     kernel: NDArray[np.float32], similarity: GeneSimilarity, scale: NDArray[np.float64], spread: float
 ) -> NDArray[np.float32]:
-    """Return K, [N, G]: the kernel, scaled by how far the pairs of each gene spread, which is ``scale`` for training
-    genes.
+    """Return K, [N, G]: the kernel, scaled by how far the pairs of each gene spread, ``scale`` for training genes.
 
     With ``spread`` the logarithms of other genes' scales are the mean of a Gaussian process.
     """
@@ -276,11 +255,6 @@ def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float
     return np.sqrt(total / (np.bincount(genes, minlength=size) + PSEUDO_PAIRS) / usual)
 
 
-def _fitted(problem: Problem) -> Iterator[NullModel | None]:
-    for profiles in PROFILES:
-        yield from fit_kernel_ridge(problem, profiles)
-
-
 def _lacks(problem: Problem) -> str | None:
     strains = problem.train
     most = int(strains.num_deletions.max())
@@ -293,4 +267,6 @@ def _lacks(problem: Problem) -> str | None:
     return None
 
 
-KERNEL_RIDGE = Family(_fitted, _lacks)
+KERNEL_RIDGE = Family(
+    lambda problem: (model for profiles in PROFILES for model in fit_kernel_ridge(problem, profiles)), _lacks
+)

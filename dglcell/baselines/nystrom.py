@@ -1,4 +1,4 @@
-"""Solve ridge regression with a kernel in the span of a few strains, for tables that are too large for all of them."""
+"""Solve ridge regression with a kernel, in the span of a few strains where a table is too large for all of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 
+from dglcell.baselines.beyond_deletions import blocks
+from dglcell.baselines.problem import Problem
+from dglcell.data.strains import Strains
+
 MOST_STRAINS = 20_000
 """Training strains at most; of more, a sample is taken, which is always the same."""
-MOST_COMPARED = 2**24
-"""At most so many pairs of strains are compared at a time."""
 SMALLEST = 1e-6
+
+
+def limit(problem: Problem, landmarks: int) -> tuple[Problem, Strains, str]:
+    """Return a problem of at most ``MOST_STRAINS`` training strains, landmarks among these, and words for both."""
+    some, sample = problem.sampled(MOST_STRAINS)
+    of = f" of {sample}" if sample else ""
+    return some, some.sampled(landmarks)[0].train, f"{landmarks:,} landmarks{of}"
 
 
 def solved(
@@ -48,10 +57,3 @@ def spanned(
         right += part.T @ values[rows]
     for penalty in penalties:
         yield penalty, np.linalg.solve(square + penalty * inner, right).astype(np.float64)
-
-
-def blocks(size: int, others: int) -> Iterator[slice]:
-    """Yield slices of ``size`` strains that are compared with ``others`` together."""
-    rows = max(1, MOST_COMPARED // max(others, 1))
-    for start in range(0, size, rows):
-        yield slice(start, start + rows)

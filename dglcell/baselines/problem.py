@@ -40,8 +40,6 @@ class Problem:
         most_deletions: most deletions of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
         others: strains outside of the split that are to be predicted, too.
-        computed: names of the covariates that were computed from the strain itself, such as a growth by flux balance
-            analysis. They say nothing of how a strain was grown, so that baselines of deletions apply beside them.
     """
 
     train: Strains
@@ -52,14 +50,16 @@ class Problem:
     most_deletions: int
     reactions: Reactions | None = None
     others: Strains | None = None
-    computed: frozenset[str] = frozenset()
 
     @property
     def beyond_deletions(self) -> str | None:
-        """Return words for what strains have beyond deleted genes: strengths, conditions or both; None if nothing."""
+        """Return words for what strains have beyond deleted genes: strengths, conditions or both; None if nothing.
+
+        Conditions that a simulator has computed of the strains themselves do not count.
+        """
         parts = [part for part in (self.train, self.validation, self.others) if part is not None]
         words = ["strengths"] if any(part.strengths is not None for part in parts) else []
-        if self.train.conditions.keys() - self.computed:
+        if self.train.conditions.keys() - {*self.train.computed}:
             words.append("conditions")
         return " and ".join(words) or None
 
@@ -119,15 +119,14 @@ class Family:
     """Hold baselines of one form, of which the validation part chooses one.
 
     Attributes:
-        fitted: yields them, fitted to the training part, with different hyperparameters; None for one that cannot be
-            the best, so that it was not fitted.
+        fitted: yields them, fitted to the training part, with different hyperparameters.
         lacks: what a problem lacks for them, or why they do not apply; None if they do.
         about: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing
             new of strains that only delete genes, ``SIMULATED`` where they are about a column that a simulator has
             computed, else ``ANY``.
     """
 
-    fitted: Callable[[Problem], Iterator[NullModel | None]]
+    fitted: Callable[[Problem], Iterator[NullModel]]
     lacks: Callable[[Problem], str | None] = lambda problem: None
     about: str = DELETIONS
 

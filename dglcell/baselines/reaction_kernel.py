@@ -6,15 +6,16 @@ They show what a strain's own graph says without messages or training on it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.baselines.beyond_deletions import blocks
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.nystrom import MOST_STRAINS, SMALLEST, blocks, spanned
+from dglcell.baselines.nystrom import SMALLEST, limit, spanned
 from dglcell.baselines.problem import Family, NullModel, Problem, labelled
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.strains import Strains
@@ -66,25 +67,37 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 
 @dataclass(frozen=True)
-class LostSetKernel:
-    """Compute how alike the lost reactions of two strains are: Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩).
+class ReactionKernelRidge(NullModel):
+    """Predict by ridge regression with a kernel between sets of lost reactions.
 
-    In the inner product two reactions count by the metabolites that they share. Two strains that lose nothing are
-    alike.
+    The kernel is Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩). In the inner product two reactions count by the
+    metabolites that they share. Two strains that lose nothing are alike. With more than 2,000 different strains in
+    training, the regression is confined to the span of 2,000 of them.
 
     Attributes:
-        own: share of a reaction's square length that it has in common with no other reaction.
+        own_share: share of a reaction's square length that it has in common with no other reaction.
         reactions: tells which reactions a strain loses.
+        mean: mean of the training labels.
+        penalty: variance of the noise.
+        limited: what is left out of a large table, in words.
+        landmarks: [M, F] vectors of the strains that span the regression.
+        coefficients: [M] coefficients of these strains.
     """
 
-    own: float
+    own_share: float
     reactions: Reactions = field(repr=False)
+    mean: float = field(default=0.0, repr=False)
+    penalty: float = np.nan
+    limited: str = ""
+    landmarks: sparse.csr_array = field(default_factory=lambda: sparse.csr_array((0, 0)), repr=False)
+    coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def features(self, strains: Strains) -> sparse.csr_array:
         """Return the vectors whose inner products are taken, [S, F]."""
         lost = self.reactions.lost(strains)
         near = lost @ self.reactions.neighbourhood
-        return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
+        own, others = np.sqrt(self.own_share), np.sqrt(1 - self.own_share)
+        return sparse.csr_array(sparse.hstack([own * lost, others * near]))
 
     @staticmethod
     def between(a_SF: sparse.csr_array, b_MF: sparse.csr_array) -> NDArray[np.float64]:
@@ -94,59 +107,29 @@ class LostSetKernel:
         union = lengths[0][:, None] + lengths[1] - products
         return np.divide(products, union, out=np.ones_like(products), where=union > SMALLEST)
 
-
-@dataclass(frozen=True)
-class ReactionKernelRidge(NullModel):
-    """Predict by ridge regression with a kernel between sets of lost reactions.
-
-    With more than 2,000 different strains in training, the regression is confined to the span of 2,000 of them.
-
-    Attributes:
-        own_share: the attribute ``own`` of the ``LostSetKernel``.
-        penalty: variance of the noise.
-        limited: what is left out of a large table, in words.
-        landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M] coefficients of these strains.
-        mean: mean of the training labels.
-    """
-
-    own_share: float
-    penalty: float
-    limited: str
-    kernel: LostSetKernel = field(repr=False)
-    landmarks: sparse.csr_array = field(repr=False)
-    coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float = field(repr=False)
-
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return predictions in the units of the labels, [S]."""
-        vectors = self.kernel.features(strains)
-        found = np.empty(len(strains))
+        vectors, found = self.features(strains), np.empty(len(strains))
         for rows in blocks(len(strains), len(self.coefficients)):
-            found[rows] = self.mean + self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
+            found[rows] = self.mean + self.between(vectors[rows], self.landmarks) @ self.coefficients
         return found
 
 
 def fit_reaction_kernel(
     problem: Problem, own: float, penalties: Sequence[float] = PENALTIES
 ) -> Iterator[ReactionKernelRidge]:
-    """Yield one model for each penalty; ``own`` is the share of a `LostSetKernel`."""
-    problem, sample = problem.labelled().sampled(MOST_STRAINS)
+    """Yield one model for each penalty; ``own`` is its ``own_share``."""
+    problem, _, limited = limit(problem.labelled(), LANDMARKS)
     assert problem.reactions is not None
-    kernel, mean = LostSetKernel(own, problem.reactions), float(problem.y_train.mean())
-    vectors = kernel.features(problem.train)
+    model = ReactionKernelRidge(own, problem.reactions, float(problem.y_train.mean()))
+    vectors = model.features(problem.train)
     different = _different_rows(vectors)
     landmarks = vectors[np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])]
-    few = f"{LANDMARKS:,} landmarks" if len(different) > LANDMARKS else ""
-    limited = " of ".join(filter(None, [few, sample]))
-    found = spanned(
-        lambda rows: kernel.between(vectors[rows], landmarks),
-        kernel.between(landmarks, landmarks),
-        problem.y_train - mean,
-        penalties,
-    )
-    for penalty, coefficients in found:
-        yield ReactionKernelRidge(own, penalty, limited, kernel, landmarks, coefficients, mean)
+    model = replace(model, landmarks=landmarks, limited=limited if len(different) > LANDMARKS else "")
+    inner = model.between(landmarks, landmarks)
+    values = problem.y_train - model.mean
+    for penalty, found in spanned(lambda rows: model.between(vectors[rows], landmarks), inner, values, penalties):
+        yield replace(model, penalty=penalty, coefficients=found)
 
 
 def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:

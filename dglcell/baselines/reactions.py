@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.nystrom import blocks
+from dglcell.baselines.beyond_deletions import blocks, refuse_strengths
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import whole_reactions

@@ -167,7 +167,8 @@ class SameStrain(NullModel):
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
         self.ridge = AdditiveRidge().fit(strains, labels)
-        self.others = Conditions(tuple(one for one in Conditions.of(strains).known if one.name != MEDIUM))
+        of_medium = {MEDIUM, *strains.computed}
+        self.others = Conditions(tuple(one for one in Conditions.of(strains).known if one.name not in of_medium))
         self.deviations = Shrunk.of(self._keys(strains), labels - self.ridge.predict(strains), self.pseudo_count)
         return self
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from dglcell.baselines.beyond_deletions import Conditions, lost, owners
-from dglcell.baselines.nystrom import MOST_COMPARED, MOST_STRAINS, solved, spanned
+from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, owners
+from dglcell.baselines.nystrom import limit, solved, spanned
 from dglcell.baselines.problem import MORE, Family, NullModel, Problem
 from dglcell.data.strains import Strains
 
@@ -62,8 +61,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class StrainKernel:
-    """Compute the covariance of strains.
+class StrainKernelRidge(NullModel):
+    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
 
     A strain with the targets v, of which the shares d_v are lost, and another one with w have in their genes
     g = Σ_vw K_vw d_v d_w exp(−(d_v − d_w)² / 2ℓ²), where K says how alike two genes are. Their covariance is
@@ -77,27 +76,38 @@ class StrainKernel:
         condition_length: ℓ of the numbers of conditions; NaN where there are none.
         genes: [G] indices of the genes that training strains change, ascending.
         matrix: [N, G] K, a row for every gene.
-        train: [T] strains, with which all are compared.
+        train: [T] the training strains, or the landmarks among them.
+        mean: mean of the training labels.
+        penalty: variance of the noise, relative to that of the effects of conditions.
+        limited: what is left out of a large table, in words.
+        coefficients: [T] coefficients of the training strains.
     """
 
     strength_length: float
     alike: float
     condition_length: float
-    genes: NDArray[np.int64]
-    matrix: NDArray[np.float32]
-    conditions: Conditions
-    train: Compared
+    genes: NDArray[np.int64] = field(repr=False)
+    matrix: NDArray[np.float32] = field(repr=False)
+    conditions: Conditions = field(repr=False)
+    train: Compared = field(repr=False)
+    mean: float = field(repr=False)
+    penalty: float = np.nan
+    limited: str = ""
+    coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
-    def __call__(self, strains: Strains) -> NDArray[np.float64]:
-        """Return the covariance of strains and those of the kernel, [S, T]."""
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
+        return self.mean + np.concatenate([np.zeros(0), *(part @ self.coefficients for part in self.pieces(strains))])
+
+    def covariance(self, strains: Strains) -> NDArray[np.float64]:
+        """Return the covariance of strains and the training strains, [S, T]."""
         return np.concatenate([np.zeros((0, self.train.sums.shape[0])), *self.pieces(strains)])
 
     def pieces(self, strains: Strains) -> Iterator[NDArray[np.float64]]:
         """Yield the rows of this covariance in pieces, so that one piece at a time is in memory."""
         compared = max(self.train.sums.shape[0], len(self.train.targets) * strains.max_deletions)
-        size = max(1, MOST_COMPARED // compared)
-        for start in range(0, len(strains), size):
-            part = Compared.of(strains.slice(start, min(start + size, len(strains))), self.conditions)
+        for rows in blocks(len(strains), compared):
+            part = Compared.of(strains.slice(rows.start, rows.stop), self.conditions)
             genes = self._of_genes(part)
             yield (1 + genes + genes**2 / 2) * self._of_conditions(part)
 
@@ -119,59 +129,29 @@ class StrainKernel:
         return found
 
 
-@dataclass(frozen=True)
-class StrainKernelRidge(NullModel):
-    """Predict the mean of a Gaussian process: the mean label, plus what similar training strains add.
-
-    Attributes:
-        penalty: variance of the noise, relative to that of the effects of conditions.
-        limited: what is left out of a large table, in words.
-        coefficients: [T] coefficients of the strains of the kernel.
-    """
-
-    strength_length: float
-    alike: float
-    condition_length: float
-    penalty: float
-    limited: str
-    kernel: StrainKernel = field(repr=False)
-    coefficients: NDArray[np.float64] = field(repr=False)
-    mean: float = field(repr=False)
-
-    def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S], for any genes of the cell graph."""
-        pieces = (piece @ self.coefficients for piece in self.kernel.pieces(strains))
-        return self.mean + np.concatenate([np.zeros(0), *pieces])
-
-
 def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     """Yield one model for each set of hyperparameters that concern the strains."""
-    problem, limited = problem.labelled().sampled(MOST_STRAINS)
-    landmarks = problem
-    if len(problem.train) > MOST_EXACT:
-        landmarks = problem.sampled(LANDMARKS)[0]
-        limited = " of ".join(filter(None, [f"{LANDMARKS:,} landmarks", limited]))
+    problem = problem.labelled()
+    exact, among, limited = len(problem.train) <= MOST_EXACT, problem.train, ""
+    if not exact:
+        problem, among, limited = limit(problem, LANDMARKS)
     strains, similarity, mean = problem.train, problem.similarity(), float(problem.y_train.mean())
     matrix, genes = SHARED + (1 - OWN - SHARED) * similarity.matrix, similarity.genes
     matrix[genes, np.arange(len(genes))] += OWN
     conditions = Conditions.of(strains)
-    compared = Compared.of(landmarks.train, conditions)
+    compared = Compared.of(among, conditions)
     lengths = STRENGTH_LENGTHS if strains.strengths is not None else STRENGTH_LENGTHS[-1:]
     alike = ALIKE if compared.codes.size else (math.nan,)
     spans = CONDITION_LENGTHS if compared.numbers.size else (math.nan,)
     for scales in itertools.product(lengths, alike, spans):
-        kernel = StrainKernel(*scales, genes, matrix, conditions, compared)
-        values, inner = problem.y_train - mean, kernel(landmarks.train)
-        if landmarks is problem:
-            found = solved(inner, values, PENALTIES)
-        else:
-            found = spanned(partial(_crossed, kernel, strains), inner, values, PENALTIES)
-        for penalty, coefficients in found:
-            yield StrainKernelRidge(*scales, penalty, limited, kernel, coefficients, mean)
+        model = StrainKernelRidge(*scales, genes, matrix, conditions, compared, mean, limited=limited)
+        inner, values = model.covariance(among), problem.y_train - mean
 
+        def crossed(rows: slice, model: StrainKernelRidge = model) -> NDArray[np.float64]:
+            return model.covariance(strains.slice(rows.start, rows.stop))
 
-def _crossed(kernel: StrainKernel, strains: Strains, rows: slice) -> NDArray[np.float64]:
-    return kernel(strains.slice(rows.start, min(rows.stop, len(strains))))
+        found = solved(inner, values, PENALTIES) if exact else spanned(crossed, inner, values, PENALTIES)
+        yield from (replace(model, penalty=penalty, coefficients=one) for penalty, one in found)
 
 
 def _lacks(problem: Problem) -> str | None:

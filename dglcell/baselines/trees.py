@@ -12,8 +12,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold
 from sklearn.utils.extmath import randomized_svd
 
-from dglcell.baselines.beyond_deletions import Conditions, lost, summed
-from dglcell.baselines.nystrom import blocks
+from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, summed
 from dglcell.baselines.problem import ANY, FOLDS, Family, NullModel, Problem
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.simple import AdditiveRidge

@@ -29,9 +29,7 @@ FEWER = examples(10)
 
 
 def fitted(name: str, strains: Strains, y: NDArray[np.float64]) -> NullModel:
-    model = next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y)))
-    assert model is not None
-    return model
+    return next(ALL_NULL_MODELS[name].fitted(problem_of(strains, y)))
 
 
 def reordered(strains: Strains, rows: NDArray[np.int64], seed: int) -> Strains:

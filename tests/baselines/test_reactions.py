@@ -16,7 +16,7 @@ from dglcell import load_cell
 from dglcell.baselines import reaction_kernel as module
 from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, left_out_null_models
 from dglcell.baselines.problem import Problem, in_words
-from dglcell.baselines.reaction_kernel import LostSetKernel, ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
+from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import build_cell
@@ -128,7 +128,7 @@ def test_strains_of_which_no_part_grows_less_than_the_wild_type_have_its_value()
 @pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
 def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
     reactions, strains = core()[1], invented(0, 80)
-    kernel = LostSetKernel(own, reactions)
+    kernel = ReactionKernelRidge(own, reactions)
     found = kernel.between(kernel.features(strains), kernel.features(strains))
     lost, near = reactions.lost(strains).toarray(), reactions.neighbourhood.toarray()
     inner = lost @ (own * np.eye(lost.shape[1]) + (1 - own) * near @ near.T) @ lost.T
@@ -142,7 +142,7 @@ def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
     reactions, train, test = core()[1], invented(0, 150), invented(1, 50)
     y = np.random.default_rng(2).normal(size=150)
     y[7] = np.nan
-    kernel = LostSetKernel(0.3, reactions)
+    kernel = ReactionKernelRidge(0.3, reactions)
     measured = train.take(np.flatnonzero(~np.isnan(y)))
     labels, vectors = y[~np.isnan(y)], kernel.features(measured)
     whole = kernel.between(vectors, vectors)

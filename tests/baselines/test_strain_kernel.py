@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import strain_kernel
+from dglcell.baselines import beyond_deletions, nystrom, strain_kernel
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.strain_kernel import (
     OWN,
     SHARED,
     STRAIN_KERNEL,
-    StrainKernel,
     StrainKernelRidge,
     fit_strain_kernels,
 )
@@ -37,7 +36,7 @@ def fitted(strains: Strains, y: NDArray[np.float64], similarity: GeneSimilarity)
     return list(fit_strain_kernels(problem_of(strains, y, similarity=similarity)))
 
 
-def one_by_one(strains: Strains, kernel: StrainKernel, similarity: GeneSimilarity) -> NDArray[np.float64]:
+def one_by_one(strains: Strains, kernel: StrainKernelRidge, similarity: GeneSimilarity) -> NDArray[np.float64]:
     """Return the covariance of all pairs of strains, from its definition, target by target."""
     gene = OWN * np.eye(5) + SHARED + (1 - OWN - SHARED) * similarity.matrix
     of_kind = strains.of_kind(CONDITION)
@@ -66,8 +65,8 @@ def test_the_ridge_is_that_of_the_kernel_of_all_pairs(table: Table, seed: int, n
     models = fitted(strains, y, similarity)
     assert len(models) == 2 * 2 * 4 * 5
     model = models[number]
-    covariance = model.kernel(strains)
-    np.testing.assert_allclose(covariance, one_by_one(strains, model.kernel, similarity), rtol=1e-5)
+    covariance = model.covariance(strains)
+    np.testing.assert_allclose(covariance, one_by_one(strains, model, similarity), rtol=1e-5)
     np.testing.assert_allclose(covariance, covariance.T, rtol=1e-6)
     assert np.linalg.eigvalsh(covariance).min() > -1e-5 * covariance.max()
     noisy = covariance + model.penalty * np.eye(len(y))
@@ -80,7 +79,7 @@ def test_strains_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     rows = [dict(zip((f"g{g}" for g in rng.permutation(5)[:n]), rng.random(n), strict=True)) for n in range(4)] * 5
     strains, y = among(Strains.from_names(rows)), rng.random(20)
     whole = [model.predict(strains) for model in fitted(strains, y, unlike(5))]
-    monkeypatch.setattr(strain_kernel, "MOST_COMPARED", 200)
+    monkeypatch.setattr(beyond_deletions, "MOST_COMPARED", 200)
     pieces = [model.predict(strains) for model in fitted(strains, y, unlike(5))]
     np.testing.assert_allclose(pieces, whole)
     empty = strains.take(np.zeros(0, np.int64))
@@ -125,7 +124,7 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     found = fitted(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks"
     np.testing.assert_allclose(found.predict(strains), exact.predict(strains), atol=0.1)
-    monkeypatch.setattr(strain_kernel, "MOST_STRAINS", 70)
+    monkeypatch.setattr(nystrom, "MOST_STRAINS", 70)
     found = fitted(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks of a sample of 70 of 80 strains"
     assert len(found.coefficients) == 60
