@@ -19,8 +19,8 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.convolutions import GINConv, SAGEConv
-from dglcell.nn.heads import AttentionPooling
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 

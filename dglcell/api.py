@@ -20,6 +20,7 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.explain.subsets import explain
 from dglcell.explain.tables import split
 from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_files import read_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
@@ -581,6 +582,6 @@ def load_cell(source: str | Path) -> CellGraph:
     path = Path(source) if Path(source).exists() else find_model(str(source))
     if path is not None and path.is_dir():
         run = RunDirectory(path)
-        return cell_of_run(run) if run.config.is_file() else CellGraph.load(path)
+        return cell_of_run(run) if run.config.is_file() else read_cell(path)
     config = load_config(experiment_file(source))
     return build_cell(config.cell, config.paths.raw)

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from dglcell.files.untrusted import (
     record,
 )
 from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import Vocabulary, read_genome_table
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import ROW, read_run_config, result_rows
@@ -312,13 +312,13 @@ def cell_of_run(directory: RunDirectory) -> CellGraph:
         GraphError: the cell graph is missing or damaged, or cobra ships another metabolic model than the training's.
     """
     if directory.cell.is_dir() or not directory.card.is_file():
-        return CellGraph.load(directory.cell)
+        return read_cell(directory.cell)
     cell = _built_cell(directory)
     if not directory.names.is_file():
         return cell
     others = read_genome_table(directory.names).aliases.joined(cell.genes.others)
     genes = Vocabulary(cell.genes.names, others.of_genes(cell.genes))
-    return replace(cell, vocabularies={**cell.vocabularies, GENE: genes})
+    return cell.with_genes(genes)
 
 
 def write_names(file: Path, genes: Vocabulary) -> None:
@@ -333,7 +333,7 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     expected = read_card(directory.path).hashes["cell"]
     kept = user_cache("cells") / expected
     with suppress(GraphError):
-        cell = CellGraph.load(kept)
+        cell = read_cell(kept)
         if cell.sha256 == expected and cell.titles:  # an earlier version has kept none
             return cell
     cell = build_cell(parse_inputs(read_run_config(directory), where=str(directory.config)).cell)
@@ -345,7 +345,7 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
             do=f"install the version of cobra that '{directory.environment}' names",
         )
     with suppress(OSError):
-        cell.save(kept, overwrite=True)
+        save_cell(cell, kept, overwrite=True)
     return cell
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GENE_SETS, provenance
+from dglcell.graph.cell_files import losses_of_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
@@ -204,7 +205,8 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, known_names, raw)
     if names:
         provenance["names"] = names
-    more: dict[str, Any] = {"lose_blocked": config.lose_blocked}
+    derive = losses_of_cell(relations.edges, lose_blocked=config.lose_blocked)
+    more: dict[str, Any] = {"lose_blocked": config.lose_blocked, "derive": derive}
     more |= {} if metabolism is None else {"media": metabolism.media, "titles": metabolism.titles}
     return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
 

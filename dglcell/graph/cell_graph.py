@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing
-from dglcell.files.atomic import atomic_directory, canonical_hash
-from dglcell.files.untrusted import (
-    MAPPING,
-    SHA256,
-    TEXT,
-    Kind,
-    UnreadableError,
-    find_wrong,
-    list_of,
-    mapping_of,
-    read_json,
-    read_npz,
-)
-from dglcell.graph.schema import GENE, REACTION, Relation
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.files.atomic import canonical_hash
+from dglcell.graph.schema import GENE, REACTION, WEIGHT, Relation
+from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import networkx
     import pandas as pd
+    import torch
+    from dgl import DGLGraph
     from torch import Tensor
     from torch_geometric.data import HeteroData
+
+    from dglcell.graph.resident_graph import Derivation, ResidentGraph
+
+Rule = Relation | Callable[["CellGraph"], "Derivation"]
+"""What strains lose with other nodes has this form; see ``CellGraph``."""
 
 
 @dataclass(frozen=True)
@@ -106,17 +101,7 @@ def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
 
 
 SCHEMA_VERSION = 1
-_META, _EDGES = "cell.json", "edges.npz"
-
-_FIELDS = {
-    "sha256": SHA256,
-    "relations": list_of(Kind("three names", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.fits, v)))),
-    "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
-    "provenance": MAPPING,
-}
-_NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of(TEXT)}
-_TITLES = {"titles": mapping_of(mapping_of(TEXT))}
-_MEDIA = {"media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1)))}
+"""Hashes and files of cell graphs are of this version."""
 
 Media = Mapping[str, Mapping[str, float]]
 """Growth media have this form: medium → reaction node → strength."""
@@ -125,34 +110,79 @@ Titles = Mapping[str, Mapping[str, str]]
 """Names in words have this form: node type → reaction of the metabolic model, or metabolite → e.g. Citrate synthase."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CellGraph:
-    """Hold the wild-type cell as one graph.
+    """Hold a heterograph of which strains change little: nodes and edges of any types.
+
+    It is made of a graph of another package. Nodes that have no names are called by their numbers.
 
     >>> import dglcell
+    >>> likes = ("user", "likes", "item")
+    >>> dglcell.CellGraph({likes: (["ann", "bob"], [0, 2])})
+    CellGraph(3 item nodes, 2 user nodes, 2 edges)
+
+    The cell graphs of experiments are more: they have rules by which reactions are lost with genes, and media.
+
     >>> cell = dglcell.load_cell("quickstart")
     >>> cell.genes.names[0], cell.num_nodes["gene"]
     ('b0008', 137)
 
+    Args:
+        graph: a heterograph of DGL, a ``HeteroData`` of PyTorch Geometric, a dictionary of (source type, name,
+            destination type) → (sources, destinations) or a DataFrame with ``source``, ``target`` and perhaps
+            ``weight``, or one DataFrame as ``to_pandas`` gives. The feature ``weight`` of edges (``edge_weight`` in
+            PyTorch Geometric) multiplies messages.
+        names: node type → names of its nodes, in the order of their numbers; optional.
+        num_nodes: node type → N, where a dictionary of edges does not say it; optional.
+        derive: which nodes strains lose with others, in this order. A relation means: a node is lost if any source of
+            its edges is. A function of the cell graph makes a ``Derivation`` of one's own.
+
     Attributes:
         vocabularies: node type → names; the index of a name is its node id.
-        content: relation → its edges, ordered by (destination, source); relations are sorted.
+        content: relation → its edges, in the order given, which numbers them; relations are sorted.
+        ndata: node type → features of its nodes, as in DGL.
+        edata: relation → features of its edges beside the weight.
+        device: where features, and what is computed, are.
+        derive: see above.
         provenance: plain containers: configuration, model, files with hashes, row and name counts.
-        sha256: hash of vocabularies, edges and weights, of ``lose_blocked`` and of media; the same in every process.
         lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
         media: medium → reaction node → its strength there; the same nodes for every medium. The graph itself takes up
             all that any medium offers.
         titles: what the metabolic model calls its reactions and metabolites in words; those that it names. They are to
             be read, and tell no cell graphs apart.
+
+    Raises:
+        GraphError: the graph, its names or its weights are unusable.
     """
 
     vocabularies: dict[str, Vocabulary]
     content: dict[Relation, Edges]
-    provenance: dict[str, Any] = field(default_factory=dict)
-    sha256: str = ""
-    lose_blocked: bool = False
-    media: Media = field(default_factory=dict)
-    titles: Titles = field(default_factory=dict)
+    ndata: dict[str, dict[str, Tensor]]
+    edata: dict[Relation, dict[str, Tensor]]
+    device: torch.device | str
+    derive: tuple[Rule, ...]
+    provenance: dict[str, Any]
+    lose_blocked: bool
+    media: Media
+    titles: Titles
+
+    def __init__(
+        self,
+        graph: DGLGraph | HeteroData | Mapping[Relation, Any] | pd.DataFrame,
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
+        num_nodes: Mapping[str, int] | None = None,
+        derive: Sequence[Rule] = (),
+    ) -> None:
+        from dglcell.graph.heterograph import read_heterograph  # here, because it imports torch
+
+        found = read_heterograph(graph, names, num_nodes)
+        numbered = {
+            t: Vocabulary(tuple(map(str, range(n)))) for t, n in found.num_nodes.items() if t not in found.names
+        }
+        self.vocabularies = {**found.names, **numbered}
+        self.content = {r: Edges(*found.ends[r], found.weights.get(r)) for r in sorted(found.ends)}
+        self.ndata, self.edata, self.device, self.derive = found.ndata, found.edata, found.device, tuple(derive)
+        self.provenance, self.lose_blocked, self.media, self.titles = {}, False, {}, {}
 
     @classmethod
     def assemble(
@@ -161,19 +191,18 @@ class CellGraph:
         relations: Mapping[Relation, Edges],
         provenance: dict[str, Any] | None = None,
         *,
+        derive: Sequence[Rule] = (),
         lose_blocked: bool = False,
         media: Media | None = None,
         titles: Titles | None = None,
     ) -> CellGraph:
-        """Make a cell graph from arrays.
+        """Make the cell graph of a cell from arrays; edges are ordered by (destination, source).
 
         Args:
             vocabularies: node type → names; every node type of ``relations``.
             relations: canonical edge type → edges, in any order.
             provenance: where the edges came from, as plain containers.
-            lose_blocked: as for the class.
-            media: as for the class.
-            titles: as for the class.
+            derive, lose_blocked, media, titles: as for the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
@@ -183,12 +212,69 @@ class CellGraph:
                 "the cell graph would have no relations",
                 do="give a metabolic `model`, `networks`, or both",
             )
-        edges = {relation: relations[relation].sorted() for relation in sorted(relations)}
-        for relation, ends in edges.items():
+        self = cls.__new__(cls)
+        self.vocabularies, self.derive = dict(vocabularies), tuple(derive)
+        self.content = {relation: relations[relation].sorted() for relation in sorted(relations)}
+        self.ndata, self.edata, self.device = {}, {}, "cpu"
+        self.provenance, self.lose_blocked = provenance or {}, lose_blocked
+        self.media, self.titles = media or {}, titles or {}
+        for relation, ends in self.content.items():
             _check_ends(relation, ends, vocabularies)
-        _check_media(media or {}, vocabularies)
-        sha256 = _content_hash(vocabularies, edges, lose_blocked=lose_blocked, media=media or {})
-        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked, media or {}, titles or {})
+        _check_media(self.media, vocabularies)
+        return self
+
+    def with_genes(self, genes: Vocabulary) -> CellGraph:
+        """Return the same cell graph with other names of its genes."""
+        other = self._copy()
+        other.vocabularies = {**self.vocabularies, GENE: genes}
+        return other
+
+    def to(self, device: torch.device | str) -> CellGraph:
+        """Return the same cell graph on a device, as graphs of DGL do; this one stays where it is."""
+        other = self._copy()
+        other.device = device
+        for of in ("ndata", "edata"):
+            setattr(other, of, {k: {n: x.to(device) for n, x in v.items()} for k, v in getattr(self, of).items()})
+        return other
+
+    def _copy(self) -> CellGraph:
+        other = copy.copy(self)
+        for made in ("sha256", "resident", "graph"):
+            other.__dict__.pop(made, None)
+        return other
+
+    @cached_property
+    def sha256(self) -> str:
+        """Return a hash of vocabularies, edges, weights, ``lose_blocked`` and media; the same in every process."""
+        return _content_hash(self.vocabularies, self.content, lose_blocked=self.lose_blocked, media=self.media)
+
+    @cached_property
+    def resident(self) -> ResidentGraph:
+        """Return the edges as buffers on the device, which all strains share."""
+        from dglcell.graph.resident_graph import ResidentGraph
+
+        derive = [rule if isinstance(rule, tuple) else rule(self) for rule in self.derive]
+        made = ResidentGraph(self.num_nodes, self.edge_tensors(), derive=derive, names=self.vocabularies)
+        return made.to(self.device)
+
+    @cached_property
+    def graph(self) -> DGLGraph:
+        """Return the cell graph as a DGL heterograph on its device, with features and the weights of edges.
+
+        Raises:
+            MissingDependencyError: DGL cannot be imported.
+        """
+        from dglcell.graph.resident_graph import import_dgl
+
+        ends = {relation: (src, dst) for relation, (src, dst, _) in self.edge_tensors().items()}
+        graph = import_dgl().heterograph(ends, num_nodes_dict=self.num_nodes).to(self.device)
+        for node_type, data in self.ndata.items():
+            graph.nodes[node_type].data.update(data)
+        for relation, (_, _, weight) in self.edge_tensors().items():
+            graph.edges[relation].data.update(self.edata.get(relation, {}))
+            if weight is not None:
+                graph.edges[relation].data[WEIGHT] = weight.to(self.device)
+        return graph
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
@@ -342,62 +428,10 @@ class CellGraph:
             graph[relation].edge_index = torch.from_numpy(np.stack([edges.src, edges.dst]))
             if edges.weight is not None:
                 graph[relation].edge_weight = torch.from_numpy(edges.weight.copy())
+        for kind, features in [*self.ndata.items(), *self.edata.items()]:
+            for name, x in features.items():
+                graph[kind][name] = x.cpu()
         return graph
-
-    def save(self, directory: Path, *, overwrite: bool = False) -> None:
-        """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not at all.
-
-        Raises:
-            DataError: ``directory`` exists and ``overwrite`` is false.
-        """
-        arrays: dict[str, NDArray[Any]] = {}
-        for i, relation in enumerate(self.relations):
-            edges = self.edges(relation)
-            arrays |= {f"{i}_src": edges.src, f"{i}_dst": edges.dst}
-            if edges.weight is not None:
-                arrays[f"{i}_weight"] = edges.weight
-        meta = {
-            "schema_version": SCHEMA_VERSION,
-            "sha256": self.sha256,
-            "relations": [list(relation) for relation in self.relations],
-            "vocabularies": {node_type: list(v.names) for node_type, v in sorted(self.vocabularies.items())},
-            "provenance": self.provenance,
-            "lose_blocked": self.lose_blocked,
-            **({"media": self.media} if self.media else {}),
-            **({"titles": self.titles} if self.titles else {}),
-            **self._names(),
-        }
-        with atomic_directory(Path(directory), overwrite=overwrite) as partial:
-            np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
-            (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-    def _names(self) -> dict[str, Any]:
-        """Return the other names of genes; empty in a cell without genes."""
-        others = self.vocabularies[GENE].others if GENE in self.vocabularies else AliasTable.empty()
-        other = {alias: list(genes) for alias, genes in others.systematic.items()}
-        return {"other_names": other, "standard_names": dict(others.standard)}
-
-    @classmethod
-    def load(cls, directory: Path) -> CellGraph:
-        """Read what `save` wrote, and check it against its hash.
-
-        Raises:
-            GraphError: files are missing, damaged, of another schema version, or do not match the hash.
-        """
-        directory = Path(directory)
-        meta = _read_meta(directory)
-        relations = _read_edges(directory, [(s, name, d) for s, name, d in meta["relations"]])
-        vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
-        if GENE in vocabularies:
-            other = {alias: tuple(genes) for alias, genes in meta.get("other_names", {}).items()}
-            names = AliasTable(other, meta.get("standard_names", {}))
-            vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
-        blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
-        more = {name: meta.get(name, {}) for name in (*_MEDIA, *_TITLES)}
-        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, **more)
-        if cell.sha256 != meta["sha256"]:
-            raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
-        return cell
 
 
 def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Vocabulary]) -> None:
@@ -440,65 +474,3 @@ def _content_hash(
     if media:
         digest.update(f"\nmedia {canonical_hash(media)}\n".encode())
     return digest.hexdigest()
-
-
-def _damaged(directory: Path, got: str, expected: str) -> GraphError:
-    return GraphError(
-        f"cell graph '{directory}' is damaged", got=got, expected=expected, do="build the cell graph again"
-    )
-
-
-def _read_meta(directory: Path) -> dict[str, Any]:
-    path = directory / _META
-    if not path.is_file():
-        raise GraphError(
-            f"no cell graph at '{directory}'",
-            got="an existing directory without cell.json" if directory.is_dir() else "no such directory",
-            expected=f"a directory with {_META} and {_EDGES}",
-            do="build and save a cell graph there first",
-        )
-    try:
-        meta = read_json(path)
-    except UnreadableError as error:
-        raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
-    version = meta.get("schema_version") if isinstance(meta, dict) else None
-    if version != SCHEMA_VERSION:
-        raise GraphError(
-            f"cell graph '{directory}' was written by another version of dglcell",
-            got=f"schema version {version}",
-            expected=f"schema version {SCHEMA_VERSION}",
-            do="build the cell graph again, or use the version that wrote it",
-        )
-    missing = sorted(set(_FIELDS) - set(meta))
-    if missing:
-        raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    # A cell graph of an earlier version has neither other names of its nodes nor media.
-    later = _NAMES | _TITLES | _MEDIA
-    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in later.items() if key in meta})
-    if wrong is not None:
-        raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
-    content: dict[str, Any] = meta
-    return content
-
-
-def _read_edges(directory: Path, relations: list[Relation]) -> dict[Relation, Edges]:
-    try:
-        arrays = read_npz(directory / _EDGES)
-    except UnreadableError as error:
-        raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
-    nothing = np.empty(())
-    found = {
-        relation: Edges(arrays.get(f"{i}_src", nothing), arrays.get(f"{i}_dst", nothing), arrays.get(f"{i}_weight"))
-        for i, relation in enumerate(relations)
-    }
-    torn = [relation for relation, edges in found.items() if not _are_edges(edges)]
-    if torn:
-        raise _damaged(directory, f"{_EDGES}: relation {torn[0]}", "whole arrays for every relation")
-    return found
-
-
-def _are_edges(edges: Edges) -> bool:
-    """Return whether both ends are numbers of nodes, and weights, if there are any, as many."""
-    ends = all(end.dtype == np.int64 and end.shape == (edges.src.size,) for end in (edges.src, edges.dst))
-    weight = edges.src.astype(np.float32) if edges.weight is None else edges.weight
-    return ends and weight.dtype == np.float32 and weight.shape == edges.src.shape

@@ -10,6 +10,7 @@ import numpy as np
 
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import GenotypeError
+from dglcell.graph.schema import Relation
 
 EDGES = "edges"
 """The condition of this name says which edges a strain changes."""
@@ -28,21 +29,22 @@ class EdgeTarget:
     """Hold an edge that a strain removes or weakens, and the strength that is left.
 
     Attributes:
-        relation: name of the relation.
+        relation: the relation, or its name where no other has it.
         source, destination: names of the nodes at its ends, or their indices.
         strength: what is left of the edge: 0 removes it, 1 is the wild type. A tensor without dimensions gets
             gradients.
         both: whether the edge in the other direction is changed, too.
     """
 
-    relation: str
+    relation: str | Relation
     source: str | int
     destination: str | int
     strength: Any = 0.0
     both: bool = False
 
     def __str__(self) -> str:
-        ends = f"{self.relation}:{self.source}{'<>' if self.both else '>'}{self.destination}"
+        name = self.relation if isinstance(self.relation, str) else self.relation[1]
+        ends = f"{name}:{self.source}{'<>' if self.both else '>'}{self.destination}"
         return ends if float(self.strength) == 0 else f"{ends}:{float(self.strength):g}"
 
 

@@ -106,12 +106,14 @@ class ResidentRelation(nn.Module):
         weight: [E] float, fixed edge weights, or None.
         num_src: number of source nodes.
         num_dst: number of destination nodes.
+        given: [E] the place that each edge had when it was given; None where it is the same.
         made: what was made of the buffers, by method and arguments.
     """
 
     src: Tensor
     dst: Tensor
     weight: Tensor | None
+    given: Tensor | None
 
     def __init__(
         self,
@@ -129,12 +131,21 @@ class ResidentRelation(nn.Module):
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
+        in_order = bool((order.diff() > 0).all())
+        self.register_buffer("given", None if in_order else order, persistent=False)
         self.made: dict[tuple[object, ...], Any] = {}
 
     @property
     def num_edges(self) -> int:
         """Return the number of edges, E."""
         return len(self.src)
+
+    @property
+    @_made_once
+    def places(self) -> Tensor:
+        """Return where each edge is that was given at this place, [E]."""
+        numbers = torch.arange(self.num_edges, device=self.src.device)
+        return numbers if self.given is None else torch.empty_like(numbers).index_copy_(0, self.given, numbers)
 
     @property
     @_made_once

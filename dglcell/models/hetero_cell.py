@@ -15,7 +15,8 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.heads import Combination
+from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch

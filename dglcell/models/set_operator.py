@@ -13,7 +13,8 @@ from dglcell.models.config import OPERATOR_HEADS, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
-from dglcell.nn.heads import GENES, AttentionPooling, Combination
+from dglcell.nn.heads import GENES, Combination
+from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.rules import as_difference, from_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.known_names import way_out
 from dglcell.graph.names import add_names, named_aliases, names_of_genes
-from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.new_experiment.cell import Downloads, cell_keys
 from dglcell.new_experiment.columns import (
@@ -204,7 +203,7 @@ def _with_more_names(cell: CellGraph, unknown: Sequence[str], downloads: Downloa
     with suppress(ConfigError):
         downloads.have([names], f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{listed}`")
     vocabulary, _ = add_names(cell.genes, [cell.genes.others], downloads.raw)
-    return replace(cell, vocabularies={**cell.vocabularies, GENE: vocabulary})
+    return cell.with_genes(vocabulary)
 
 
 def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:

@@ -1,1 +1,21 @@
-"""Define layers, written once for every strategy."""
+"""Layers that pass messages over strains' graphs, and what models read of them; each is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
+    from dglcell.nn.hetero_layer import HeteroLayer
+    from dglcell.nn.pooling import AttentionPooling, MeanPooling
+
+__all__ = ["AttentionPooling", "Convolution", "GATv2Conv", "GINConv", "HeteroLayer", "MeanPooling", "SAGEConv"]
+
+_MODULES = {"HeteroLayer": "hetero_layer", "AttentionPooling": "pooling", "MeanPooling": "pooling"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'convolutions')}"), name)

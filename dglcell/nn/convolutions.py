@@ -77,8 +77,8 @@ class GINConv(Convolution):
     Args:
         relation: relation whose edges are used; source and destination types may differ.
         width: H of input and output.
-        config: options of the MLP, whose output is H wide for every number of layers. With 0 layers there is no MLP and
-            states are only summed, as in He et al. 2020, *LightGCN*.
+        config: options of the MLP (two Linear layers with GELU where None), whose output is H wide for every number of
+            layers. With 0 layers there is no MLP and states are only summed, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
 
     Shapes:
@@ -87,8 +87,11 @@ class GINConv(Convolution):
 
     reduce = "sum"
 
-    def __init__(self, relation: Relation, width: int, config: GINOptions, *, weighs: bool = False) -> None:
+    def __init__(
+        self, relation: Relation, width: int, config: GINOptions | None = None, *, weighs: bool = False
+    ) -> None:
         super().__init__(relation)
+        config = config or GINOptions(hidden=width)
         self.settings = config.activation, config.dropout
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(1)) if weighs else None
@@ -192,7 +195,7 @@ class GATv2Conv(Convolution):
     Args:
         relation: relation whose edges are used; source and destination types may differ.
         width: H of input and output.
-        config: options, whose number of heads must divide H.
+        config: options; the number of heads, 4 where None, must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
 
     Shapes:
@@ -202,8 +205,11 @@ class GATv2Conv(Convolution):
         ConfigError: the heads do not divide the width.
     """
 
-    def __init__(self, relation: Relation, width: int, config: GATv2Options, *, weighted: bool = False) -> None:
+    def __init__(
+        self, relation: Relation, width: int, config: GATv2Options | None = None, *, weighted: bool = False
+    ) -> None:
         super().__init__(relation)
+        config = config or GATv2Options()
         heads, self.slope = config.heads, config.slope
         check_heads(width, heads)
         self.keys = nn.Linear(width, width)

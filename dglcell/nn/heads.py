@@ -1,4 +1,4 @@
-"""Turn states into phenotypes: pooling, heads on the deleted genes, and how heads are combined."""
+"""Turn states into phenotypes: heads on the deleted genes, and how heads are combined."""
 
 from __future__ import annotations
 
@@ -6,44 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
-from dglcell.perturbation.rules import as_difference, from_source
-from dglcell.perturbation.sent import Kept
-from dglcell.perturbation.states import Pooled, States
+from dglcell.nn.blocks import HEAD_GAIN, make_activation, start_at_the_mean
+from dglcell.perturbation.rules import from_source
 
 GENES = "genes"
 """What heads give for the deleted genes has this name among the sources of a change."""
-
-
-class AttentionPooling(nn.Module):
-    r"""Pool by gated attention.
-
-    The method is that of Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate.
-
-    .. math:: z_b = \sum_{v \text{ kept in } b} \operatorname{softmax}_v\big(g(h_{vb})\big)\; f(h_{vb})
-
-    Args:
-        width: H.
-        activation: activation inside gate and value networks.
-        dropout: dropout inside gate and value networks.
-
-    Shapes:
-        states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
-    """
-
-    def __init__(self, width: int, activation: str, dropout: float) -> None:
-        super().__init__()
-        self.gate = mlp([width, width // 2, 1], activation, dropout)
-        self.value = nn.Linear(width, width)
-
-    def forward(self, states: States, kept: Kept) -> Pooled:
-        """Return pooled states; zero for a strain that keeps no node of this type."""
-        pooled = states.pool(states.map(self.gate), kept)
-        # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
-        value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)
-        has_nodes_B1 = kept.strains_NB.any(0).unsqueeze(1)
-        difference_BH = F.linear(pooled.difference_BH, self.value.weight)
-        return Pooled(value_1H, as_difference(torch.where(has_nodes_B1, difference_BH, -value_1H)))
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:

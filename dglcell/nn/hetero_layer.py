@@ -122,6 +122,12 @@ class _Stack(torch.autograd.Function):
         return grad.contiguous().unbind()
 
 
+def module_name(node_type: str) -> str:
+    """Return the name of a node type's module: itself, unless modules of torch cannot be called so."""
+    name = node_type.replace(".", "_") or "_"
+    return f"{name}_" if hasattr(nn.ModuleDict(), name) else name
+
+
 class HeteroLayer(nn.Module):
     """Convolve per relation, combine per destination type, and optionally add a residual.
 
@@ -129,33 +135,35 @@ class HeteroLayer(nn.Module):
 
     Args:
         relations: relations that this layer computes.
-        make_conv: relation → convolution module.
+        make_conv: relation → convolution module, e.g. ``lambda relation: SAGEConv(relation, width)``.
         width: H.
-        cross_relation: how relations are combined; every destination type learns its own combination.
+        cross_relation: how relations are combined, summed where None; every destination type learns its own
+            combination.
         norm, activation, dropout: norm, activation and dropout after every convolution.
         residual: whether the layer's input is added.
     """
 
     def __init__(
         self,
-        relations: list[Relation],
+        relations: Sequence[Relation],
         make_conv: Callable[[Relation], Convolution],
         *,
         width: int,
-        cross_relation: CrossRelation,
-        norm: str,
-        activation: str,
-        dropout: float,
-        residual: bool,
+        cross_relation: CrossRelation | None = None,
+        norm: str = "layer",
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        residual: bool = True,
     ) -> None:
         super().__init__()
+        relations, cross_relation = list(relations), cross_relation or CrossRelation()
         self.relations = relations
         self.how, self.residual, self.width = cross_relation.how, residual, width
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
         self.structures = [structure_of(cast(RelationConv, conv).conv) for conv in self.convs]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
-        self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
+        self.mixers = nn.ModuleDict({module_name(t): mixer for t, mixer in mixers.items() if mixer is not None})
 
     @property
     def chained(self) -> bool:
@@ -169,7 +177,7 @@ class HeteroLayer(nn.Module):
         for relation, conv in zip(self.relations, self.convs, strict=True):
             if relation not in relations:
                 conv.requires_grad_(False)
-        ends = {relation[2] for relation in relations}
+        ends = {module_name(relation[2]) for relation in relations}
         for node_type, mixer in self.mixers.items():
             if node_type not in ends:
                 mixer.requires_grad_(False)
@@ -194,7 +202,8 @@ class HeteroLayer(nn.Module):
 
     def mixer(self, node_type: str) -> RelationMixer | None:
         """Return the learned combination of the relations that end in a node type; None where there is none."""
-        return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
+        name = module_name(node_type)
+        return cast(RelationMixer, self.mixers[name]) if name in self.mixers else None
 
     def _messages(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Message]]:
         """Return the messages of the relations, by destination type."""

@@ -85,7 +85,7 @@ class EdgePerturbations:
         for strain, written in enumerate(strains):
             for target in read_edge_targets(written) if isinstance(written, str) else written:
                 for one in _directions(target):
-                    found.setdefault(_relation(cell, one), []).append((strain, one))
+                    found.setdefault(relation_of(cell, one.relation, f": '{target}'"), []).append((strain, one))
         return cls({r: _changes(cell, r, entries) for r, entries in found.items()}, len(strains))
 
     def take(self, rows: Tensor) -> EdgePerturbations:
@@ -108,17 +108,22 @@ def _directions(target: EdgeTarget) -> Iterator[EdgeTarget]:
         yield replace(target, source=target.destination, destination=target.source, both=False)
 
 
-def _relation(cell: ResidentGraph, target: EdgeTarget) -> Relation:
-    """Return the relation of this name, which is the only one."""
-    known = {relation[1]: relation for relation in cell.relations}
-    if target.relation not in known:
+def relation_of(graph: ResidentGraph, asked: str | Relation, where: str = "") -> Relation:
+    """Return the relation that is meant by itself or by its name.
+
+    Raises:
+        GenotypeError: there is none, or several have the name.
+    """
+    found = [relation for relation in graph.relations if asked in (relation, relation[1])]
+    if len(found) != 1:
+        names = [relation[1] for relation in graph.relations]
         raise GenotypeError(
-            f"a changed edge is of no relation of the cell graph: '{target}'",
-            got=target.relation,
-            expected=listing(known, limit=30),
-            do=did_you_mean(target.relation, known, "see `dglcell graph describe`"),
+            f"a changed edge is of {'several relations' if found else 'no relation'} of the cell graph{where}",
+            got=asked,
+            expected=listing(found or names, limit=30),
+            do="name both node types, too" if found else did_you_mean(asked, names, "see `dglcell graph describe`"),
         )
-    return known[target.relation]
+    return found[0]
 
 
 def _changes(cell: ResidentGraph, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]]) -> EdgeChanges:

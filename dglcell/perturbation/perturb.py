@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
+from dglcell.errors import ConfigError, GenotypeError, GraphError, MissingDependencyError
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
@@ -41,10 +41,11 @@ class PerturbedCell:
     Args:
         engine: the strategy that computes.
         kept: node type → which nodes the base and the strains keep.
+        graph: the wild type.
     """
 
-    def __init__(self, engine: Engine | NodeMask, kept: dict[str, Kept]) -> None:
-        self.engine, self.kept = engine, kept
+    def __init__(self, engine: Engine | NodeMask, kept: dict[str, Kept], graph: ResidentGraph) -> None:
+        self.engine, self.kept, self.graph = engine, kept, graph
         attribution = active()
         if attribution is not None:
             attribution.kept |= kept
@@ -59,10 +60,21 @@ class PerturbedCell:
 
         Args:
             x_NH: [N, H] the common states.
+
+        Raises:
+            GraphError: they are no rows of nodes, or on another device than the strains.
         """
+        device = next(iter(self.kept.values())).strains_NB.device
+        if x_NH.ndim != 2 or x_NH.device != device:
+            raise GraphError(
+                "the states of nodes do not fit the strains",
+                got=f"shape {tuple(x_NH.shape)} on {x_NH.device}",
+                expected=f"[N, H] on {device}",
+                do="move them, or the cell graph: `cell.to(device)`",
+            )
         return self.engine.start(x_NH)
 
-    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
+    def aggregate(self, relation: Relation, states: States | Tensor, reduce: str = "sum") -> States:
         """Compute the sum or mean over the surviving in-edges of every destination node, in every strain.
 
         An edge survives iff both its ends are kept. Its message is multiplied by the strength of its source, and by its
@@ -71,12 +83,21 @@ class PerturbedCell:
 
         Args:
             relation: the relation whose edges are followed.
-            states: states of the source nodes.
+            states: states of the source nodes; rows [N, H] are those that all strains have in common.
             reduce: ``sum`` or ``mean``.
 
         Raises:
             ConfigError: there is no such reduction.
+            GraphError: there is no such relation, or the states are of other nodes.
         """
+        states = self.start(states) if isinstance(states, Tensor) else states
+        number = self.graph[relation].num_src
+        if len(states.base_NH) != number:
+            raise GraphError(
+                f"these are no states of the sources of {relation}",
+                got=f"{len(states.base_NH):,} rows",
+                expected=f"{number:,}, one for each node of type '{relation[0]}'",
+            )
         if reduce not in REDUCES:
             raise ConfigError(
                 "messages cannot be reduced so",
@@ -208,7 +229,9 @@ def perturb(
     if strategy in DGL_STRATEGIES:
         kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
-        return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed), kept)
+        return PerturbedCell(
+            (EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(graph, kept, changed), kept, graph
+        )
     if edges is not None:
         raise no_edges("a strain that changes single edges", strategy)
     whole = not changes.shared
@@ -221,10 +244,10 @@ def perturb(
     kernel = choices.kernel if kernel == "auto" else kernel
     execution = execution or Execution(dense_share=choices.dense_share)
     if strategy == "difference":
-        return PerturbedCell(Difference(graph, kept, kernel, execution, kept_pass), kept)
+        return PerturbedCell(Difference(graph, kept, kernel, execution, kept_pass), kept, graph)
     if device_type not in UNSTACKED_DEVICES and active() is None:
         execution = replace(execution, stack=True)
-    return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept)
+    return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept, graph)
 
 
 def _of_shared(graph: ResidentGraph, changes: Perturbations) -> dict[str, Tensor]:

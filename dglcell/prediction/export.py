@@ -15,6 +15,7 @@ from dglcell.config.experiment import Config, PathsConfig, SlurmConfig, Tracking
 from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, write_json
+from dglcell.graph.cell_files import save_cell
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.report.run_files import RunFiles, read_run
@@ -131,7 +132,7 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
     if is_shipped(config.cell):
         write_names(here.names, trained.cell.genes)
     else:
-        trained.cell.save(here.cell)
+        save_cell(trained.cell, here.cell)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
     write_json(here.card, _card(run, trained, about, files).content())

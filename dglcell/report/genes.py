@@ -18,7 +18,7 @@ from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
 from dglcell.files.atomic import find_raw
-from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.cell_files import read_cell
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.report.page import Grid, number
 from dglcell.report.run_files import RunFiles, read_run_config
@@ -63,7 +63,7 @@ class GenesOfRun:
         if not directory.cell.is_dir():
             return cls(listed, strains)
         try:
-            cell = CellGraph.load(directory.cell)
+            cell = read_cell(directory.cell)
             config = parse_inputs(read_run_config(directory), where=str(directory.config))
             return cls(cell.genes, strains, own_names(config, cell.genes))
         except DglcellError as error:

@@ -18,6 +18,7 @@ from dglcell.config.experiment import Config
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held, lives
+from dglcell.graph.cell_files import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
@@ -131,7 +132,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         if not continued:
             # This also replaces files of a run that never reached a checkpoint.
             prepared.split.save(directory.split)
-            prepared.cell.save(directory.cell, overwrite=True)
+            save_cell(prepared.cell, directory.cell, overwrite=True)
         task.record.rewind(start)
         if not finished:
             directory.usage.unlink(missing_ok=True)  # it was for fewer epochs

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError, GraphError
+from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
@@ -103,8 +104,8 @@ def cells(draw: st.DrawFn) -> CellGraph:
 @given(cell=cells())
 def test_save_and_load(cell: CellGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("cells") / "cell"
-    cell.save(directory)
-    loaded = CellGraph.load(directory)
+    save_cell(cell, directory)
+    loaded = read_cell(directory)
     assert loaded.sha256 == cell.sha256
     assert loaded.vocabularies == cell.vocabularies
     assert loaded.provenance == cell.provenance
@@ -143,8 +144,8 @@ def test_hash_sees_names_edges_weights_and_their_absence() -> None:
 
 
 def test_hash_is_the_same_in_another_process_and_order(tmp_path: Path) -> None:
-    small().save(tmp_path / "cell")
-    script = "import sys; from dglcell.graph.cell_graph import CellGraph as C; print(C.load(sys.argv[1]).sha256)"
+    save_cell(small(), tmp_path / "cell")
+    script = "import sys; from dglcell.graph.cell_files import read_cell; print(read_cell(sys.argv[1]).sha256)"
     run = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "cell")], capture_output=True, text=True, check=True
     )
@@ -176,23 +177,23 @@ def test_unknown_relation_lists_those_there() -> None:
 
 
 def test_an_existing_directory_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    small().save(tmp_path / "cell")
+    save_cell(small(), tmp_path / "cell")
     with pytest.raises(DataError, match="exists already"):
-        small(weight=9).save(tmp_path / "cell")
-    assert CellGraph.load(tmp_path / "cell").sha256 == small().sha256
-    small(weight=9).save(tmp_path / "cell", overwrite=True)
-    assert CellGraph.load(tmp_path / "cell").sha256 == small(weight=9).sha256
+        save_cell(small(weight=9), tmp_path / "cell")
+    assert read_cell(tmp_path / "cell").sha256 == small().sha256
+    save_cell(small(weight=9), tmp_path / "cell", overwrite=True)
+    assert read_cell(tmp_path / "cell").sha256 == small(weight=9).sha256
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    small().save(tmp_path / "cell")
+    save_cell(small(), tmp_path / "cell")
     return tmp_path / "cell"
 
 
 def refused(directory: Path) -> str:
     with pytest.raises(GraphError) as caught:
-        CellGraph.load(directory)
+        read_cell(directory)
     return str(caught.value)
 
 
@@ -203,7 +204,7 @@ def test_load_what_is_not_there(saved: Path) -> None:
 
 
 def test_load_another_cells_edges(saved: Path, tmp_path: Path) -> None:
-    small(weight=5).save(tmp_path / "other")
+    save_cell(small(weight=5), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "edges.npz", saved / "edges.npz")
     message = refused(saved)
     assert f"expected: content hash {small().sha256}" in message

@@ -15,6 +15,7 @@ from dglcell.errors import GraphError
 from dglcell.graph import names as names_module
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.model_files import SHIPPED, read_model
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
@@ -56,8 +57,8 @@ def test_the_right_gene_is_suggested_or_none() -> None:
 def test_names_of_a_cell_are_saved_and_change_nothing_else(tmp_path: Path) -> None:
     cell = build_cell(CellConfig(model="textbook"))
     assert cell.genes.find("ADHE") == "b1241"
-    cell.save(tmp_path / "cell")
-    loaded = CellGraph.load(tmp_path / "cell")
+    save_cell(cell, tmp_path / "cell")
+    loaded = read_cell(tmp_path / "cell")
     assert loaded.genes.find("adhe") == "b1241"
     assert loaded.genes.standard("b1241") == "adhE"
     assert loaded.titles == cell.titles
@@ -68,18 +69,18 @@ def test_names_of_a_cell_are_saved_and_change_nothing_else(tmp_path: Path) -> No
 
 
 def test_a_cell_of_an_earlier_version_has_no_other_names(tmp_path: Path) -> None:
-    build_cell(CellConfig(model="textbook")).save(tmp_path / "cell")
+    save_cell(build_cell(CellConfig(model="textbook")), tmp_path / "cell")
     file = tmp_path / "cell/cell.json"
     meta = json.loads(file.read_text())
     del meta["other_names"], meta["standard_names"], meta["titles"]
     file.write_text(json.dumps(meta))
-    loaded = CellGraph.load(tmp_path / "cell")
+    loaded = read_cell(tmp_path / "cell")
     assert loaded.genes.find("adhE") == "adhE"
     assert not loaded.titles
     for wrong in ({"other_names": {"adhE": 3}}, {"titles": {"reaction": ["CS"]}}):
         file.write_text(json.dumps(meta | wrong))
         with pytest.raises(GraphError, match="is damaged"):
-            CellGraph.load(tmp_path / "cell")
+            read_cell(tmp_path / "cell")
 
 
 def test_the_catalogue_names_the_genes_of_known_models_and_forms() -> None:

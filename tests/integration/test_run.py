@@ -14,7 +14,7 @@ import yaml
 from dglcell.cli import main
 from dglcell.data.split import Split
 from dglcell.files.atomic import write_json
-from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.cell_files import read_cell
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import train
 from dglcell.training.task import StrainTask
@@ -30,7 +30,7 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
     about = json.loads(tiny_run.environment.read_text())
     assert about["strains"] == {"train": 240, "validation": 30, "test": 30}
     assert about["packages"]["torch"] == torch.__version__
-    cell, split = CellGraph.load(tiny_run.cell), Split.load(tiny_run.split)
+    cell, split = read_cell(tiny_run.cell), Split.load(tiny_run.split)
     assert about["hashes"]["cell"] == cell.sha256
     assert about["hashes"]["gene_vocabulary"] == cell.genes.sha256
     assert about["hashes"]["split"] == split.sha256

@@ -1,0 +1,273 @@
+"""Read heterographs as other packages hold them: DGL, PyTorch Geometric, pandas, and lists of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dglcell.errors import GraphError, listing
+from dglcell.graph.schema import WEIGHT, Relation
+from dglcell.graph.vocabulary import Vocabulary
+
+ACCEPTED = (
+    "a DGL heterograph, a `HeteroData` of PyTorch Geometric, a dictionary of relation → (sources, destinations) or "
+    "DataFrame, or a DataFrame as `CellGraph.to_pandas` gives"
+)
+PYG_WEIGHT = "edge_weight"
+Data = dict[str, Tensor]
+
+
+@dataclass
+class Heterograph:
+    """Hold what was read of a heterograph.
+
+    Attributes:
+        num_nodes: node type → N.
+        names: node type → names of its nodes; of those types that have names.
+        ends: relation → [E] int64 sources and destinations.
+        weights: relation → [E] fixed edge weights; of those relations that have some.
+        ndata: node type → features of its nodes.
+        edata: relation → features of its edges beside the weight.
+        device: where the graph is.
+    """
+
+    num_nodes: dict[str, int]
+    ends: dict[Relation, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    names: dict[str, Vocabulary] = field(default_factory=dict)
+    weights: dict[Relation, NDArray[Any]] = field(default_factory=dict)
+    ndata: dict[str, Data] = field(default_factory=dict)
+    edata: dict[Relation, Data] = field(default_factory=dict)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+def read_heterograph(
+    graph: Any, names: Mapping[str, Sequence[str]] | None = None, num_nodes: Mapping[str, int] | None = None
+) -> Heterograph:
+    """Read a heterograph of another package.
+
+    Args:
+        graph: see ``ACCEPTED``.
+        names: node type → names of its nodes, in the order of their numbers.
+        num_nodes: node type → N, where lists of edges do not say it.
+
+    Raises:
+        GraphError: it is none of these, or its edges, names or weights do not fit.
+    """
+    given = {node_type: _vocabulary(node_type, of) for node_type, of in (names or {}).items()}
+    package = type(graph).__module__.partition(".")[0]
+    if package == "dgl" and hasattr(graph, "canonical_etypes"):
+        found = _of_dgl(graph)
+    elif package == "torch_geometric" and hasattr(graph, "edge_types"):
+        found = _of_pyg(graph)
+    elif hasattr(graph, "columns") or isinstance(graph, Mapping):
+        found = _of_edges(_by_relation(graph) if hasattr(graph, "columns") else graph, given, num_nodes or {})
+    else:
+        raise GraphError(
+            "this is no heterograph",
+            got=f"{type(graph).__module__}.{type(graph).__name__}",
+            expected=ACCEPTED,
+            do='give the edges of a graph without types as {("node", "edge", "node"): (sources, destinations)}',
+        )
+    if not found.ends:
+        raise GraphError("the heterograph has no relations", got=repr(graph), expected=ACCEPTED)
+    for node_type, vocabulary in given.items():
+        if len(vocabulary) != found.num_nodes.get(node_type):
+            raise GraphError(
+                f"`names` does not fit the nodes of type '{node_type}'",
+                got=f"{len(vocabulary):,} names for {found.num_nodes.get(node_type, 'no')} nodes",
+                expected=f"a name for each node of {listing(found.num_nodes)}",
+            )
+    found.names |= given
+    return found
+
+
+def _vocabulary(node_type: str, names: Iterable[object]) -> Vocabulary:
+    vocabulary = Vocabulary(tuple(map(str, names)))
+    if len(set(vocabulary.names)) < len(vocabulary):
+        twice = sorted({name for name in vocabulary.names if vocabulary.names.count(name) > 1})
+        raise GraphError(
+            f"two nodes of type '{node_type}' have one name", got=listing(twice), expected="distinct names"
+        )
+    return vocabulary
+
+
+def _of_dgl(graph: Any) -> Heterograph:
+    if graph.is_block:
+        raise GraphError(
+            "a block of sampled neighbours is no whole graph",
+            got="a block of DGL (message flow graph)",
+            expected=ACCEPTED,
+            do="give the graph that it was sampled from",
+        )
+    if graph.batch_size > 1:
+        raise GraphError(
+            "a batch of graphs is no single graph: strains lose nodes of all of them, and pooling would mix them",
+            got=f"a batch of {graph.batch_size} graphs",
+            do="make a `CellGraph` of each graph of `dgl.unbatch(graph)`",
+        )
+    found = Heterograph({t: graph.num_nodes(t) for t in graph.ntypes}, {}, device=graph.device)
+    found.ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
+    for relation in graph.canonical_etypes:
+        _add(found, relation, graph.edges(etype=relation), dict(graph.edges[relation].data), WEIGHT)
+    return found
+
+
+def _of_pyg(data: Any) -> Heterograph:
+    sizes = {t: data[t].num_nodes for t in data.node_types}
+    found = Heterograph(sizes, {})
+    for node_type in data.node_types:
+        features = {key: x for key, x in data[node_type].items() if _belongs(x, sizes[node_type])}
+        found.ndata[node_type] = features
+        if "names" in data[node_type]:
+            found.names[node_type] = _vocabulary(node_type, data[node_type].names)
+    for relation in data.edge_types:
+        store = data[relation]
+        if "edge_index" not in store:
+            raise GraphError(f"relation {relation} has no `edge_index`", got=listing(store), expected="[2, E] int64")
+        features = {k: x for k, x in store.items() if k != "edge_index" and _belongs(x, store.edge_index.shape[1])}
+        _add(found, relation, tuple(store.edge_index), features, PYG_WEIGHT)
+        found.device = store.edge_index.device
+    return found
+
+
+def _belongs(x: object, number: int) -> bool:
+    """Return whether a value has a row for each of so many nodes or edges."""
+    return isinstance(x, Tensor) and x.ndim > 0 and len(x) == number
+
+
+def _by_relation(frame: Any) -> dict[Relation, Any]:
+    missing = [c for c in ("source_type", "source", "relation", "target_type", "target") if c not in frame.columns]
+    if missing:
+        raise GraphError(
+            "a table of edges lacks columns",
+            got=listing(frame.columns),
+            expected="source_type, source, relation, target_type, target, and weight where edges have one",
+            do="or give {(source type, name, destination type): DataFrame with source and target}",
+        )
+    groups = frame.groupby(["source_type", "relation", "target_type"], sort=True)
+    return {(str(source), str(name), str(target)): part for (source, name, target), part in groups}
+
+
+def _of_edges(
+    relations: Mapping[Any, Any], names: Mapping[str, Vocabulary], num_nodes: Mapping[str, int]
+) -> Heterograph:
+    """Read lists of edges; ends are numbers, or names, which are numbered in the order of the alphabet."""
+    given = {relation: _columns(relation, edges) for relation, edges in relations.items()}
+    named: dict[str, set[str]] = {}
+    for relation, (src, dst, _) in given.items():
+        for node_type, end in ((relation[0], src), (relation[2], dst)):
+            if isinstance(end, list) and node_type not in names:
+                named.setdefault(node_type, set()).update(end)
+    known = {**{node_type: Vocabulary.of(of) for node_type, of in named.items()}, **names}
+    sizes = {node_type: len(of) for node_type, of in known.items()} | dict(num_nodes)
+    ends: dict[Relation, tuple[Tensor, Tensor]] = {}
+    for relation, (src, dst, _) in given.items():
+        ends[relation] = _numbers(relation[0], src, known), _numbers(relation[2], dst, known)
+        for node_type, end in zip((relation[0], relation[2]), ends[relation], strict=True):
+            if node_type not in known and node_type not in num_nodes:
+                sizes[node_type] = max(sizes.get(node_type, 0), int(end.max()) + 1 if len(end) else 0)
+    found = Heterograph(sizes, {}, known)
+    for relation, both in ends.items():
+        weight = given[relation][2]
+        _add(found, relation, both, {} if weight is None else {WEIGHT: weight}, WEIGHT)
+    return found
+
+
+def _columns(relation: Any, edges: Any) -> tuple[Tensor | list[str], Tensor | list[str], Tensor | None]:
+    """Return sources, destinations and weights of a relation, as they are given: numbers or names."""
+    if not (isinstance(relation, tuple) and len(relation) == 3 and all(isinstance(name, str) for name in relation)):
+        raise GraphError(
+            "a relation is named by three texts",
+            got=repr(relation),
+            expected='(source type, name, destination type), e.g. ("user", "likes", "item")',
+        )
+    if hasattr(edges, "columns"):
+        missing = [name for name in ("source", "target") if name not in edges.columns]
+        if missing:
+            raise GraphError(
+                f"the table of relation {relation} lacks columns", got=listing(edges.columns), expected="source, target"
+            )
+        weight = torch.as_tensor(edges[WEIGHT].to_numpy(dtype=float)) if WEIGHT in edges.columns else None
+        weight = None if weight is None or weight.isnan().all() else weight
+        return _column(relation, edges["source"].tolist()), _column(relation, edges["target"].tolist()), weight
+    if len(edges) != 2:
+        raise GraphError(
+            f"the edges of relation {relation} are no pair",
+            got=f"{len(edges)} lists",
+            expected="(sources, destinations), of the same length",
+        )
+    return _column(relation, edges[0]), _column(relation, edges[1]), None
+
+
+def _column(relation: Relation, ends: Any) -> Tensor | list[str]:
+    """Return the ends of edges as [E] numbers, or as names."""
+    if not isinstance(ends, Tensor):
+        ends = list(ends)
+        if ends and all(isinstance(end, str) for end in ends):
+            return [str(end) for end in ends]
+        if not ends:
+            return torch.empty(0, dtype=torch.int64)
+    try:
+        numbers = torch.as_tensor(np.asarray(ends) if isinstance(ends, list) else ends)
+    except (TypeError, ValueError):
+        numbers = torch.empty(0)
+    if numbers.ndim != 1 or numbers.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+        raise GraphError(
+            f"an end of relation {relation} is neither numbers nor names",
+            got=f"{numbers.dtype}, {numbers.ndim} dimensions",
+            expected="[E] whole numbers of nodes, or E names",
+        )
+    return numbers.long()
+
+
+def _numbers(node_type: str, ends: Tensor | list[str], known: Mapping[str, Vocabulary]) -> Tensor:
+    if isinstance(ends, Tensor):
+        return ends
+    numbers = known[node_type].indices(ends)
+    if (numbers < 0).any():
+        strangers = sorted({name for name, number in zip(ends, numbers, strict=True) if number < 0})
+        raise GraphError(f"edges name nodes of type '{node_type}' that `names` lacks", got=listing(strangers))
+    return torch.from_numpy(numbers)
+
+
+def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: Data, weight: str) -> None:
+    """Add the edges of a relation, after a check; one of the features may be their fixed weight."""
+    src, dst = (end.detach().cpu().long().numpy() for end in ends)
+    if len(src) != len(dst):
+        raise GraphError(
+            f"relation {relation} has other numbers of sources than of destinations",
+            got=f"{len(src):,} and {len(dst):,}",
+            expected="both ends of every edge",
+        )
+    for node_type, end in ((relation[0], src), (relation[2], dst)):
+        number = found.num_nodes[node_type]
+        if len(end) and not 0 <= end.min() <= end.max() < number:
+            raise GraphError(
+                f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not",
+                got=f"numbers {end.min()} to {end.max()}",
+                expected=f"0 … {number - 1}",
+                do="say how many nodes there are in `num_nodes`",
+            )
+    found.ends[relation] = src, dst
+    if weight in data:
+        found.weights[relation] = _weight(relation, data.pop(weight), len(src))
+    found.edata[relation] = data
+
+
+def _weight(relation: Relation, weight: Tensor, edges: int) -> NDArray[Any]:
+    one = weight.detach().cpu().squeeze(1) if weight.ndim == 2 and weight.shape[1] == 1 else weight.detach().cpu()
+    if one.shape != (edges,) or not one.isfinite().all():
+        raise GraphError(
+            f"the weights of relation {relation} do not fit",
+            got=f"shape {tuple(weight.shape)}" if one.shape != (edges,) else "a weight that is no finite number",
+            expected=f"[E] finite numbers for {edges:,} edges",
+            do=f"give the feature '{WEIGHT}' another name if it is no weight of sums and means",
+        )
+    values: NDArray[Any] = (one if one.dtype == torch.float64 else one.float()).numpy()
+    return values

@@ -1,0 +1,439 @@
+"""The engine on heterographs of strangers: any node types, given by DGL, PyTorch Geometric, pandas or lists."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import dglcell
+from dglcell.errors import DglcellError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.graph.resident_graph import Derivation, dgl_runs_on
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
+from tests.examples import examples
+from tests.perturbation.states_of import agree
+
+LIKES, LIKED = ("user", "likes", "item"), ("item", "liked_by", "user")
+HAS, OF = ("item", "has", "tag"), ("tag", "of", "item")
+SIZES = {"user": 9, "item": 7, "tag": 3}
+
+DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+
+needs_dgl = pytest.mark.skipif(not dgl_runs_on("cpu"), reason="DGL cannot be imported")
+
+
+def random_edges(seed: int = 0, number: int = 40) -> dict[Any, tuple[Tensor, Tensor]]:
+    """Return edges of four relations, with multi-edges."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def ends(relation: tuple[str, str, str]) -> tuple[Tensor, Tensor]:
+        source, destination = (torch.randint(SIZES[t], (number,), generator=generator) for t in relation[::2])
+        return source, destination
+
+    return {relation: ends(relation) for relation in (LIKES, LIKED, HAS, OF)}
+
+
+def shop(seed: int = 0, **more: Any) -> dglcell.CellGraph:
+    """Return users, items and tags without names, made by DGL, with a weight and features."""
+    import dgl
+
+    graph = dgl.heterograph(random_edges(seed), num_nodes_dict=SIZES)
+    graph.edges["likes"].data["weight"] = torch.randn(40, 1, generator=torch.Generator().manual_seed(seed)).double()
+    graph.edges["likes"].data["day"] = torch.arange(40)
+    graph.nodes["item"].data["x"] = torch.arange(14.0).view(7, 2)
+    return dglcell.CellGraph(graph, **more)
+
+
+@needs_dgl
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_stranger_trains_on_users_items_and_tags(device: str) -> None:
+    """Which users go, and what then becomes of a tag: the script of README, with a label that the graph knows."""
+    torch.manual_seed(0)
+    cell = shop().to(device)
+    absent = torch.randint(9, (64, 1)).tolist()
+    label = torch.tensor([float(user[0] % 2) for user in absent], device=device)
+    embed = nn.ParameterDict({t: torch.randn(n, 16) for t, n in cell.num_nodes.items()}).to(device)
+    layers = nn.ModuleList(
+        dglcell.nn.HeteroLayer(cell.relations, lambda relation: dglcell.nn.GINConv(relation, 16), width=16)
+        for _ in range(2)
+    ).to(device)
+    pool, head = dglcell.nn.MeanPooling(), nn.Linear(16, 1).to(device)
+    optimiser = torch.optim.Adam([*embed.parameters(), *layers.parameters(), *head.parameters()], lr=0.01)
+    losses = []
+    for _ in range(40):
+        strains = dglcell.perturb(cell, {"user": absent})
+        states = {t: strains.start(x) for t, x in embed.items()}
+        for layer in layers:
+            states = layer(strains, states)
+        loss = (head(pool(states["item"], strains.kept["item"]).difference_BH * 10).squeeze(1) - label).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def network(cell: dglcell.CellGraph, conv: type[nn.Module], norm: str = "layer") -> nn.ModuleList:
+    torch.manual_seed(0)
+    layers = (dglcell.nn.HeteroLayer(cell.relations, lambda r: conv(r, 4), width=4, norm=norm) for _ in range(2))
+    return nn.ModuleList(layers).double()
+
+
+def pooled(layers: nn.ModuleList, strains: Any, rows: Mapping[str, Tensor], node_type: str) -> Tensor:
+    """Return the mean over the kept nodes of a type after all layers, [B, H]."""
+    states = {t: strains.start(x) for t, x in rows.items()}
+    for layer in layers:
+        states = layer(strains, states)
+    mean = dglcell.nn.MeanPooling()(states[node_type], strains.kept[node_type])
+    return mean.base_1H + mean.difference_BH
+
+
+TARGETS = st.fixed_dictionaries(
+    {},
+    optional={
+        t: st.lists(st.lists(st.integers(0, n - 1), max_size=4, unique=True), min_size=3, max_size=3)
+        for t, n in SIZES.items()
+    },
+).filter(bool)
+
+
+@needs_dgl
+@pytest.mark.parametrize("conv", [dglcell.nn.GINConv, dglcell.nn.SAGEConv])
+@examples(4)
+@given(targets=TARGETS, seed=st.integers(0, 1000))
+def test_all_strategies_and_reduced_graphs_are_equal(conv: type[nn.Module], targets: Any, seed: int) -> None:
+    """Forward and all gradients, for nodes of every type that strains lose."""
+    import dgl
+
+    cell = shop(seed)
+    layers = network(cell, conv)
+    rows = {t: torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for t, n in SIZES.items()}
+    leaves = [*rows.values(), *layers.parameters()]
+
+    def gradients(y: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(y.square().sum(), leaves, allow_unused=True, materialize_grads=True))
+
+    parts = []
+    for reduced in dglcell.graphs(cell, targets):
+        alone = dglcell.CellGraph(reduced)
+        kept = {t: x[reduced.nodes[t].data[dgl.NID]] for t, x in rows.items()}
+        strain = dglcell.perturb(alone, {"item": [[]]}, strategy="node_mask")
+        parts.append(pooled(layers, strain, kept, "item"))
+    expected = [torch.cat(parts), *gradients(torch.cat(parts))]
+    for strategy in STRATEGIES:
+        found = pooled(layers, dglcell.perturb(cell, targets, strategy=strategy), rows, "item")
+        agree([found, *gradients(found)], expected, strategy)
+
+
+@needs_dgl
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_activities_of_nodes_and_edges_are_those_of_dgls_graphs(reduce: str) -> None:
+    import dgl.function as fn
+
+    cell, x = shop(), torch.randn(9, 3, dtype=torch.float64)
+    left = torch.tensor([0.0, 0.3, 2.0], dtype=torch.float64, requires_grad=True)
+    of_edges = {"likes": [[0.5, 0.0], []]}
+    given: dict[str, Any] = {
+        "targets": {"user": [[1, 4], [5]]},
+        "activities": {"user": left, **of_edges},
+        "edges": {"likes": [[3, 8], []]},
+    }
+    rows = []
+    for graph in dglcell.graphs(cell, **given):
+        graph = graph[LIKES]
+        weight = graph.edata["activity"].double() * graph.srcdata["activity"][graph.edges()[0]]
+        graph.srcdata["h"] = x[graph.srcdata["_ID"]]
+        graph.edata["w"] = (weight * graph.edata["weight"].squeeze()).unsqueeze(1)
+        graph.edata["one"] = weight.unsqueeze(1)
+        graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "y"))
+        graph.update_all(fn.copy_e("one", "m"), fn.sum("m", "d"))
+        y, degree = graph.dstdata["y"], graph.dstdata["d"]
+        rows.append(y / torch.where(degree == 0, 1, degree) if reduce == "mean" else y)
+    expected = torch.stack(rows, 1)
+    for strategy in DGL_STRATEGIES:
+        found = dglcell.perturb(cell, **given, strategy=strategy).aggregate(LIKES, x, reduce).whole()
+        agree([found], [expected], strategy)
+        agree(torch.autograd.grad(found.sum(), left), torch.autograd.grad(expected.sum(), left, retain_graph=True))
+    del given["edges"], given["activities"]["likes"]
+    sums = [dglcell.perturb(cell, **given, strategy=s).aggregate(LIKES, x, reduce).whole() for s in STRATEGIES]
+    for found in sums:
+        agree([found], sums[:1])
+
+
+@needs_dgl
+def test_edges_are_named_by_their_ids_in_dgl() -> None:
+    import dgl
+
+    cell, x = shop(), torch.randn(9, 3, dtype=torch.float64)
+    found = dglcell.perturb(cell, {}, edges={LIKES: [[0, 7], [39], []]}).aggregate(LIKES, x).whole()
+    for strain, edges in enumerate([[0, 7], [39], []]):
+        graph = dgl.remove_edges(cell.graph, torch.tensor(edges, dtype=torch.int64), etype=LIKES)
+        alone = dglcell.perturb(dglcell.CellGraph(graph), {"user": [[]]}).aggregate(LIKES, x).whole()
+        agree([found[:, strain]], [alone[:, 0]])
+    by_name = dglcell.perturb(cell, {"user": [[], [], []]}, edges={"likes": [[0, 7], [39], []]})
+    assert torch.equal(by_name.aggregate(LIKES, x).whole(), found)
+    reduced = dglcell.graphs(cell, {"user": [[1]]}, edges={"likes": [[0, 7]]})[0]
+    assert reduced.edges["likes"].data["day"].tolist() == reduced.edges["likes"].data[dgl.EID].tolist()
+    assert not {0, 7} & {*reduced.edges["likes"].data[dgl.EID].tolist()}
+
+
+class Unliked(Derivation):
+    """Lose items that nobody who is left likes."""
+
+    node_type = "item"
+
+    def __init__(self, cell: dglcell.CellGraph) -> None:
+        super().__init__()
+        src, dst, _ = cell.edge_tensors()[LIKES]
+        self.likes = torch.zeros(cell.num_nodes["item"], cell.num_nodes["user"]).index_put((dst, src), torch.ones(()))
+
+    def lost(self, keep: Mapping[str, Tensor], asked: object) -> Tensor:
+        return self.likes @ keep["user"].float() == 0
+
+
+EDGES = {LIKES: (["ann", "bob", "bob"], ["tea", "tea", "salt"]), HAS: (["tea", "salt"], ["hot", "white"])}
+
+
+@pytest.mark.parametrize(
+    ("derive", "items", "tags"),
+    [
+        ((), [1, 1], [1, 1]),
+        ((LIKES,), [0, 0], [1, 1]),
+        ((LIKES, HAS), [0, 0], [0, 0]),
+        ((Unliked,), [0, 1], [1, 1]),
+        ((Unliked, HAS), [0, 1], [1, 0]),
+    ],
+)
+def test_what_is_lost_with_others_is_said_by_the_user(derive: Any, items: list[int], tags: list[int]) -> None:
+    """Bob alone likes salt, tea is Ann's, too; names are in the order of the alphabet."""
+    cell = dglcell.CellGraph(EDGES, derive=derive)
+    kept = dglcell.perturb(cell, {"user": [["bob"]]}).keep
+    assert kept["item"].squeeze(1).int().tolist() == items
+    assert kept["tag"].squeeze(1).int().tolist() == tags
+    weak = dglcell.perturb(dglcell.CellGraph(EDGES, derive=[LIKES]), {"user": [["bob"]]}, activities={"user": [[0.5]]})
+    assert weak.kept["item"].strengths_NB.squeeze(1).tolist() == [0.5, 0.5]
+
+
+@needs_dgl
+def test_graphs_go_out_as_they_came_in() -> None:
+    import dgl
+
+    cell = shop()
+    again = dglcell.CellGraph(cell.graph)
+    assert cell.graph.ntypes == ["item", "tag", "user"]
+    assert torch.equal(cell.graph.edges["likes"].data["day"], torch.arange(40))
+    assert again.sha256 == cell.sha256 == dglcell.CellGraph(cell.graph.int()).sha256
+    for relation, (src, dst) in random_edges().items():
+        assert [x.tolist() for x in cell.graph.edges(etype=relation)] == [src.tolist(), dst.tolist()]
+    pytest.importorskip("torch_geometric")
+    data = cell.to_pyg()
+    assert torch.equal(data["item"].x, cell.ndata["item"]["x"])
+    back = dglcell.CellGraph(data)
+    assert back.sha256 == cell.sha256
+    assert torch.equal(back.edata[LIKES]["day"], torch.arange(40))
+    assert dglcell.CellGraph(dgl.rand_graph(5, 9)).num_nodes == {"_N": 5}
+
+
+def test_names_are_kept_and_numbers_are_names_where_there_are_none() -> None:
+    cell = dglcell.CellGraph(EDGES)
+    assert cell.vocabularies["user"].names == ("ann", "bob")
+    assert dglcell.CellGraph(cell.to_pandas()).sha256 == cell.sha256
+    tables = {r: pd.DataFrame({"source": u, "target": v}) for r, (u, v) in EDGES.items()}
+    assert dglcell.CellGraph(tables).sha256 == cell.sha256
+    tables[LIKES]["weight"] = [1.0, 2.0, 0.5]
+    assert dglcell.CellGraph(tables).content[LIKES].weight.tolist() == [1.0, 2.0, 0.5]
+    numbered = dglcell.CellGraph({LIKES: np.array([[0, 1], [2, 0]])}, num_nodes={"user": 4, "tag": 2})
+    assert numbered.num_nodes == {"item": 3, "tag": 2, "user": 4}
+    assert numbered.vocabularies["user"].names == ("0", "1", "2", "3")
+    named = dglcell.CellGraph({LIKES: ([1], [0])}, names={"user": ["zoe", "ann"], "item": ["tea"]})
+    by_name, by_id = (dglcell.perturb(named, {"user": [[user]]}).keep["user"] for user in ("ann", 1))
+    assert by_name.tolist() == by_id.tolist() == [[True], [False]]
+
+
+@needs_dgl
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_loops_multi_edges_small_ids_and_no_edges_are_right(strategy: str) -> None:
+    import dgl
+
+    ends = torch.tensor([0, 0, 1, 1, 2], dtype=torch.int32), torch.tensor([0, 1, 1, 2, 2], dtype=torch.int32)
+    graph = dgl.heterograph(
+        {("a", "near", "a"): ends, ("a", "to", "b"): ([], [])}, num_nodes_dict={"a": 3, "b": 2}
+    ).int()
+    graph = dgl.add_edges(graph, torch.tensor([0, 0]).int(), torch.tensor([1, 1]).int(), etype="near")
+    assert graph.idtype == torch.int32
+    strains = dglcell.perturb(dglcell.CellGraph(graph), {"a": [[], [0], [1, 2]]}, strategy=strategy)
+    x = torch.tensor([[1.0], [10.0], [100.0]])
+    sums = strains.aggregate(("a", "near", "a"), x).whole().squeeze(2).T
+    assert sums.tolist() == [[1, 13, 110], [0, 10, 110], [1, 0, 0]]
+    means = strains.aggregate(("a", "near", "a"), x, "mean").whole().squeeze(2).T
+    assert means.tolist() == [[1, 3.25, 55], [0, 10, 55], [1, 0, 0]]
+    assert strains.aggregate(("a", "to", "b"), x).whole().abs().sum() == 0
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What a user does, and what the message has to say, by its parts."""
+
+    do: Callable[[dglcell.CellGraph], object]
+    says: tuple[str, ...]
+    error: type[DglcellError] = GenotypeError
+
+
+def batch_of_graphs(_: object) -> object:
+    import dgl
+
+    return dglcell.CellGraph(dgl.batch([dgl.rand_graph(3, 4), dgl.rand_graph(3, 4)]))
+
+
+def block(cell: dglcell.CellGraph) -> object:
+    import dgl
+
+    return dglcell.CellGraph(dgl.to_block(cell.graph))
+
+
+def weighted(shape: tuple[int, ...]) -> Callable[[dglcell.CellGraph], object]:
+    def make(cell: dglcell.CellGraph) -> object:
+        graph = cell.graph.clone()
+        graph.edges["has"].data["weight"] = torch.full(shape, float("nan") if len(shape) == 1 else 1.0)
+        return dglcell.CellGraph(graph)
+
+    return make
+
+
+def rows(x: Tensor, relation: Any = LIKES) -> Callable[[dglcell.CellGraph], object]:
+    return lambda cell: dglcell.perturb(cell, {"user": [[0]]}).aggregate(relation, x)
+
+
+BAD = {
+    "unknown type": Bad(
+        lambda c: dglcell.perturb(c, {"users": [[0]]}),
+        ("no nodes of type 'users'", "item, tag, user", "did you mean user?"),
+    ),
+    "id out of range": Bad(
+        lambda c: dglcell.perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there is no such user node", "9", "0 … 8")
+    ),
+    "negative id": Bad(lambda c: dglcell.perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
+    "no number": Bad(lambda c: dglcell.perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
+    "unknown name": Bad(lambda c: dglcell.perturb(c, {"tag": [["cold"]]}), ("no tag node 'cold'", "e.g. 0, 1, 2")),
+    "node twice": Bad(
+        lambda c: dglcell.perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names a item node twice", "1", "leave one out")
+    ),
+    "no list": Bad(lambda c: dglcell.perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
+    "one text": Bad(lambda c: dglcell.perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
+    "no strains": Bad(
+        lambda c: dglcell.perturb(c, {"item": []}), ("there are no strains", "0 for 'item'", "[] for one")
+    ),
+    "nothing": Bad(lambda c: dglcell.perturb(c, {}), ("there are no strains", "no lists")),
+    "different numbers": Bad(
+        lambda c: dglcell.perturb(c, {"item": [[0]], "tag": [[0], [1]]}),
+        ("different numbers of strains", "1 for 'item', 2 for 'tag'"),
+    ),
+    "activities of others": Bad(
+        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"tag": [[0.1]]}),
+        ("of nothing that strains change", "tag", "'item'"),
+    ),
+    "too many activities": Bad(
+        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"item": [[0.1, 0.2]]}),
+        ("do not fit", "2", "1; or one"),
+    ),
+    "negative activity": Bad(
+        lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"item": [[-0.1]]}), ("no amount", "-0.1", "0 for a")
+    ),
+    "edge out of range": Bad(
+        lambda c: dglcell.perturb(c, {}, edges={"likes": [[40]]}), ("no such edge of", "likes", "40", "0 … 39")
+    ),
+    "unknown relation": Bad(
+        lambda c: dglcell.perturb(c, {}, edges={"like": [[0]]}), ("no relation", "like", "did you mean likes")
+    ),
+    "edges without DGL's strategies": Bad(
+        lambda c: dglcell.perturb(c, {}, edges={"likes": [[0]]}, strategy="node_mask"),
+        ("single edges", "node_mask", "edge_mask"),
+        DglcellError,
+    ),
+    "states elsewhere": Bad(
+        rows(torch.zeros(9, 2, device="meta")), ("do not fit the strains", "meta", "cell.to(device)"), GraphError
+    ),
+    "states of others": Bad(rows(torch.zeros(7, 2)), ("no states of the sources", "7 rows", "9, one"), GraphError),
+    "relation of nobody": Bad(
+        rows(torch.zeros(9, 2), ("user", "x", "item")), ("no such relation", "likes"), GraphError
+    ),
+    "derived along nothing": Bad(
+        lambda c: dglcell.CellGraph(c.graph, derive=[("a", "b", "c")]).resident, ("no such relation",), GraphError
+    ),
+    "batched": Bad(batch_of_graphs, ("a batch of 2 graphs", "dgl.unbatch"), GraphError),
+    "block": Bad(block, ("no whole graph", "a block of DGL", "sampled from"), GraphError),
+    "wide weight": Bad(weighted((40, 2)), ("weights of relation", "shape (40, 2)", "another name"), GraphError),
+    "weight of nothing": Bad(weighted((40,)), ("weights of relation", "no finite number"), GraphError),
+    "no graph": Bad(lambda _: dglcell.CellGraph(torch.eye(3)), ("no heterograph", "Tensor", "DGL"), GraphError),  # type: ignore[arg-type]
+    "no relations": Bad(lambda _: dglcell.CellGraph({}), ("no relations",), GraphError),
+    "relation of one text": Bad(
+        lambda _: dglcell.CellGraph({"likes": ([0], [1])}), ("three texts", "'likes'"), GraphError
+    ),  # type: ignore[dict-item]
+    "uneven ends": Bad(lambda _: dglcell.CellGraph({LIKES: ([0, 1], [1])}), ("other numbers", "2 and 1"), GraphError),
+    "fractions": Bad(
+        lambda _: dglcell.CellGraph({LIKES: ([0.5], [1])}), ("neither numbers nor names", "float"), GraphError
+    ),
+    "end beyond": Bad(
+        lambda _: dglcell.CellGraph({LIKES: ([5], [1])}, num_nodes={"user": 3}),
+        ("there is not", "5 to 5", "0 … 2", "num_nodes"),
+        GraphError,
+    ),
+    "names that do not fit": Bad(
+        lambda _: dglcell.CellGraph({LIKES: ([0], [1])}, names={"tag": ["x"]}), ("1 names for no nodes",), GraphError
+    ),
+    "a name twice": Bad(
+        lambda _: dglcell.CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
+    ),
+    "a table of other columns": Bad(
+        lambda _: dglcell.CellGraph(pd.DataFrame({"a": [1]})), ("lacks columns", "source_type"), GraphError
+    ),
+}
+"""A table of what may go wrong: each is refused by a message that names it."""
+
+
+@needs_dgl
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named(case: str) -> None:
+    bad = BAD[case]
+    with pytest.raises(bad.error) as caught:
+        bad.do(shop())
+    assert all(part in str(caught.value) for part in bad.says), str(caught.value)
+
+
+def test_without_dgl_everything_but_its_parts_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "dgl":
+                raise ImportError("no module dgl")
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dgl"]:
+        monkeypatch.delitem(sys.modules, name)
+    dgl_runs_on.cache_clear()
+    try:
+        cell = dglcell.CellGraph(EDGES)
+        strains = dglcell.perturb(cell, {"user": [["ann"], []]})
+        assert strains.aggregate(LIKES, torch.ones(2, 1)).whole()[:, 0].flatten().tolist() == [1.0, 1.0]
+        wanting: dict[str, Callable[[], object]] = {
+            "graph": lambda: cell.graph,
+            "graphs": lambda: dglcell.graphs(cell, {"user": [[0]]}),
+            "edges": lambda: dglcell.perturb(cell, {}, edges={"likes": [[0]]}),
+            "strategy": lambda: dglcell.perturb(cell, {"user": [[0]]}, strategy="edge_subgraph"),
+        }
+        for what, call in wanting.items():
+            with pytest.raises(
+                MissingDependencyError, match="DGL cannot be imported\n  got:      no module dgl"
+            ) as caught:
+                call()
+            assert "pip install dgl" in str(caught.value), what
+    finally:
+        dgl_runs_on.cache_clear()
