@@ -69,7 +69,9 @@ def test_every_public_name_is_there() -> None:
         dglcell.loads  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["dglcell.api", "dglcell.data.strains", "dglcell.graph.cell_graph"])
+@pytest.mark.parametrize(
+    "name", ["dglcell.api", "dglcell.data.strains", "dglcell.graph.cell_graph", "dglcell.perturbation.strains"]
+)
 def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
     found = doctest.testmod(sys.modules[name], extraglobs={"dglcell": dglcell})
     assert found.attempted > 3

@@ -72,7 +72,14 @@ class Pooled(NamedTuple):
 
 
 class States(ABC):
-    """Hold states of the N nodes of one type in B strains, H wide: a base, and each difference from it."""
+    """Hold states of the N nodes of one type in B strains, H wide: a base, and each difference from it.
+
+    >>> import dglcell, torch
+    >>> cell = dglcell.CellGraph({("user", "likes", "item"): (["ann", "bob"], ["tea", "salt"])})
+    >>> states = dglcell.perturb(cell, {"user": [["ann"], []]}).start(torch.ones(2, 8))
+    >>> states.map(torch.nn.functional.relu).whole().shape  # users, strains, columns
+    torch.Size([2, 2, 8])
+    """
 
     @property
     def stacks(self) -> bool:

@@ -388,7 +388,7 @@ BAD = {
         GraphError,
     ),
     "names that do not fit": Bad(
-        lambda _: dglcell.CellGraph({LIKES: ([0], [1])}, names={"tag": ["x"]}), ("1 names for no nodes",), GraphError
+        lambda c: dglcell.CellGraph(c.graph, names={"user": ["x"]}), ("1 names for 9 nodes",), GraphError
     ),
     "a name twice": Bad(
         lambda _: dglcell.CellGraph({LIKES: ([0], [1])}, names={"user": ["x", "x"]}), ("have one name", "x"), GraphError
