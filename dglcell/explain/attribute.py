@@ -177,13 +177,9 @@ def _split(model: StrainModel, normaliser: Normaliser, batch: GenotypeBatch) -> 
         y = normaliser.restore(model(batch).phenotypes)
         assert isinstance(y, PerturbedTensor)
         change_BT = y.base.new_zeros(y.shape) if y.delta is None else y.delta
-        parts = [
-            (phenotype, *_of_phenotype(found, batch, change_BT[:, phenotype]))
-            for phenotype in range(change_BT.shape[1])
-        ]
+        parts = [(t, *_of_phenotype(found, batch, change_BT[:, t])) for t in range(change_BT.shape[1])]
     wild_type, change = (x.detach().expand(change_BT.shape).cpu().numpy() for x in (y.base, change_BT))
-    sources = [pd.DataFrame({"phenotype": t, **columns}) for t, of_sources, _ in parts for columns in of_sources]
-    nodes = [pd.DataFrame({"phenotype": t, **columns}) for t, _, of_nodes in parts for columns in of_nodes]
+    sources, nodes = ([pd.DataFrame({"phenotype": p[0], **one}) for p in parts for one in p[i]] for i in (1, 2))
     return Attributed(wild_type, change, _joined(sources, SOURCES), _joined(nodes, NODES), _joined([], CHANGED))
 
 

@@ -90,7 +90,8 @@ def _strongest(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 
     keys = ["strain", "phenotype"]
     sums = table.groupby([*keys, "name"], as_index=False, sort=False)["change"].sum()
-    sums = sums.assign(size=sums["change"].abs()).sort_values([*keys, "size"], ascending=[True, True, False])
+    sums = sums.assign(size=sums["change"].abs().round(9))  # equal ones are in the order of their names
+    sums = sums.sort_values([*keys, "size", "name"], ascending=[True, True, False, True])
     weak = (sums.groupby(keys).cumcount() >= STRONGEST) & (kind in ("lost", "message", "node"))
     rest = sums[weak].groupby(keys, as_index=False).agg(change=("change", "sum"), name=("name", "count"))
     rest["name"] = [f"{number:,} others" for number in rest["name"]]
