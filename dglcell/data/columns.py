@@ -20,7 +20,7 @@ Array = Any
 """This is an array of numpy or a tensor of torch."""
 
 PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
-CONDITION, SEEN = "condition", "seen"
+CONDITION, SEEN, BLOCKED = "condition", "seen", "blocked"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Columns of these kinds hold measurements in float32, and NaN where nothing was measured."""
 
@@ -43,7 +43,8 @@ class Column(NamedTuple):
     Attributes:
         kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
             the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
-            [S, C], the conditions as a model sees them (`Strains.with_conditions`).
+            [S, C], the conditions as a model sees them (`Strains.with_conditions`); or ``BLOCKED``, [S, K], the
+            reaction nodes that a strain loses because it loses others (`dglcell.training.blocked`).
         name: the phenotype that it is, or belongs to; or the condition.
         categories: names that the values of a condition are indices of; none where they are numbers.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.columns import (
+    BLOCKED,
     COMPUTED,
     CONDITION,
     MEASURED,
@@ -332,9 +333,13 @@ class Strains:
         """Return what the strains do to a cell graph, as integers; the record has to be in tensors."""
         from dglcell.perturbation.genotype import GenotypeBatch
 
-        seen = self.columns.get(Column(SEEN))
         return GenotypeBatch(
-            self.targets.long(), self.offsets, self.max_deletions, strengths=self.strengths, conditions=seen
+            self.targets.long(),
+            self.offsets,
+            self.max_deletions,
+            strengths=self.strengths,
+            conditions=self.columns.get(Column(SEEN)),
+            blocked=self.columns.get(Column(BLOCKED)),
         )
 
     # Conditions.

@@ -9,7 +9,7 @@ from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, GENE, REACTION
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import keep_masks
+from dglcell.perturbation.sent import keep_masks, listed
 
 MOST_CELLS = 2**28
 """A table of training strains and nodes has at most so many entries: a gigabyte."""
@@ -253,5 +253,8 @@ def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         genotypes: the strains.
     """
     assert cell.steady_state is not None
+    known_BK = genotypes.perturbations.derived.get(REACTION)
+    if known_BK is not None:
+        return listed(known_BK, cell.num_nodes[REACTION])
     keep = keep_masks(cell, genotypes)
     return cell.steady_state.lost(keep, genotypes.perturbations.tensors)

@@ -52,6 +52,8 @@ class GenotypeBatch:
         reactions: reaction nodes that strains change themselves; optional.
         conditions: [B, C] float, what a model sees of the conditions of each strain; optional.
         edges: edges that strains change; optional.
+        blocked: [B, K] reaction nodes that strains lose because they lose others, −1 behind them, where that was found
+            when the strains were read; optional.
     """
 
     genes: Tensor
@@ -62,6 +64,7 @@ class GenotypeBatch:
     reactions: Targets | None = None
     conditions: Tensor | None = None
     edges: EdgePerturbations | None = None
+    blocked: Tensor | None = None
 
     @classmethod
     def from_lists(
@@ -113,7 +116,8 @@ class GenotypeBatch:
         nodes = {GENE: Targets(self.genes, self.offsets, self.max_deletions, self.strengths)}
         if self.reactions is not None:
             nodes[REACTION] = self.reactions
-        return Perturbations(nodes, self.edges, {GENE: self.shared} if self.shared else {})
+        derived = {} if self.blocked is None else {REACTION: self.blocked}
+        return Perturbations(nodes, self.edges, {GENE: self.shared} if self.shared else {}, derived)
 
     @property
     def strains(self) -> Tensor:
@@ -166,6 +170,7 @@ class GenotypeBatch:
             reactions=None if self.reactions is None else self.reactions.part(first, last),
             conditions=conditions,
             edges=None if self.edges is None else self.edges.take(chosen),
+            blocked=None if self.blocked is None else self.blocked[first:last],
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
@@ -179,6 +184,7 @@ class GenotypeBatch:
             None if self.reactions is None else self.reactions.to(device, non_blocking),
             None if self.conditions is None else self.conditions.to(device, non_blocking=non_blocking),
             None if self.edges is None else self.edges.to(device),
+            None if self.blocked is None else self.blocked.to(device, non_blocking=non_blocking),
         )
 
 

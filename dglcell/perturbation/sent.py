@@ -42,11 +42,20 @@ def keep_masks(graph: ResidentGraph, batch: Perturbs) -> dict[str, Tensor]:
     }
     for rule in graph.derive:
         if isinstance(rule, Derivation):
-            keep[rule.node_type] &= ~rule.lost(keep, changes.tensors)
+            known_BK = changes.derived.get(rule.node_type)
+            lost = rule.lost(keep, changes.tensors) if known_BK is None else listed(known_BK, len(keep[rule.node_type]))
+            keep[rule.node_type] &= ~lost
         else:
             gone = spmm(graph[rule], (~keep[rule[0]]).to(torch.float32), weighted=False)
             keep[rule[2]] &= ~(gone > 0.5)
     return keep
+
+
+def listed(nodes_BK: Tensor, number: int) -> Tensor:
+    """Return which of N nodes each strain lists, [N, B] bool, from nodes with −1 behind them."""
+    nodes_KB = nodes_BK.long().T
+    found = torch.zeros(number + 1, len(nodes_BK), dtype=torch.bool, device=nodes_BK.device)
+    return found.scatter_(0, torch.where(nodes_KB < 0, number, nodes_KB), True)[:number]
 
 
 def activities(graph: ResidentGraph, batch: Perturbs, keep: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:

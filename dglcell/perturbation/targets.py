@@ -92,11 +92,14 @@ class Perturbations:
         nodes: node type → the nodes that strains change; of at least one type.
         edges: edges that strains change; optional.
         shared: node type → nodes that every strain deletes, where that is known on the host.
+        derived: node type → [B, K] nodes that a `Derivation` has found lost with others before, −1 behind them, so that
+            it is not asked again.
     """
 
     nodes: Mapping[str, Targets]
     edges: EdgePerturbations | None = None
     shared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    derived: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def perturbations(self) -> Perturbations:

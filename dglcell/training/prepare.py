@@ -38,6 +38,7 @@ from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
+from dglcell.training.blocked import with_blocked
 from dglcell.training.signals import is_rank_zero, wait_for
 from dglcell.uncertainty.paired import ceilings
 
@@ -334,6 +335,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         used = np.zeros(len(table), dtype=bool)
         used[dataset.rows.numpy()] = True
         log.info("%s", describe_split(split, table, used))
+    dataset = with_blocked(dataset, cell, config)
     parts = split_parts(split, dataset)
     # The data set has the labels without their standard deviations, and a large store is read only once.
     reached = ceilings(table, dataset.rows[parts["test"]].numpy())
