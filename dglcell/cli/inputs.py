@@ -61,6 +61,14 @@ def add_init(parser: argparse.ArgumentParser) -> None:
         "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
     )
     parser.add_argument(
+        "--ignore",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="names in the place of a gene that stand for no deletion, as those of controls: ctrl, 'control_*'",
+    )
+    parser.add_argument(
         "--average", action="store_true", help="rows of the same strain are replicates, however much they differ"
     )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")

@@ -312,13 +312,14 @@ def _predict_table(
         members, table, options.output, batch_size=options.batch_size, intervals=intervals, ranks=ranks
     )
     if not is_complete:
-        print(f"{ranks.name}: {FINISHED}")
+        reporter(options, f"{ranks.name}:")(FINISHED)
         return
     empty = len(table) - table.known
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
     where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where
-    print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
+    if not options.quiet:
+        print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
 def _predict_design(
@@ -354,4 +355,4 @@ def _predict_design(
     if rate is None:
         report(FINISHED)
         return
-    print(f"{written} written to {options.output}" + (f" ({rate:,.0f} strains/s)" if rate else ""))
+    report(f"{written} written to {options.output}" + (f" ({rate:,.0f} strains/s)" if rate else ""))

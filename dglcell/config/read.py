@@ -490,6 +490,9 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
                 expected=f"among {', '.join(hints)}",
                 do=explain(full, value) or suggestion,
             )
+        if value == "None":
+            do = "write null" if type(None) in get_args(hints[key]) else "leave the key out"
+            raise ConfigError(f"{where}: `{full}` is the text None, which means nothing in YAML", do=do)
         if full == "experiment.name" and isinstance(value, bool):
             raise ConfigError(f"{where}: `{full}` is a text, and YAML reads this word as true or false", do="quote it")
         _check_below(value, hints[key], full, where)

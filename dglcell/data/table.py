@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +80,11 @@ def split_strength(written: str) -> tuple[str, str]:
 def split_cells(row: Sequence[str]) -> list[str]:
     """Return the cells of a row without blanks around them; the parts of the only one where it holds several."""
     return [part.strip() for part in (row[0].split(WITHIN_CELL) if len(row) == 1 else row)]
+
+
+def is_ignored(name: str, ignored: Iterable[str]) -> bool:
+    """Return whether a name is one of these, or fits one with ``*``, such as ``control_*``."""
+    return any(name == one or ("*" in one and fnmatchcase(name, one)) for one in ignored)
 
 
 def parse_genotype(cells: Sequence[str], amounts: Sequence[str]) -> tuple[list[str], list[str], tuple[str, str] | None]:

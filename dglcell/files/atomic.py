@@ -39,6 +39,9 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\
 """No line of a text table contains these: control characters, and line ends of old systems in its middle."""
 
 
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""A text in UTF-16 begins with one of these."""
+
 MOST_COLUMNS = 16_384
 """A table has at most as many columns as spreadsheets have. Reading more takes minutes, and none would be asked for."""
 
@@ -96,7 +99,9 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
 
 
 def open_text(path: Path, errors: str = "strict") -> IO[str]:
-    """Open a text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+    """Open a text file, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+
+    It is in UTF-8, or in UTF-16 with its mark at the beginning.
 
     Reading may raise one of ``DAMAGE``.
 
@@ -104,9 +109,11 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
         path: the file.
         errors: how bytes that are not UTF-8 are handled, as for `open`.
     """
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
-    return open(path, newline="", encoding="utf-8-sig", errors=errors)
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        encoding = "utf-16" if file.read(2) in UTF_16 else "utf-8-sig"
+    text: IO[str] = opener(path, "rt", newline="", encoding=encoding, errors=errors)
+    return text
 
 
 @contextmanager

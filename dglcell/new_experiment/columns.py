@@ -59,6 +59,7 @@ class WantedTable:
         strengths: its columns of strengths, in the order of ``genes``; found by their names where None.
         conditions: its columns of conditions; found by their names where None.
         average: whether rows of the same strain are averaged, however much their values differ.
+        ignore: names that stand for no deletion, as those of controls do; ``*`` stands for any text in them.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class WantedTable:
     strengths: Sequence[str] | None = None
     conditions: Sequence[str] | None = None
     average: bool = False
+    ignore: Sequence[str] = ()
 
 
 def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[TableColumns, list[str]]:
@@ -107,7 +109,13 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Ta
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     found = replace(found, phenotypes=phenotypes, decimal=decimal, conditions=conditions)
-    return replace(found, na_values=wanted.na_values, keep_blank=wanted.keep_blank, average=wanted.average), notes
+    return replace(
+        found,
+        na_values=wanted.na_values,
+        keep_blank=wanted.keep_blank,
+        average=wanted.average,
+        ignore=wanted.ignore,
+    ), notes
 
 
 def column_keys(columns: TableColumns) -> dict[str, Any]:
@@ -116,6 +124,8 @@ def column_keys(columns: TableColumns) -> dict[str, Any]:
     if columns.strengths:
         keys["strengths"] = list(columns.strengths)
     keys["phenotypes"] = {name: name for name in columns.phenotypes}
+    if columns.ignore:
+        keys["ignore_genes"] = list(columns.ignore)
     if columns.conditions:
         keys["conditions"] = condition_names(columns)
     if columns.guides:

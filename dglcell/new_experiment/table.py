@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,6 +48,9 @@ from dglcell.new_experiment.columns import (
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
+MANY = 0.1
+"""A name that no gene has and that stands in a larger share of the rows may be that of a control."""
+
 SHOWN = 10
 """Messages name at most so many genes."""
 
@@ -87,12 +92,12 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     if not columns.genes:
         notes.insert(0, ALL_WILD_TYPE)
     aliases = AliasTable.empty() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
-    written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
+    written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
     if wanted.aliases is None and written.unknown:
         cell = _with_more_names(cell, written.unknown, downloads)
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         aliases = _catalogue_names(cell, downloads.raw)
-        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
+        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
     if written.meant and len(written.unknown) == len(written.meant):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
@@ -111,7 +116,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     if faults:
         if wanted.clean is None:
             fetch = _names_to_fetch(cell, downloads) if written.unknown and wanted.aliases is None else []
-            advice = [*fetch, *_advice(rows, faults, columns, wanted, downloads.command)]
+            advice = [*_controls(written), *fetch, *_advice(rows, faults, columns, wanted, downloads.command)]
             raise FaultsError(rows, faults, "; ".join(advice))
         path = wanted.clean
         if path.exists() and path.samefile(find_raw(str(wanted.path), downloads.raw)):
@@ -122,7 +127,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
             *describe_faults(rows, faults),
         ]
         rows = read_rows(path)
-        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths)
+        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
     keys = {"path": str(path), **column_keys(columns)}
     how, more = _reading(rows, columns, written)
     keys |= how
@@ -166,6 +171,32 @@ def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: 
     if len(columns.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
     return advice
+
+
+CONTROL = re.compile(
+    r"(ctrl|control|contr|wt|wild[ _-]?type|none|na|-|ho|neg(ative)?|ntc?|non[ _-]?targeting|scrambled?|safe)"
+    r"([ _-]?[0-9]+)?",
+    re.IGNORECASE,
+)
+"""Names like these stand in the place of a gene where nothing is deleted."""
+
+
+def _controls(written: Written) -> list[str]:
+    """Return advice on names that no gene has and that look like those of controls, or stand in many rows."""
+    unknown = {*written.unknown}
+    times = Counter(name for names in written.rows for name in {*names} & unknown)
+    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(written.rows)]
+    if not found:
+        return []
+    stems = {name: name.rstrip("0123456789") for name in found}
+    alike = Counter(stems.values())
+    words = dict.fromkeys(f"{stem}*" if stem and alike[stem] > 1 else name for name, stem in stems.items())
+    shown = listing(map(repr, found), 3)
+    return [
+        f"if {shown} {'stands' if len(found) == 1 else 'stand'} for no deletion, as controls do, add `--ignore "
+        f"{' '.join(shlex.quote(word) for word in words)}`: {count(sum(times[name] for name in found), 'row')} then "
+        "delete the other genes alone, or are the wild type"
+    ]
 
 
 def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,7 +250,7 @@ def test_quiet_commands_print_results_alone(
     assert said.endswith("run      runs/tiny/seed-0\n")
     design = ["--all-pairs", "--limit", "20", "-o", "pairs.parquet"]
     assert main(["predict", "runs/tiny/seed-0", *design, "-q"]) == 0
-    assert re.fullmatch(r"20 predictions written to pairs\.parquet \(.*\)\n", capfd.readouterr().out)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("option", ["-q", "--verbose"])

@@ -74,18 +74,6 @@ def test_statistics_are_a_table(tmp_path: Path) -> None:
     assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
 
 
-def test_a_split_has_a_line_for_each_part() -> None:
-    table = table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]])
-    split = Split(np.array([0, 0, 1, 2, 255], np.uint8), "random", 7, {"by_deletions": True}, "5" * 64)
-    text = describe_split(split, table)
-    assert text.splitlines()[0] == "random split (seed 7, by_deletions True)"
-    assert row(text, "train") == ["train", "2", "40.0%", "1", "1", "0", "2"]
-    assert row(text, "validation") == ["validation", "1", "20.0%", "0", "1", "0", "2", "1", "0.0%", "0.0%"]
-    assert row(text, "test ") == ["test", "1", "20.0%", "0", "1", "0", "2", "2", "0.0%", "0.0%"]
-    assert row(text, "unused") == ["unused", "1", "20.0%", "0", "0", "1"]
-    assert split.sha256 in text
-
-
 def test_a_split_counts_what_is_trained() -> None:
     table = table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]])
     split = Split(np.array([0, 0, 1, 2, 0], np.uint8), "random", 7, {}, "5" * 64)

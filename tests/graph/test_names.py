@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,21 +65,6 @@ def test_names_of_a_cell_are_saved_and_change_nothing_else(tmp_path: Path) -> No
     assert loaded.titles["metabolite"]["cit_c"] == "Citrate"
     plain = {**cell.vocabularies, "gene": Vocabulary(cell.genes.names)}
     assert CellGraph.assemble(plain, cell.content).sha256 == cell.sha256
-
-
-def test_a_cell_of_an_earlier_version_has_no_other_names(tmp_path: Path) -> None:
-    save_cell(build_cell(CellConfig(model="textbook")), tmp_path / "cell")
-    file = tmp_path / "cell/cell.json"
-    meta = json.loads(file.read_text())
-    del meta["other_names"], meta["standard_names"], meta["titles"]
-    file.write_text(json.dumps(meta))
-    loaded = read_cell(tmp_path / "cell")
-    assert loaded.genes.find("adhE") == "adhE"
-    assert not loaded.titles
-    for wrong in ({"other_names": {"adhE": 3}}, {"titles": {"reaction": ["CS"]}}):
-        file.write_text(json.dumps(meta | wrong))
-        with pytest.raises(GraphError, match="is damaged"):
-            read_cell(tmp_path / "cell")
 
 
 def test_the_catalogue_names_the_genes_of_known_models_and_forms() -> None:

@@ -37,6 +37,8 @@ CONFIGURATIONS: dict[str, tuple[str | bytes, str]] = {
 OVERRIDES: list[tuple[str, str]] = [
     ("=3", "=3"),
     ("seed=-1", "`seed`"),
+    ("data.store=None", "write null"),
+    ("tracking.wandb=None", "leave the key out"),
     ("seed={a: 1}", "`seed`"),
     ("seed=" + "9" * 10_000, "seed"),
     ("optimizer.lr=.nan", "`optimizer.lr`"),
@@ -76,7 +78,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "a gene twice": (HEADER + ROW + "b0003, b0003 ,1\n", "line 3"),
     "nul in a name": (HEADER + ROW + "b00\0 03,b0004,1\n", "line 3"),
     "escape in a name": (HEADER + ROW + "\x1b[31mb0003,b0004,1\n", "line 3"),
-    "utf-16": ((HEADER + ROW).encode("utf-16"), "strains.csv"),
+    "torn utf-16": ((HEADER + ROW).encode("utf-16")[:-1], "strains.csv"),
     "torn gzip": (gzip.compress((HEADER + ROW * 1000).encode())[:-9], "strains.csv"),
     "a spreadsheet": (b"PK\x03\x04" + bytes(200), "strains.csv"),
 }

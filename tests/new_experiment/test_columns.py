@@ -178,6 +178,15 @@ def test_columns_beside_a_measurement_are_no_phenotypes() -> None:
     assert init("gene,n\nb0008,1\nb0114,2\n").startswith("strains     2, phenotypes n\n")
 
 
+def test_controls_are_offered_to_stand_for_no_deletion() -> None:
+    genes = [f"b{number:04}" for number in (8, 114, 115, 116, 118)]
+    rows = "".join(f"{gene},ctrl,{number / 10}\n" for number, gene in enumerate(genes))
+    with pytest.raises(FaultsError, match=r"if 'ctrl' stands for no deletion, as controls do, add `--ignore ctrl`"):
+        init(f"gene_1,gene_2,score\n{rows}")
+    assert "deletions   5 of 1 gene" in init(f"gene_1,gene_2,score\n{rows}", ignore=["ctrl"])
+    assert load_config(Path("mine.yaml")).data.source.csv.ignore_genes == ["ctrl"]
+
+
 def test_what_never_varies_is_no_phenotype() -> None:
     said = init("gene,growth,yield\nb0008,1,0.9\nb0114,1,0.8\nb0115,,0.8\n")
     assert said.startswith("strains     3, phenotypes yield\n")

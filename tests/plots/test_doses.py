@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.plots.data import BLUE, STYLE, Doses, Predictions, ReportData, new_figure
-from dglcell.plots.panels import MOST_GENES, draw_doses, media_colors, responses
+from dglcell.plots.data import Doses, Predictions, ReportData
+from dglcell.plots.panels import MOST_GENES, responses
 from dglcell.plots.pictures import described
 from tests.plots.invented import RUNS
 
@@ -60,24 +60,3 @@ def test_only_runs_with_weakened_genes_have_the_panel() -> None:
     several = {part: replace(doses, genes=np.full(60, "")) for part, doses in run.doses.items()}
     for other in (replace(run, doses=deleted), replace(run, doses=several), RUNS["one phenotype, few strains"]):
         assert "along what is left" not in described(other)
-
-
-def test_what_is_drawn_of_a_gene() -> None:
-    import matplotlib as mpl
-
-    run = run_of(80, ["a"], ["LB", "M9"])
-    found = responses(run, "growth")
-    response, colors = found["a"], media_colors(found)
-    with mpl.rc_context(STYLE):
-        axes = new_figure(4, 3).subplots()
-        draw_doses(axes, found, "growth")
-    (small,) = axes.child_axes
-    drawn = {line.get_color(): line for line in small.lines[1:]}
-    for medium, color in colors.items():
-        own = response.medium == medium
-        left, predicted = drawn[color].get_data()
-        assert left.tolist() == sorted(set(response.left[own]))
-        assert predicted == pytest.approx([response.predicted[own & (response.left == x)].mean() for x in left])
-    points = np.concatenate([points.get_offsets() for points in small.collections])
-    assert sorted(points.tolist()) == sorted(np.column_stack([response.left, response.measured]).tolist())
-    assert media_colors(responses(run_of(80, ["a"], list("1234")), "growth")) == {"": BLUE}

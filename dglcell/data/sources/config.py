@@ -57,7 +57,8 @@ class CsvConfig:
             metabolic model whose genes have names, or a table with columns Strain, Orf, Common, Allele (or
             ``systematic`` and others). Case and blanks in names do not count where there is only one such gene.
         where: column → value; rows with other values are left out.
-        ignore_genes: genes that do not count as deleted, such as a marker locus.
+        ignore_genes: names that do not count as deleted, such as a marker locus or controls (``control_*``); a row of
+            these alone is the wild type.
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
             ``refuse``.

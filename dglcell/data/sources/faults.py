@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.data.sources.text_table import Rows, read_numbers, written_genotypes
-from dglcell.data.table import number_of
+from dglcell.data.table import is_ignored, number_of
 from dglcell.errors import DataError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
@@ -75,6 +76,7 @@ class TableColumns:
         conditions: columns of conditions, which every strain needs.
         guides: columns of sequences and sites of guides, which a strain may lack.
         average: whether rows of the same strain are replicates, however much their values differ.
+        ignore: names that stand for no deletion, as those of controls do.
     """
 
     genes: Sequence[str]
@@ -86,6 +88,7 @@ class TableColumns:
     conditions: Sequence[str] = ()
     guides: Sequence[str] = ()
     average: bool = False
+    ignore: Sequence[str] = ()
 
     @property
     def apart(self) -> list[str]:
@@ -181,6 +184,7 @@ class Written:
         ambiguous: names of several genes.
         left: what is left of each gene of ``rows`` as the table says it; empty where it says nothing.
         stray: numbers of the rows where a strength has no gene, or a gene has two.
+        blank: numbers of the rows that name nothing.
     """
 
     rows: list[list[str]]
@@ -189,10 +193,17 @@ class Written:
     ambiguous: frozenset[str]
     left: list[list[str]]
     stray: list[int]
+    blank: list[int]
 
     @classmethod
     def of(
-        cls, rows: Rows, columns: Sequence[str], genes: Vocabulary, aliases: AliasTable, strengths: Sequence[str] = ()
+        cls,
+        rows: Rows,
+        columns: Sequence[str],
+        genes: Vocabulary,
+        aliases: AliasTable,
+        strengths: Sequence[str] = (),
+        ignored: Sequence[str] = (),
     ) -> Written:
         """Read the columns of genes.
 
@@ -202,19 +213,23 @@ class Written:
             genes: the genes of the cell graph, with their other names.
             aliases: more names of genes.
             strengths: the columns of what is left of them; there may be none.
+            ignored: names that stand for no deletion.
 
         Raises:
             DataError: there is no such column.
         """
         genotypes = written_genotypes(rows, columns, strengths, ("--genes", "--strengths"))
-        written, left = [names for names, _, _ in genotypes], [amounts for _, amounts, _ in genotypes]
+        blank = [row for row, (names, _, _) in enumerate(genotypes) if not names]
+        kept = [[not is_ignored(name, ignored) for name in names] for names, _, _ in genotypes]
+        written = [[*compress(names, use)] for (names, _, _), use in zip(genotypes, kept, strict=True)]
+        left = [[*compress(amounts, use)] for (_, amounts, _), use in zip(genotypes, kept, strict=True)]
         stray = [row for row, (_, _, odd) in enumerate(genotypes) if odd is not None]
         distinct = list(dict.fromkeys(name for row in written for name in row))
         resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
         meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
         unknown = [name for name, found in meant.items() if found not in genes]
         several = [name for name in unknown if len(genes.others.systematic.get(name, ())) > 1]
-        return cls(written, meant, unknown, frozenset([*ambiguous, *several]), left, stray)
+        return cls(written, meant, unknown, frozenset([*ambiguous, *several]), left, stray, blank)
 
     def found(self, row: int) -> list[str]:
         """Return the systematic names of a row."""
@@ -241,9 +256,8 @@ def _plain(cell: str) -> float | str:
 
 def _faulty_genes(strains: Written, genes: Vocabulary, *, may_be_empty: bool) -> Iterator[Fault]:
     where: dict[str, list[int]] = {}
-    empty = [row for row, written in enumerate(strains.rows) if not written]
-    if empty and not may_be_empty:
-        yield Fault(tuple(empty), "no gene is deleted")
+    if strains.blank and not may_be_empty:
+        yield Fault(tuple(strains.blank), "no gene is deleted")
     for row, written in enumerate(strains.rows):
         found = strains.found(row)
         twice = sorted({gene for gene in found if found.count(gene) > 1})
@@ -269,7 +283,7 @@ def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterato
     wanted = len(columns.genes)
     fewer = [row for row, written in enumerate(strains.rows) if 0 < len(written) < wanted]
     full = sum(len(written) == wanted for written in strains.rows)
-    if columns.keep_blank or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
+    if columns.keep_blank or columns.ignore or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
         return
     where: dict[str, list[int]] = {}
     for row in fewer:

@@ -42,6 +42,7 @@ def read_sheet(path: Path) -> list[list[str]]:
     from python_calamine import CalamineError, CalamineWorkbook
 
     content = path.read_bytes()
+    _refuse_bomb(path, content)
     mistakes = _mistakes(path, content) if path.suffix.lower() == ".xlsx" else []
     try:
         sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
@@ -65,6 +66,14 @@ def read_sheet(path: Path) -> list[list[str]]:
     return [[written_as(cell) for cell in row] for row in rows]
 
 
+def sheet_names(path: Path) -> list[str]:
+    """Return the names of the sheets of a spreadsheet that has been read."""
+    from python_calamine import CalamineWorkbook
+
+    names: list[str] = CalamineWorkbook.from_path(path).sheet_names
+    return names
+
+
 def letters(column: int) -> str:
     """Return what spreadsheets call a column, counted from 1."""
     name = ""
@@ -72,6 +81,17 @@ def letters(column: int) -> str:
         column, letter = divmod(column - 1, 26)
         name = chr(ord("A") + letter) + name
     return name
+
+
+def _refuse_bomb(path: Path, content: bytes) -> None:
+    """Refuse a spreadsheet of any kind whose parts unpack to more than a table would."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as book:
+            size = sum(part.file_size for part in book.infolist())
+    except zipfile.BadZipFile:
+        return  # the reader says what it is
+    if size > BOMB_BYTES:
+        raise DataError(f"'{path.name}' is no spreadsheet", got=f"its parts unpack to {size:,} bytes", do=SAVE)
 
 
 def _mistakes(path: Path, content: bytes) -> list[tuple[int, int, str]]:
@@ -102,8 +122,6 @@ def _cells(content: bytes) -> Iterator[tuple[int, int, str]]:
     """Yield row and column of each cell that is filled, and what is wrong with it; an empty text where nothing is."""
     with zipfile.ZipFile(io.BytesIO(content)) as book:
         name = _first_sheet(book)
-        if book.getinfo(name).file_size > BOMB_BYTES:
-            raise zipfile.BadZipFile(f"its first sheet unpacks to {book.getinfo(name).file_size:,} bytes")
         row = column = 0
         with book.open(name) as file:
             for event, element in ElementTree.iterparse(file, events=("start", "end")):

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet, sheet_names
 from dglcell.data.strains import Strains
-from dglcell.data.table import parse_genotype, split_cells
+from dglcell.data.table import is_ignored, parse_genotype, split_cells
 from dglcell.errors import DataError, did_you_mean, listing
-from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16
 from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 
 GZIP_MAGIC = b"\x1f\x8b"
+
+MOST_BREAKS = 5
+"""A header has at most so many line breaks in its names."""
 
 SHOWN_LINES = 5
 """A message names at most so many lines."""
@@ -114,13 +117,17 @@ def read_rows(path: Path) -> Rows:
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if not lines[0].strip():
         raise _no_header(path)
+    above = 0  # lines on which the header goes on, because one of its names has a line break
+    while lines[0].count('"') % 2 and len(lines) > 1 and above < MOST_BREAKS:
+        lines[:2] = [f"{lines[0]} {lines[1].strip()}"]
+        above += 1
     separator = max(",\t;", key=lines[0].count)
     numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
     kept = [lines[n] for n in numbers]
     _check_header(path.name, [name.strip() for name in _cells(path.name, lines[0], 1, separator)])
-    _check_widths(path.name, kept, numbers + 1, separator)
+    _check_widths(path.name, kept, numbers + 1 + above, separator)
     frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
-    return _filled(path, frame, numbers[1:] + 1)
+    return _filled(path, frame, numbers[1:] + 1 + above)
 
 
 def _filled(path: Path, frame: pd.DataFrame, lines: NDArray[np.int64]) -> Rows:
@@ -134,15 +141,28 @@ def _filled(path: Path, frame: pd.DataFrame, lines: NDArray[np.int64]) -> Rows:
 
 
 def _sheet(path: Path) -> Rows:
-    """Read the first sheet of a spreadsheet, whose first row is the header."""
+    """Read the first sheet of a spreadsheet, whose first row with several cells is the header."""
     import pandas as pd
 
     rows = read_sheet(path)
     if not rows or not any(cell.strip() for cell in rows[0]):
         raise _no_header(path)
-    header = [name.strip() or f"column {number}" for number, name in enumerate(rows[0], start=1)]
+    filled = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    sheets = sheet_names(path)
+    if len(sheets) > 1 and max(map(len, filled)) < 2:
+        raise DataError(
+            f"'{path.name}': the first sheet is no table",
+            got=f"sheets {listing(sheets)}, of which '{sheets[0]}' has a single column",
+            expected="a table with columns of genes and of phenotypes on the first sheet",
+            do="move the table's sheet to the front, or save it as CSV in UTF-8",
+        )
+    # Above the header may stand a title; a header has names alone.
+    top = next((number for number, row in enumerate(filled) if len(row) > 1), 0)
+    top = top if all(np.isnan(pd.to_numeric(pd.Series(filled[top], dtype=str), errors="coerce"))) else 0
+    header = [" ".join(name.split()) or f"column {number}" for number, name in enumerate(rows[top], start=1)]
     _check_header(path.name, header)
-    return _filled(path, pd.DataFrame(rows[1:], columns=header, dtype=str), np.arange(len(rows) - 1) + 2)
+    lines = np.arange(top + 1, len(rows)) + 1
+    return _filled(path, pd.DataFrame(rows[top + 1 :], columns=header, dtype=str), lines)
 
 
 def _no_header(path: Path) -> DataError:
@@ -155,12 +175,12 @@ def _text(path: Path) -> str:
     try:
         if content.startswith(GZIP_MAGIC):
             content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
+        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
     except DAMAGE as error:
         raise DataError(
             f"'{path.name}' cannot be read to its end",
             got=str(error),
-            expected="a text table in UTF-8, plain or gzipped",
+            expected="a text table in UTF-8 or UTF-16, plain or gzipped",
             do="copy or download the file again; save a spreadsheet as CSV in UTF-8",
         ) from error
 
@@ -246,6 +266,9 @@ def refuse_lost(file: str, column: str) -> None:
         )
 
 
+MINUS = r"^[\u2212\u2013\ufe63\uff0d](?=[\d.,])"
+"""Word processors and other programs write these before a negative number: a minus sign, or an en dash."""
+
 Numbers = NDArray[np.float64]
 
 
@@ -262,7 +285,7 @@ def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tu
     """
     import pandas as pd
 
-    cells = cells.str.strip()
+    cells = cells.str.strip().str.replace(MINUS, "-", regex=True)
     missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
     if decimal == ",":
         # A point would separate thousands, so such a cell is no number.
@@ -372,7 +395,7 @@ def read_genotypes(
         columns: the columns of genes; a single one may hold several genes, separated by ``;``. A strength may stand
             behind a gene, ``b0008:0.3``.
         aliases: other names of genes.
-        ignored: systematic names of genes that do not count as deleted.
+        ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
         mistakes: gets the rows that delete nothing, or a gene twice, or have a strength that is none.
         strengths: the columns of strengths, in the same order; empty where there are none. A strength may have a
             decimal comma.
@@ -398,16 +421,21 @@ def read_genotypes(
             expected="systematic names, or aliases of one gene",
             do="replace them by systematic names",
         )
-    names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
+    pairs = zip(found.tolist(), resolved, strict=True)
+    counted = [
+        name if name and not is_ignored(name, ignored) and not is_ignored(one, ignored) else "" for one, name in pairs
+    ]
+    names = tuple(dict.fromkeys(filter(None, counted)))
     index = {name: i for i, name in enumerate(names)}
-    codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
+    codes = np.array([index.get(name, -1) for name in counted], dtype=np.int32)
     numbers = np.array([len(names) for names, _, _ in genotypes], dtype=np.int64)
     there = np.arange(numbers.max(initial=0)) < numbers[:, None]
     genes = np.full(there.shape, -1, dtype=np.int32)
     genes[there] = codes[written]
     left = [amount for _, amounts, _ in genotypes for amount in amounts]
     weakened = any(left)
-    _check(rows, columns, genes, mistakes, strengths, weakened=weakened, may_be_empty=may_be_empty)
+    empty = (numbers == 0) & (not may_be_empty)  # a row of a control, which is ignored, is the wild type
+    _check(rows, columns, genes, mistakes, strengths, empty, weakened=weakened)
     if not weakened:
         return Strains.from_matrix(names, genes)
     values = np.zeros(there.shape, dtype=np.float32)
@@ -433,11 +461,10 @@ def _check(
     genes: NDArray[np.int32],
     mistakes: Mistakes,
     strengths: Sequence[str],
+    empty: NDArray[np.bool_],
     *,
     weakened: bool,
-    may_be_empty: bool,
 ) -> None:
-    empty: NDArray[np.bool_] = np.all(genes < 0, axis=1) & (not may_be_empty)
     mistakes.add(
         rows,
         empty,

@@ -12,6 +12,7 @@ import pytest
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
 from dglcell.errors import ConfigError, DataError
+from tests.data.sources.sga_tables import write_xlsx
 
 PAIRS = "gene_a,gene_b,score\nB,A,0.5\nA,C,-1\n"
 
@@ -47,6 +48,11 @@ def test_strains_keep_the_order_of_rows_and_genes(tmp_path: Path) -> None:
         ("genes,score\nA;B;C,1\nD,2\nC; A,3\n", {"genes": ["genes"]}, [["A", "B", "C"], ["D"], ["C", "A"]]),
         ("gene_a,gene_b,score,kind\nA,B,1,di\nA,A,x,bad\n", {"where": {"kind": "di"}}, [["A", "B"]]),
         ("gene_a,gene_b,score\nHO,B,1\nA,HO,2\n", {"ignore_genes": ["HO"]}, [["B"], ["A"]]),
+        (
+            "gene_a,gene_b,score\nctrl,ctrl,1\ncontrol_1,B,2\nA,,3\n",
+            {"ignore_genes": ["ctrl", "control_*"]},
+            [[], ["B"], ["A"]],
+        ),
         ("gene_a,gene_b,score\nA,B,\nA,C,1\nB,C,NaN\n", {"missing": "drop"}, [["A", "C"]]),
         (
             "gene_a,gene_b,score\nA,B,1\nA,C,N/A\nA,D,n/a\nA,E,NAN\nA,F,\nA,G,ND\n",
@@ -62,6 +68,33 @@ def test_genes_of_rows(tmp_path: Path, text: str, options: dict[str, Any], genot
     counts, rows = table.provenance.counts, len(text.split()) - 1
     left_out = counts["rows_filtered_out"] + counts["rows_not_measured"]
     assert left_out == (rows - len(genotypes) if {"where", "missing"} & set(options) else 0)
+
+
+LAYOUTS = {
+    "minus signs of word processors": PAIRS.replace("-1", "\N{MINUS SIGN}1"),
+    "en dashes": PAIRS.replace("-1", "\N{EN DASH}1"),
+    "a line break in the header": PAIRS.replace("score", '"score\r\n"'),
+    "utf-16": PAIRS.encode("utf-16"),
+    "a title above the header": [["Table S4. Fitness", "", ""], ["", "", ""], *(r.split(",") for r in PAIRS.split())],
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_everyday_layouts_are_read(tmp_path: Path, name: str) -> None:
+    content, path = LAYOUTS[name], tmp_path / "t.csv"
+    if isinstance(content, list):
+        path = write_xlsx(tmp_path / "t.xlsx", content)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    table = load_csv(config(str(path)))
+    assert table.genotypes == [["B", "A"], ["A", "C"]]
+    assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
+
+
+def test_lines_are_counted_below_a_header_of_two(tmp_path: Path) -> None:
+    path = write(tmp_path, 'gene_a,gene_b,"my\nscore"\nA,B,1\nA,C,high\n')
+    with pytest.raises(DataError, match=r"line 4: column 'my score' does not hold a finite number"):
+        load_csv(config(path, phenotypes={"epsilon": "my score"}))
 
 
 def test_gzip_is_told_by_content(tmp_path: Path) -> None:
