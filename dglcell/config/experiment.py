@@ -88,6 +88,8 @@ class DataConfig:
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
         self.source.validate()
+        for name, own in self.computed.items():
+            own.simulator(f"data.computed.{name}").config.validate()
         if self.fba is None:
             return
         self.fba.validate()

@@ -14,7 +14,7 @@ from dglcell import api
 from dglcell.config.read import load_config
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.store import Store
-from dglcell.errors import DataError, GraphError
+from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.prediction.conditions import asked_of, completion_of, wild_type_in
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design
@@ -121,3 +121,21 @@ def test_a_store_without_the_columns_is_refused(folder: Path, monkeypatch: pytes
     build(load_config(folder / "computed.yaml", [store, "data.fba=null", "data.computed={}"]), "")
     with pytest.raises(DataError, match="has no column 'fba_growth'"):
         train(load_config(folder / "computed.yaml", [store, "experiment.name=other"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.computed.cost.kind=own_cost:Price", "module 'own_cost' has no 'Price'"),
+        ("data.computed.cost.kind=cost", r"`data\.computed\.cost\.kind` names no simulator"),
+        ("data.computed.cost.options.factor=2", r"unknown key `data\.computed\.cost\.options\.factor`"),
+        ("data.source.name=insilico", "`data.fba` would give the model its own labels"),
+        ("data.fba.tolerance=2", r"`data\.fba\.tolerance` is too large"),
+    ],
+)
+def test_wrong_keys_are_refused_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, override: str, message: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ConfigError, match=message):
+        load_config(folder / "computed.yaml", [override])
