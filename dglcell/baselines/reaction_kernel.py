@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import blocks
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.nystrom import SMALLEST, limit, spanned
+from dglcell.baselines.nystrom import MOST_STRAINS, SMALLEST, spanned
 from dglcell.baselines.problem import Family, NullModel, Problem, labelled
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.strains import Strains
@@ -119,13 +119,14 @@ def fit_reaction_kernel(
     problem: Problem, own: float, penalties: Sequence[float] = PENALTIES
 ) -> Iterator[ReactionKernelRidge]:
     """Yield one model for each penalty; ``own`` is its ``own_share``."""
-    problem, _, limited = limit(problem.labelled(), LANDMARKS)
+    problem, sample = problem.labelled().sampled(MOST_STRAINS)
     assert problem.reactions is not None
     model = ReactionKernelRidge(own, problem.reactions, float(problem.y_train.mean()))
     vectors = model.features(problem.train)
     different = _different_rows(vectors)
     landmarks = vectors[np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])]
-    model = replace(model, landmarks=landmarks, limited=limited if len(different) > LANDMARKS else "")
+    few = f"{LANDMARKS:,} landmarks" if len(different) > LANDMARKS else ""
+    model = replace(model, landmarks=landmarks, limited=" of ".join(filter(None, (few, sample))))
     inner = model.between(landmarks, landmarks)
     values = problem.y_train - model.mean
     for penalty, found in spanned(lambda rows: model.between(vectors[rows], landmarks), inner, values, penalties):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.fit import ALL_NULL_MODELS, best_of, fit_null_models, left_out_null_models
 from dglcell.baselines.problem import DELETIONS, MORE, NullModel, in_words
+from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strain_kernel import fit_strain_kernels
 from dglcell.data.columns import CONDITION, Column
@@ -217,3 +218,28 @@ def test_deletions_alone_have_no_null_models_of_strengths() -> None:
         "needs strains with strengths or conditions",
         "needs strains in several media",
     }
+
+
+def test_predictions_for_strengths_and_media_stay_as_they_were() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(12, 4))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = GeneSimilarity(np.arange(12), np.square(vectors @ vectors.T).astype(np.float32))
+    rows = [dict(zip(rng.permutation(12)[:k].tolist(), rng.random(k), strict=False)) for k in rng.integers(1, 4, 400)]
+    rows, media, dose = rows[:200] * 2, np.repeat(["glucose", "acetate"], 200), np.tile(rng.random(200), 2)
+    y = np.array([np.prod([1 - (1 - left) ** 2 * (0.2 + gene / 20) for gene, left in row.items()]) for row in rows])
+    y = y * np.where(media == "glucose", 1.0, 0.8) + 0.1 * dose + 0.02 * rng.normal(size=400)
+    named = [{f"g{gene}": float(left) for gene, left in row.items()} for row in rows]
+    strains = among(Strains.from_names(named, conditions={"medium": media, "dose": dose}), 12)
+    train, validation, test = np.split(rng.permutation(400), [240, 320])
+    models = fit_null_models(problem_of(strains.take(train), y[train], strains.take(validation), y[validation], alike))
+    expected = {
+        "additive ridge": [0.59062579, 0.86262767, 0.485902],
+        "product of curves": [0.69953456, 0.95600391, 0.5612523],
+        "minimum of curves": [0.80838627, 1.01803137, 0.57801119],
+        "same strain in other media": [0.58074581, 0.85803458, 0.49804931],
+        "kernel ridge over strains": [0.70080657, 0.98487861, 0.44666485],
+    }
+    for name, values in expected.items():
+        found = models[name].predict(strains.take(test[:3]))
+        np.testing.assert_allclose(found, values, atol=1e-7, err_msg=name)

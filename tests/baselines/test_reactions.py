@@ -168,6 +168,15 @@ def test_fewer_landmarks_than_strains_are_nearly_as_good(monkeypatch: pytest.Mon
     assert error(600) <= 1.01 * error(100) < 0.5 * np.var(labels(test))
 
 
+def test_a_large_table_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_STRAINS", 50)
+    (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
+    assert model.limited == "a sample of 50 of 80 strains"
+    monkeypatch.setattr(module, "LANDMARKS", 10)
+    (model,) = fitted(invented(0, 80), np.arange(80.0), 0.3, [0.01])
+    assert model.limited == "10 landmarks of a sample of 50 of 80 strains"
+
+
 def test_a_gene_that_was_never_deleted_counts_by_the_reactions_that_it_takes() -> None:
     cell, reactions = core()
     # The subunits of succinate dehydrogenase take away the same reactions.
