@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.problem import Family, NullModel, Problem, labelled
+from dglcell.baselines.problem import Family, NullModel, Problem, each, labelled
 from dglcell.baselines.simple import Shrunk
 from dglcell.data.strains import Strains
 
@@ -95,7 +95,6 @@ class Multiplicative(NullModel):
         return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.targets]))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         strains = refuse_strengths(strains, "multiplicative")
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
@@ -130,7 +129,6 @@ class SmallestSubset(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         prediction = np.empty(len(strains))
         for rows, genes in refuse_strengths(strains, "smallest subset").by_number():
             number = genes.shape[1]
@@ -158,8 +156,5 @@ def _no_subset(problem: Problem) -> str | None:
     return f"needs measured subsets, and no training strain has fewer than {fewer} deletions"
 
 
-MULTIPLICATIVE = Family(
-    lambda of: (Multiplicative(alpha).fit(of.train, of.y_train) for alpha in (0.01, 0.1, 1.0, 10.0)),
-    lambda of: not_fitness_like(of.y_train),
-)
+MULTIPLICATIVE = Family(each(Multiplicative, 0.01, 0.1, 1.0, 10.0), lambda of: not_fitness_like(of.y_train))
 SUBSET = Family(lambda of: iter([SmallestSubset().fit(of.train, of.y_train)]), _no_subset)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.problem import MORE, Family, NullModel, Problem, labelled
+from dglcell.baselines.problem import MORE, Family, NullModel, Problem, each, labelled
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 
@@ -108,7 +108,6 @@ class GeneCurves(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         amounts, values = lost(strains), np.empty(len(strains.targets))
         curves = dict(zip(self.genes.tolist(), self.curves, strict=True))
         for gene, of in _by_gene(strains.targets):
@@ -147,9 +146,6 @@ def _lacks(problem: Problem) -> str | None:
     return not_fitness_like(problem.y_train)
 
 
-def _fitted(problem: Problem, combined: str) -> Iterator[NullModel]:
-    return (GeneCurves(value, combined).fit(problem.train, problem.y_train) for value in (0.3, 1.0, 3.0, 10.0))
-
-
-PRODUCT_OF_CURVES = Family(lambda problem: _fitted(problem, PRODUCT), _lacks, MORE)
-MINIMUM_OF_CURVES = Family(lambda problem: _fitted(problem, MINIMUM), _lacks, MORE)
+SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
+PRODUCT_OF_CURVES = Family(each(partial(GeneCurves, combined=PRODUCT), *SHRINKAGES), _lacks, MORE)
+MINIMUM_OF_CURVES = Family(each(partial(GeneCurves, combined=MINIMUM), *SHRINKAGES), _lacks, MORE)

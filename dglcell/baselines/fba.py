@@ -66,7 +66,6 @@ class RisingCurve(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         return np.interp(AsComputed(self.column).predict(strains), self.growth, self.value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,11 @@ class Family:
         if self.about == DELETIONS and problem.beyond_deletions:
             return f"knows deletions only, and the strains have {problem.beyond_deletions}"
         return self.lacks(problem)
+
+
+def each(kind: Callable[[float], Any], *values: float) -> Callable[[Problem], Iterator[NullModel]]:
+    """Return a function that fits a baseline for each value of its only hyperparameter."""
+    return lambda problem: (kind(value).fit(problem.train, problem.y_train) for value in values)
 
 
 def in_words(name: str, model: NullModel) -> str:

@@ -51,7 +51,6 @@ class UntrainedBound(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
         bound = np.full(len(strains), WILD_TYPE)
         for rows in blocks(len(strains), len(self.sets)):
@@ -108,7 +107,6 @@ class ReactionKernelRidge(NullModel):
         return np.divide(products, union, out=np.ones_like(products), where=union > SMALLEST)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         vectors, found = self.features(strains), np.empty(len(strains))
         for rows in blocks(len(strains), len(self.coefficients)):
             found[rows] = self.mean + self.between(vectors[rows], self.landmarks) @ self.coefficients

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 
 from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
-from dglcell.baselines.problem import ANY, MORE, Family, NullModel, labelled
+from dglcell.baselines.problem import ANY, MORE, Family, NullModel, Problem, each, labelled
 from dglcell.data.columns import CONDITION, MEDIUM, Column
 from dglcell.data.partition import Keys, strain_keys
 from dglcell.data.strains import Strains
@@ -29,7 +29,6 @@ class TrainingMean(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         return np.full(len(strains), self.mean)
 
 
@@ -67,7 +66,6 @@ class AdditiveRidge(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         return self.intercept + strains.design @ self.effects + self.of_conditions(strains)
 
     def of_conditions(self, strains: Strains) -> NDArray[np.float64] | float:
@@ -133,7 +131,6 @@ class QueryPairMean(NullModel):
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         prediction = np.full(len(strains), self.mean)
         rows, keys = _query_pairs(strains)
         prediction[rows] += self.deviations(keys)
@@ -178,23 +175,14 @@ class SameStrain(NullModel):
         return strain_keys(strains.with_targets(strains.left() < 1).with_(columns=values))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         return self.ridge.predict(strains) + self.deviations(self._keys(strains))
 
 
-def why_one_medium(strains: Strains) -> str | None:
-    """Say why no strain can have been measured in another medium; None if it can."""
-    return "needs strains in several media" if len(strains.conditions.get(MEDIUM, ())) < 2 else None
+def _one_medium(problem: Problem) -> str | None:
+    return "needs strains in several media" if len(problem.train.conditions.get(MEDIUM, ())) < 2 else None
 
 
 TRAINING_MEAN = Family(lambda of: iter([TrainingMean().fit(of.train, of.y_train)]), about=ANY)
-ADDITIVE = Family(
-    lambda of: (AdditiveRidge(alpha).fit(of.train, of.y_train) for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0)),
-    about=ANY,
-)
-QUERY_PAIR = Family(lambda of: (QueryPairMean(count).fit(of.train, of.y_train) for count in (0.5, 2.0, 8.0, 32.0)))
-SAME_STRAIN = Family(
-    lambda of: (SameStrain(count).fit(of.train, of.y_train) for count in (0.0, 0.5, 2.0)),
-    lambda of: why_one_medium(of.train),
-    about=MORE,
-)
+ADDITIVE = Family(each(AdditiveRidge, 0.1, 1.0, 10.0, 100.0, 1000.0), about=ANY)
+QUERY_PAIR = Family(each(QueryPairMean, 0.5, 2.0, 8.0, 32.0))
+SAME_STRAIN = Family(each(SameStrain, 0.0, 0.5, 2.0), _one_medium, about=MORE)

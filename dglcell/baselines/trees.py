@@ -137,7 +137,6 @@ class BoostedTrees(NullModel):
         )
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """Return predictions in the units of the labels, [S]."""
         return self.of_features(self.features(strains))
 
     def of_features(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, SameStrain, TrainingMean, why_one_medium
+from dglcell.baselines.simple import SAME_STRAIN, AdditiveRidge, QueryPairMean, SameStrain, TrainingMean
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.baselines.invented import strains_of
+from tests.baselines.invented import problem_of, strains_of
 from tests.examples import examples
 
 genotypes_of_nine = st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True), min_size=1, max_size=25)
@@ -118,6 +118,6 @@ def test_sites_of_guides_are_told_apart_by_name() -> None:
 @pytest.mark.parametrize("conditions", [{"medium": ["glucose"] * 2}, {"drug": ["none", "rapamycin"]}])
 def test_it_needs_strains_in_several_media(conditions: dict[str, list[str]]) -> None:
     strains = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions=conditions)
-    assert why_one_medium(strains) == "needs strains in several media"
+    assert SAME_STRAIN.why_not(problem_of(strains, np.ones(2))) == "needs strains in several media"
     several = Strains.from_names([{"a": 0.1}, {"a": 0.1}], conditions={"medium": ["glucose", "acetate"]})
-    assert why_one_medium(several) is None
+    assert SAME_STRAIN.why_not(problem_of(several, np.ones(2))) is None
