@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +32,14 @@ from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.known_strains import are_known, renamed, strains_of_runs
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import GenotypeTable, chosen_columns, predicted_column
+from dglcell.prediction.table import PREDICTED_BY, GenotypeTable, predicted_by, predicted_column
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, find_run
+from dglcell.training.baselines import kept_baselines
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import open_store, prepare_run
-from dglcell.training.with_null import MODEL, predicting_with
+from dglcell.training.predicting import BEST, ENSEMBLE, NETWORK, predicting_with
+from dglcell.training.prepare import open_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +146,7 @@ class Predictor:
 
         >>> predictor = dglcell.load("runs/quickstart/seed-0")
         >>> predictor.predict([["b0008", "b2464"], ["b0727"]]).columns.tolist()
-        ['gene_1', 'gene_2', 'predicted_fitness', 'unknown']
+        ['gene_1', 'gene_2', 'predicted_fitness', 'predicted_by', 'unknown']
 
         A strength is what is left of a gene: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type.
 
@@ -167,9 +169,9 @@ class Predictor:
         Returns:
             The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
             and ``sd_PHENOTYPE`` is their standard deviation. ``low_PHENOTYPE`` and ``high_PHENOTYPE`` are the ends of
-            the interval, and of a class ``probability_PHENOTYPE`` is a calibrated probability. ``model_PHENOTYPE``
-            names what predicted it, where `load` was told ``predict_with``. ``unknown`` names the genes that the cell
-            graph lacks, separated by ``;``.
+            the interval, and of a class ``probability_PHENOTYPE`` is a calibrated probability. ``predicted_by``
+            names what predicted: the network, a baseline, or an ensemble of both. ``unknown`` names the genes that the
+            cell graph lacks, separated by ``;``.
 
         Raises:
             GenotypeError: strains cannot be predicted; the text names each one by its number, from 0. Or they lack a
@@ -186,7 +188,7 @@ class Predictor:
         with _PREDICTING:
             found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
         columns: dict[str, Any] = dict(found)
-        columns |= chosen_columns(self.members)
+        columns[PREDICTED_BY] = predicted_by(self.members)
         columns["unknown"] = [";".join(row.lacking) for row in rows]
         taken = [name for name in columns if name in frame.columns]
         if taken:
@@ -282,7 +284,7 @@ def load(
     *,
     checkpoint: str | None = None,
     device: str = "cpu",
-    predict_with: str = MODEL,
+    predict_with: str = BEST,
 ) -> Predictor:
     """Load a trained model, or the models of several seeds.
 
@@ -292,9 +294,9 @@ def load(
     >>> predictor = dglcell.load("runs/quickstart")
     >>> [path.name for path in predictor.directories]
     ['seed-0', 'seed-1']
-    >>> best = dglcell.load("runs/quickstart/seed-0", predict_with="best")
-    >>> "model_fitness" in best.predict([["b0008"]]).columns
-    True
+    >>> network = dglcell.load("runs/quickstart/seed-0", predict_with="network")
+    >>> network.predict([["b0008"]]).predicted_by[0]
+    'hetero_cell'
 
     Args:
         runs: a run directory; an experiment's folder, for all of its seeds; the name of a trained model, or the path of
@@ -302,14 +304,13 @@ def load(
         checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; None: as
             configured in each run.
         device: ``cpu`` or ``cuda``.
-        predict_with: ``model``; ``best``, which is the best null model of each run where it is better than the run's
-            model on the validation part; or the name of a null model, e.g. ``kernel ridge``. A null model is fitted
-            again to the strains of the run, which must be there.
+        predict_with: ``network``; ``baseline``, the best of each run on the validation part; ``ensemble``, both
+            together; or ``best``, the best of these three on the validation part.
 
     Raises:
-        CheckpointError: a run or checkpoint is missing or damaged, the runs predict different things, or the strains
-            that a null model is fitted to are gone.
-        ConfigError: no null model has this name, or it does not apply to these strains.
+        CheckpointError: a run or checkpoint is missing or damaged, the runs predict different things, or a run lacks
+            its baselines.
+        ConfigError: ``predict_with`` is none of these, or a run has no such baseline or ensemble.
         MissingDependencyError: this machine does not have the device.
     """
     check_device(device)
@@ -332,7 +333,15 @@ def load(
         if EDGES in seen_by(first):  # One list of edges for all of them, which grows with those that are predicted.
             member.config.model.conditions = first.config.model.conditions
     pairs = zip(members, directories, strict=True)
-    return Predictor(tuple(predicting_with(predict_with, member, path) for member, path in pairs), tuple(directories))
+    members = [predicting_with(predict_with, member, path) for member, path in pairs]
+    _say_what_predicts(members, directories)
+    return Predictor(tuple(members), tuple(directories))
+
+
+def _say_what_predicts(members: Sequence[Trained], directories: Sequence[Path]) -> None:
+    for member, path in zip(members, directories, strict=True):
+        for phenotype, one in member.chosen.items():
+            log.info("%s: %s predicts %s (%s)", path, one.name, phenotype, one.why)
 
 
 def _predicts(member: Trained) -> tuple[object, ...]:
@@ -452,11 +461,10 @@ def _measured_rows(
     predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str = ""
 ) -> list[ResultRow]:
     """Return metrics of the mean prediction, a row for each phenotype of the model with a column in ``measured``."""
-    predicted, name = predictor.predict(strains), predictor.members[0].config.model.name
-    chosen = chosen_columns(predictor.members)
+    predicted = predictor.predict(strains)
     return [
         row_of(
-            chosen.get(f"model_{phenotype}", name),
+            predicted_by(predictor.members, phenotype),
             phenotype,
             part,
             predicted[predicted_column(phenotype)].to_numpy(),
@@ -490,8 +498,8 @@ def evaluate_on(
             with the same name.
 
     Returns:
-        A row for each phenotype and model. For several seeds, the mean prediction is evaluated. The null models are
-        fitted on the training part of the first seed, if it fitted any.
+        A row for each phenotype and model: the network, its ensemble with a baseline, and the baselines. For several
+        seeds, the mean prediction is evaluated. The baselines are those that the first seed kept, if it fitted any.
 
     Raises:
         CheckpointError: the run, a checkpoint or its store is missing.
@@ -546,20 +554,29 @@ def rows_on(
             f"no strain of '{config.experiment.name}' that is left has a measured {' or '.join(empty)}",
             do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
         )
-    rows = _measured_rows(predictor, strains, measured, config.experiment.name)
-    return rows + _null_rows(predictor, strains, measured, config.experiment.name)
+    return _rows_of_three(predictor, strains, measured, config.experiment.name)
 
 
-def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
-    """Return metrics of null models fitted on the training part of the first member; none if its run had none."""
-    from dglcell.training.result_rows import null_rows_on
-
-    config = replace(predictor.members[0].config, plot=False)
-    if not config.null_models:
-        return []
-    prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
-    labels = {name: strains.phenotypes[column] for name, column in measured.items()}
-    return null_rows_on(prepared, predictor._read(strains, {})[2].strains, labels, part)
+def _rows_of_three(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
+    """Return metrics of the networks, of their ensembles, and of the baselines of the first run."""
+    rows = []
+    pairs = list(zip(predictor.members, predictor.directories, strict=True))
+    for way in (NETWORK, ENSEMBLE):
+        try:
+            members = tuple(predicting_with(way, member, path) for member, path in pairs)
+        except ConfigError:  # the run made no ensemble
+            continue
+        rows += _measured_rows(replace(predictor, members=members), strains, measured, part)
+    directory = RunDirectory(predictor.directories[0])
+    if not directory.baselines.is_file():
+        return rows
+    read = predictor._read(strains, {})[2].strains
+    for phenotype, models in kept_baselines(directory, predictor.cell).models.items():
+        for name, model in models.items() if phenotype in measured else ():
+            with suppress(DataError):  # it knows deletions alone, and the strains have strengths
+                labels = strains.phenotypes[measured[phenotype]]
+                rows.append(row_of(name, phenotype, part, model.predict(read), labels, is_null=True))
+    return rows
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -132,6 +132,10 @@ def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
+ENSEMBLE_OF = "network + "
+"""Names of ensembles of a network and a baseline begin with this text."""
+
+
 @dataclass(frozen=True)
 class ResultRow:
     """Hold the metrics of one model on one part of a split, for one phenotype.
@@ -152,6 +156,16 @@ class ResultRow:
     metrics: Mapping[str, float]
     is_null: bool = False
     kind: str = REGRESSION
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Return whether it is an ensemble of the network and a baseline."""
+        return self.model.startswith(ENSEMBLE_OF)
+
+    @property
+    def is_network(self) -> bool:
+        """Return whether it is of what the network learned, alone."""
+        return not (self.is_null or self.is_ensemble)
 
     def with_metrics(self, more: Mapping[str, float]) -> ResultRow:
         """Return the row with more metrics."""

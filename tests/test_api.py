@@ -105,7 +105,7 @@ def test_predictions_are_those_of_the_run(predictor: dglcell.Predictor) -> None:
     frame = pd.DataFrame({"note": range(len(written)), "genes": [row["genes"] for row in written]})
     frame.index = frame.index + 100
     found = predictor.predict(frame, batch_size=7)
-    assert found.columns.tolist() == ["note", "genes", "predicted_fitness", "unknown"]
+    assert found.columns.tolist() == ["note", "genes", "predicted_fitness", "predicted_by", "unknown"]
     assert found.index.equals(frame.index)
     expected = [float(row["predicted_fitness"]) for row in written]
     np.testing.assert_allclose(found.predicted_fitness, expected, rtol=2e-5)
@@ -118,7 +118,7 @@ def test_lists_frames_and_strains_give_the_same(predictor: dglcell.Predictor) ->
     pd.testing.assert_frame_equal(predictor.predict(dglcell.Strains.from_names(STRAINS)), found)
     again = predictor.predict(found[["gene_1", "gene_2", "gene_3"]].replace("", None))
     pd.testing.assert_series_equal(again.predicted_fitness, found.predicted_fitness)
-    assert predictor.predict([]).columns.tolist() == ["gene_1", "predicted_fitness", "unknown"]
+    assert predictor.predict([]).columns.tolist() == ["gene_1", "predicted_fitness", "predicted_by", "unknown"]
 
 
 def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
@@ -172,7 +172,9 @@ def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
 
 def test_strengths_are_given_in_several_forms(predictor: dglcell.Predictor) -> None:
     found = predictor.predict([{"b0720": 0.5, "b0114": 0.0}, ["b0720", "b0114"], {"b0720": 1, "b0114": 0}, ["b0114"]])
-    assert found.columns.tolist() == [*("gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness", "unknown")]
+    assert found.columns.tolist() == [
+        *("gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness", "predicted_by", "unknown")
+    ]
     assert found.strength_1.tolist() == [0.5, 0, 1, 0]
     half, deleted, wild, without = found.predicted_fitness
     assert deleted == pytest.approx(predictor.predict([["b0720", "b0114"]]).predicted_fitness[0], abs=1e-6)
@@ -226,7 +228,7 @@ def test_conditions_are_given_in_several_forms(seeing: dglcell.Predictor) -> Non
     assert batches_of(seeing, strains, conditions={"temperature": 30, "medium": media}) == expected
     found = seeing.predict(strains, conditions={"temperature": 30, "medium": np.array(media)})
     assert found.columns.tolist() == [
-        *("gene_1", "condition_temperature", "condition_medium", "predicted_fitness", "unknown")
+        *("gene_1", "condition_temperature", "condition_medium", "predicted_fitness", "predicted_by", "unknown")
     ]
     assert batches_of(seeing, found[["gene_1", "condition_temperature", "condition_medium"]]) == expected
     frame = pd.DataFrame({"genes": ["b0008", None], "medium": media, "note": 1})
@@ -360,7 +362,7 @@ def test_the_table_of_a_training_is_read_by_its_columns_and_never_overwritten(
     source = ["data.store=null", "data.source.name=csv", f"data.source.csv.path={path}", "data.source.csv.genes=[KO]"]
     source += ["data.source.csv.phenotypes={fitness: fitness}", "split.subset=null", f"paths.data={tmp_path}"]
     run = dglcell.train("quickstart", "experiment.name=own", *source, epochs=1, null_models=False)
-    assert run.predict(frame).columns.tolist() == ["KO", "fitness", "predicted_fitness", "unknown"]
+    assert run.predict(frame).columns.tolist() == ["KO", "fitness", "predicted_fitness", "predicted_by", "unknown"]
     assert dglcell.evaluate(run, frame).n.tolist() == [len(genes)]
     before = path.read_bytes()
     assert main(["predict", "runs/own/seed-0", str(path), "-o", str(path)]) == 2

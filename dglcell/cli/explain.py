@@ -75,7 +75,7 @@ def explain(options: argparse.Namespace) -> None:
     check_device(options.device)
     splits, reason = None, None
     with threads(None):
-        predictor = load(runs, checkpoint=options.checkpoint, device=options.device)
+        predictor = load(runs, checkpoint=options.checkpoint, device=options.device, predict_with="network")
         strains = _strains(options, table, predictor)
         found = explain_strains(predictor.members, strains)
         try:

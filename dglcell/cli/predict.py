@@ -144,9 +144,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with",
         dest="predict_with",
-        default="model",
-        metavar="MODEL",
-        help="what predicts: model, best, or a null model such as kernel-ridge (default: model)",
+        default="best",
+        choices=("best", "network", "baseline", "ensemble"),
+        help="what predicts: the best on the validation part, or one by name (default: best)",
     )
     parser.add_argument(
         "--interval",

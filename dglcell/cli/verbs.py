@@ -259,10 +259,10 @@ def baselines(options: argparse.Namespace) -> None:
             train_control(config, options.epochs, options.command, signals)
     from dglcell.report.results_table import format_results_table
     from dglcell.report.sentences import left_out_lines
-    from dglcell.training.evaluate import evaluate_null_models
+    from dglcell.training.evaluate import evaluate_baselines
 
-    found = evaluate_null_models(config, options.output, options.command)
-    print(f"\n{format_results_table(found.rows, color=sys.stdout.isatty())}\n")
+    rows, found = evaluate_baselines(config, options.output, options.command)
+    print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
     print("\n".join(left_out_lines(found.left_out)))
 
 

@@ -117,7 +117,8 @@ def _earlier(output: Path) -> Card | None:
 def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
     """Write the files of the model and its card."""
     there, here = run.directory, RunDirectory(folder)
-    kept = [there.environment, there.split, there.metrics, there.usage, there.results, there.calibration]
+    kept = [there.environment, there.split, there.metrics, there.usage, there.results]
+    kept += [there.calibration, there.baselines]
     if strains:
         kept += [there.predictions(part) for part in run.predictions]
     for path in kept:

@@ -47,15 +47,15 @@ class Intervals:
         Raises:
             CheckpointError: a run has no calibration, or one of another checkpoint, or predictions of a run are missing
                 or damaged.
-            ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it; a null
-                model predicts; or the runs have other splits.
+            ConfigError: the coverage is not between 0 and 1, or there are too few validation strains for it; something
+                else predicts than what was best on the validation part; or the runs have other splits.
         """
         check_coverage(coverage)
-        null_models = sorted({model for member in members for model in _null_models(member)})
-        if null_models:
+        others = {one.name for member in members for one in member.chosen.values() if not one.is_best}
+        if others:
             raise ConfigError(
-                "intervals are calibrated for the run's own model",
-                got=f"predictions of {listing(null_models)}",
+                "intervals are calibrated for what was best on the validation part",
+                got=f"predictions of {listing(sorted(others))}",
                 do="leave out `--with`, or `--interval`",
             )
         found = [_calibration_of(*pair) for pair in zip(members, directories, strict=True)]
@@ -104,10 +104,6 @@ class Intervals:
     def describe(self) -> dict[str, Any]:
         """Describe what the intervals depend on beside the models, as plain containers."""
         return {"interval": self.coverage}
-
-
-def _null_models(member: Trained) -> list[str]:
-    return [f"'{member.chosen[name].name}'" for name in member.null_models]
 
 
 def _calibration_of(member: Trained, directory: Path) -> Calibration:

@@ -23,8 +23,9 @@ from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.parts import PartFiles, write_tables
 from dglcell.prediction.ranking import Ranking
 from dglcell.prediction.table import (
+    PREDICTED_BY,
     GenotypeTable,
-    chosen_columns,
+    predicted_by,
     predicted_column,
     prediction_columns,
     write_rows,
@@ -32,6 +33,7 @@ from dglcell.prediction.table import (
 )
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicted import predict_batches
+from dglcell.training.predicting import mixed
 
 Rows = GenotypeTable | Design
 """These are strains to predict, which have numbers and can be cut into parts and batches."""
@@ -95,11 +97,14 @@ def predict_rows(
     known = rows.is_known
     predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
-        if len(member.null_models) < len(phenotypes) and known.any():
+        chosen = [member.predicts(phenotype) for phenotype in phenotypes]
+        if any(one.weight < 1 for one in chosen) and known.any():
             size = batch_size or fitting_batch_of([member])
             predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
-        for phenotype, null_model in member.null_models.items():
-            predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(every.take(np.flatnonzero(known)))
+        for t, one in enumerate(chosen):
+            if one.baseline is not None:
+                of_baseline = one.baseline.predict(every.take(np.flatnonzero(known)))
+                predicted_ST[known, t] = mixed(predicted_ST[known, t], of_baseline, one.weight)
     columns = prediction_columns(phenotypes, predicted_RST)
     return columns if intervals is None else columns | intervals.columns(every, columns)
 
@@ -138,7 +143,7 @@ def predict_table(
 
     Args:
         members: one or several models, on the device where this runs.
-        table: the whole table, with what `name_models` adds.
+        table: the whole table, with the column that `name_models` adds.
         output: file that is written; an older one is replaced. The standard output where None.
         batch_size: strains per forward pass; as many as fit into memory where None.
         intervals: as for `predict_rows`.
@@ -225,8 +230,7 @@ def predict_design(
 
     def make(rows: Design) -> Any:
         same = np.zeros(len(rows), np.int64)
-        models = {column: named(same, (name,)) for column, name in chosen_columns(members).items()}
-        texts = rows.columns(genes.names) | models
+        texts = rows.columns(genes.names) | {PREDICTED_BY: named(same, (predicted_by(members),))}
         if ranking is None:
             return pa.table(texts | predict(rows))
         return ranking.first(pa.table(texts | predict(rows)))
@@ -257,14 +261,12 @@ def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking
 
 
 def _describe_models(members: Sequence[Trained]) -> dict[str, Any]:
-    about: dict[str, Any] = {
+    return {
         "checkpoint_sha256": [sha256_file(member.path) for member in members],
         "cell_sha256": members[0].cell.sha256,
         "units": dict(zip(members[0].phenotypes, members[0].units, strict=True)),
+        "predicted_by": [predicted_by([member]) for member in members],
     }
-    if chosen_columns(members):
-        about["models"] = [{name: chosen.name for name, chosen in member.chosen.items()} for member in members]
-    return about
 
 
 def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:

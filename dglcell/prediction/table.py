@@ -302,27 +302,29 @@ def predicted_column(phenotype: str) -> str:
     return f"predicted_{phenotype}"
 
 
-def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
-    """Return ``model_<phenotype>`` → the names of what predicts it; nothing where nobody asked for this column."""
-    names: dict[str, dict[str, None]] = {}
-    for member in members:
-        for phenotype, chosen in member.chosen.items():
-            names.setdefault(f"model_{phenotype}", {})[chosen.name] = None
-    return {column: "; ".join(found) for column, found in names.items()}
+PREDICTED_BY = "predicted_by"
+"""This column says what predicted a row."""
+
+
+def predicted_by(members: Sequence[Trained], phenotype: str | None = None) -> str:
+    """Return the names of what predicts a phenotype, or all of them, of one model or several."""
+    phenotypes = members[0].phenotypes if phenotype is None else (phenotype,)
+    names = {name: "; ".join(dict.fromkeys(one.predicts(name).name for one in members)) for name in phenotypes}
+    if len({*names.values()}) == 1:
+        return next(iter(names.values()))
+    return ", ".join(f"{name}: {by}" for name, by in names.items())
 
 
 def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTable:
-    """Add a column for each phenotype that says what predicts it, where that was asked for.
+    """Add the column that says what predicts the rows.
 
     Raises:
         GenotypeError: the table has such a column already.
     """
-    columns = chosen_columns(members)
-    for column in columns:
-        if column in table.header:
-            raise GenotypeError(f"column '{column}' is there already", do="rename or remove it")
-    rows = [[*row, *columns.values()] for row in table.rows]
-    return replace(table, header=[*table.header, *columns], rows=rows)
+    if PREDICTED_BY in table.header:
+        raise GenotypeError(f"column '{PREDICTED_BY}' is there already", do="rename or remove it")
+    name = predicted_by(members)
+    return replace(table, header=[*table.header, PREDICTED_BY], rows=[[*row, name] for row in table.rows])
 
 
 def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:

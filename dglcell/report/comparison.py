@@ -16,7 +16,7 @@ import numpy as np
 from dglcell import __version__
 from dglcell.errors import DataError, count
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, UNRANKED
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED
 from dglcell.plots.panels import SCORES
 from dglcell.plots.pictures import comparison
 from dglcell.report.ensemble import Ensemble, find_ensembles
@@ -79,8 +79,10 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
     for run in runs:
         split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
         for row in run.rows:
-            name = row.model + split if row.is_null else run.name
-            group = groups.setdefault((name, row.is_null), Group(name, row.model, row.is_null, {}, {}))
+            name, model = row.model + split if row.is_null else run.name, row.model
+            if row.is_ensemble:  # of each run with a weight of its own
+                name, model = f"{run.name}, with a baseline", f"{ENSEMBLE_OF}baseline"
+            group = groups.setdefault((name, row.is_null), Group(name, model, row.is_null, {}, {}))
             group.kinds[row.phenotype] = row.kind
             for metric, value in row.metrics.items():
                 group.values.setdefault((row.phenotype, row.part, metric), []).append(value)

@@ -77,11 +77,11 @@ def find_ensembles(runs: Sequence[RunFiles]) -> list[Ensemble]:
 
 
 def _ensemble(name: str, runs: Sequence[RunFiles]) -> Ensemble:
-    own = [row for row in runs[0].rows if not row.is_null]
+    own = [row for row in runs[0].rows if row.is_network]
     kinds = {row.phenotype: row.kind for row in own}
     joined: dict[str, dict[str, Joined]] = {phenotype: {} for phenotype in kinds}
     for part in (part for part in PARTS if any(row.part == part for row in own)):
-        tables = [read_predictions(run.directory, part) for run in runs]
+        tables = [read_predictions(run.directory, part, of_network=True) for run in runs]
         for phenotype, parts in joined.items():
             found = [table[phenotype] for table in tables if phenotype in table]
             labels = [each.measured for each in found]

@@ -19,26 +19,32 @@ from dglcell.files.untrusted import Wrong, damaged
 from dglcell.plots.data import Doses, Predictions
 from dglcell.runs.directory import MEND, RunDirectory
 
-MEASURED, PREDICTED = "measured_", "predicted_"
+MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
 """Names of columns of the predictions begin with these texts."""
 
 
-def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:
+def read_predictions(directory: RunDirectory, part: str, *, of_network: bool = False) -> dict[str, Predictions]:
     """Return phenotype → predictions, from ``predictions_<part>.csv``.
+
+    Args:
+        of_network: those of the network, also where something else predicts.
 
     Raises:
         CheckpointError: the file is missing or not as a run wrote it.
     """
     with _predictions_table(directory, part) as (header, lines):
-        places = {name: i for i, name in enumerate(header) if i and name.startswith((MEASURED, PREDICTED))}
+        places = {name: i for i, name in enumerate(header) if i and name.startswith((MEASURED, PREDICTED, NETWORK))}
         columns = {name: array("d") for name in places}
         for line in lines:
             for name, i in places.items():
                 columns[name].append(float(line[i]) if line[i] else math.nan)
         names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
-        return {
-            name: Predictions(*(np.array(columns[kind + name]) for kind in (MEASURED, PREDICTED))) for name in names
-        }
+        found = {}
+        for name in names:
+            with_network = of_network and NETWORK + name in columns
+            predicted = columns[(NETWORK if with_network else PREDICTED) + name]
+            found[name] = Predictions(np.array(columns[MEASURED + name]), np.array(predicted))
+        return found
 
 
 def read_doses(directory: RunDirectory, part: str) -> Doses | None:

@@ -101,6 +101,6 @@ def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
         metric = HEADLINE[own.kind]
         best, same = best_row(nulls, metric), [row for row in rows if row.phenotype == own.phenotype]
         null = UNDEFINED if best is None else f"{best.metrics[metric]:.3f} {best.model}"
-        values = {row.part: row.metrics.get(metric, math.nan) for row in same if not row.is_null}
+        values = {row.part: row.metrics.get(metric, math.nan) for row in same if row.is_network}
         shown = [f"{values[part]:.3f}" if part in values else UNDEFINED for part in ("validation", "test")]
         yield str(files.best_epoch), own.phenotype, TITLES[metric], *shown, null

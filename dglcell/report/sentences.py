@@ -15,10 +15,10 @@ def lines_below(rows: Sequence[ResultRow], split: str) -> list[str]:
 
 
 def tested(rows: Sequence[ResultRow]) -> Iterator[tuple[ResultRow, list[ResultRow]]]:
-    """Yield each row of the model on the test part, with those of null models for the same phenotype."""
+    """Yield each row of the network on the test part, with those of baselines for the same phenotype."""
     test = [row for row in rows if row.part == "test"]
     for own in test:
-        if not own.is_null:
+        if own.is_network:
             yield own, [row for row in test if row.is_null and row.phenotype == own.phenotype]
 
 
@@ -75,7 +75,7 @@ def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
     The kind of the ``split`` says what was to be expected.
     """
     lines, share = [], f"{INTERVAL_COVERAGE:.0%}".replace("%", " %")
-    for row, _ in tested(rows):
+    for row in (row for row in rows if row.part == "test"):
         found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
         if len(found) == 3 and all(map(math.isfinite, found.values())):
             width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))

@@ -82,7 +82,8 @@ class RunDirectory:
     metrics = Inside("metrics.jsonl")  #: record of epochs, one JSON line each
     usage = Inside("usage.json")  #: time and memory of the training
     results = Inside("results.json")  #: table of the model and the null models
-    calibration = Inside("calibration.npz")  #: of the model's intervals; none without a validation part
+    calibration = Inside("calibration.npz")  #: of the intervals of what predicts; none without a validation part
+    baselines = Inside("baselines.npz")  #: fitted baselines
     report = Inside("report.png")  #: the report's picture
     page = Inside("report.html")  #: the report, one file that contains everything
     names = Inside("names.csv")  #: standard names of genes, for a trained model whose users build its cell graph

@@ -33,15 +33,21 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Name the model that predicts a phenotype best on the validation part.
+    """Say what predicts a phenotype: the network, a baseline, or both, each with a weight.
 
     Attributes:
-        name: name of the model.
-        null_model: null model that predicts in place of the run's own model; None where the run's own model predicts.
+        name: what it is called in the table of results.
+        baseline: the fitted baseline; None where the network predicts alone.
+        weight: weight of the baseline, from 0 to 1; that of the network is the rest.
+        is_best: whether it was the best on the validation part, so that the intervals of the run are its own.
+        why: the scores by which the best was chosen, in words.
     """
 
     name: str
-    null_model: NullModel | None = None
+    baseline: NullModel | None = None
+    weight: float = 0.0
+    is_best: bool = True
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Trained:
         epoch: the epoch after which the checkpoint was written.
         path: path of the checkpoint.
         split_sha256: SHA-256 of the split that it was trained on.
-        chosen: phenotype → the model chosen for it (`dglcell.training.with_null`); ``model`` predicts the others.
+        chosen: phenotype → what predicts it (`dglcell.training.predicting`); the network predicts the others.
     """
 
     model: StrainModel
@@ -72,11 +78,9 @@ class Trained:
     split_sha256: str
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
-    @property
-    def null_models(self) -> dict[str, NullModel]:
-        """Return phenotype → the null model that predicts it in place of the model."""
-        found = {phenotype: chosen.null_model for phenotype, chosen in self.chosen.items()}
-        return {phenotype: model for phenotype, model in found.items() if model is not None}
+    def predicts(self, phenotype: str) -> Chosen:
+        """Return what predicts a phenotype."""
+        return self.chosen.get(phenotype) or Chosen(self.config.model.name)
 
 
 def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[str, str]) -> dict[str, Any]:

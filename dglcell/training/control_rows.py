@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from dglcell.metrics import ResultRow
-from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -27,23 +26,12 @@ def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
         run: run directory of the experiment; that of its control is looked for beside the experiment.
         split_sha256: SHA-256 of the split of the run.
     """
-    name = run.parent.name
-    quiet = list(_on_split([run.parent.with_name(f"{name}{CONTROL}") / run.name], split_sha256))
-    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in _own(quiet)]
-
-
-def _on_split(paths: list[Path], split_sha256: str) -> Iterator[RunFiles]:
-    """Yield the runs that are finished and have a split."""
-    for path in paths:
-        if not RunDirectory(path).results.exists():
-            continue
-        control = read_run(path, parts=())
-        if control.environment["hashes"]["split"] == split_sha256:
-            yield control
-        else:
-            log.info("%s was trained on another split, and is not compared with", path)
-
-
-def _own(runs: list[RunFiles]) -> list[ResultRow]:
-    """Return the rows of the models of runs, without their null models."""
-    return [row for run in runs for row in run.rows if not row.is_null]
+    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
+    if not RunDirectory(path).results.exists():
+        return []
+    control = read_run(path, parts=())
+    if control.environment["hashes"]["split"] != split_sha256:
+        log.info("%s was trained on another split, and is not compared with", path)
+        return []
+    rows = (row for row in control.rows if row.is_network)
+    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in rows]

@@ -1,4 +1,4 @@
-"""Write what a finished run leaves: predictions, metrics beside those of null models, embeddings, the report."""
+"""Write what a finished run leaves: baselines, predictions, metrics, embeddings, the report."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from dglcell.metrics import ResultRow, json_safe
 from dglcell.plots.data import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_page import write_report
-from dglcell.report.sentences import left_out_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.training.baselines import Baselines, baselines_of_run, fit_baselines, kept_baselines
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.control_rows import control_rows
 from dglcell.training.predicted import predict_and_embed, write_predictions
+from dglcell.training.predicting import Choice, choices_as_json
 from dglcell.training.prepare import Prepared, prepare, prepare_run
-from dglcell.training.result_rows import NullResults, model_rows, null_results
+from dglcell.training.result_rows import score
 from dglcell.uncertainty.calibration import Calibration
 
 log = logging.getLogger("dglcell")
@@ -44,30 +45,37 @@ class Evaluation:
     """An evaluation holds the predictions and metrics of a trained model.
 
     Attributes:
-        rows: rows of the table, for the model and null models.
-        left_out: phenotype → null model → why it does not apply.
-        predictions: part → [n, T] predictions in original units.
+        rows: rows of the table, for the network, the baselines and an ensemble.
+        choices: phenotype → what predicts it.
+        predictions: part → [n, T] predictions of what predicts, in original units.
+        of_network: the same of the network.
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
     """
 
     rows: list[ResultRow]
-    left_out: dict[str, dict[str, str]]
+    choices: dict[str, Choice]
     predictions: dict[str, NDArray[np.float32]]
+    of_network: dict[str, NDArray[np.float32]]
     embedding: NDArray[np.float32] | None
     calibration: Calibration | None
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
-    """Evaluate the chosen checkpoint and the null models, write what is found, draw the report, and return the rows."""
+    """Evaluate the chosen checkpoint and the baselines, write what is found, draw the report, and return the rows.
+
+    Baselines are fitted once, and kept in the directory of the run.
+    """
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
-    found = evaluate_parts(config, prepared, trained)
+    baselines = baselines_of_run(prepared, directory) if config.null_models else Baselines()
+    found = evaluate_parts(config, prepared, trained, baselines)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
     for part, predicted_ST in found.predictions.items():
-        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own, learned)
+        tables = predicted_ST, found.of_network[part]
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, own, learned)
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     if found.calibration is None:
         directory.calibration.unlink(missing_ok=True)
@@ -79,7 +87,8 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "epochs": len(EpochLog(directory.metrics, config.trainer.epochs).read()),
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
         "rows": rows_as_json(rows),
-        "left_out": found.left_out,
+        "predicts": choices_as_json(found.choices),
+        "left_out": baselines.left_out,
     }
     write_json(directory.results, results)
     if config.plot:
@@ -88,7 +97,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
-    """Evaluate a run and its null models again, on the run's own split.
+    """Evaluate a run again, on the run's own split, with the baselines that it kept.
 
     Args:
         checkpoint: name or path of the checkpoint; None for the configured one.
@@ -106,12 +115,13 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         # The batch of the training may be too large here, because this machine may be another one.
         size = trained.model.to(device_here(config.trainer.accelerator)).fitting_batch(config.data.batch_size)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
-    found = evaluate_parts(config, prepared, trained)
+    baselines = kept_baselines(directory, prepared.cell) if directory.baselines.is_file() else Baselines()
+    found = evaluate_parts(config, prepared, trained, baselines)
     return found.rows + control_rows(path, prepared.split.sha256)
 
 
-def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
-    """Evaluate the model and null models on validation and test, or on nothing if every strain trains.
+def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselines: Baselines) -> Evaluation:
+    """Evaluate the network and baselines on validation and test, or on nothing if every strain trains.
 
     Raises:
         CheckpointError: the phenotypes of the checkpoint are not those of the configuration.
@@ -130,22 +140,20 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
             prepared.parts[part],
             batch_size=config.data.evaluation_batch,
         )
-    rows = model_rows(config.model.name, prepared, predictions)
-    calibration = calibrate_intervals(prepared, predictions, trained.path.name, trained.epoch)
-    if calibration is not None and "test" in predictions:
-        coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), predictions["test"])
-        rows = [row.with_metrics(coverage[row.phenotype]) if row.part == "test" else row for row in rows]
-    rows = with_ceilings(rows, prepared)
-    nulls = null_results(prepared, predictions.get("test")) if config.null_models else NullResults()
-    for line in left_out_lines(nulls.left_out):
-        log.info("%s", line)
-    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding, calibration)
+    found = score(prepared, baselines, config.model.name, predictions)
+    rows = with_ceilings(found.rows, prepared)
+    calibration = calibrate_intervals(prepared, found.chosen, trained.path.name, trained.epoch)
+    if calibration is not None and "test" in found.chosen:
+        coverage = calibration.measure(prepared.dataset.take(prepared.parts["test"]).numpy(), found.chosen["test"])
+        by = {(phenotype, choice.name, "test"): coverage[phenotype] for phenotype, choice in found.choices.items()}
+        rows = [row.with_metrics(by.get((row.phenotype, row.model, row.part), {})) for row in rows]
+    return Evaluation(rows, found.choices, found.chosen, predictions, embedding, calibration)
 
 
 def calibrate_intervals(
     prepared: Prepared, predictions: Mapping[str, NDArray[np.floating]], checkpoint: str, epoch: int
 ) -> Calibration | None:
-    """Calibrate the intervals of a model on the validation part; return None where there is no such part.
+    """Calibrate the intervals of what predicts on the validation part; return None where there is no such part.
 
     Args:
         predictions: part → [n, T] in original units.
@@ -163,20 +171,22 @@ def calibrate_intervals(
 
 
 def with_ceilings(rows: Sequence[ResultRow], prepared: Prepared) -> list[ResultRow]:
-    """Return the rows of a model, those of the test part with what a model without error would have.
+    """Return rows, those of the network on the test part with what a model without error would have.
 
     The metric is ``ceiling`` (`Prepared.ceilings`).
     """
     return [
         row.with_metrics({"ceiling": prepared.ceilings[row.phenotype]})
-        if row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
+        if row.is_network and row.part == "test" and row.kind == REGRESSION and row.phenotype in prepared.ceilings
         else row
         for row in rows
     ]
 
 
-def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:
-    """Fit the null models of an experiment alone, without its model, and write ``baselines.json``.
+def evaluate_baselines(
+    config: Config, output: Path | None = None, command: str = "dglcell baselines"
+) -> tuple[list[ResultRow], Baselines]:
+    """Fit the baselines of an experiment alone, without its model, and write ``baselines.json``.
 
     Args:
         output: path of the file; None for a file beside the run directories of the experiment.
@@ -187,23 +197,23 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     """
     if config.split.trains_on_all:
         raise ConfigError(
-            "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"
+            "`split.kind: none` leaves no strain on which baselines can be compared", do="choose another `split.kind`"
         )
     prepared = prepare(config, command=command)
     with threads(config.trainer.given_threads):
-        found = null_results(prepared)
-    found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))
+        baselines = fit_baselines(prepared)
+        rows = score(prepared, baselines).rows + control_rows(config.run_directory, prepared.split.sha256)
     about = {
         "command": command,
         "split": prepared.split.meta,
         "hashes": {"cell": prepared.cell.sha256, "store": prepared.store.sha256, "split": prepared.split.sha256},
-        "rows": rows_as_json(found.rows),
-        "left_out": found.left_out,
+        "rows": rows_as_json(rows),
+        "left_out": baselines.left_out,
     }
     path = output or config.run_directory.parent / "baselines.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, about)
-    return found
+    return rows, baselines
 
 
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:

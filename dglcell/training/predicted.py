@@ -103,16 +103,21 @@ def write_predictions(
     prepared: Prepared,
     strains: Tensor,
     predicted_ST: NDArray[np.float32],
+    network_ST: NDArray[np.float32],
     own: Mapping[str, str] | None = None,
     learned: LearnedStrengths | None = None,
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
+
+    Where the network does not predict a phenotype alone, its prediction is in a column ``network_<phenotype>``.
 
     Strengths of genes, where there are any, are in a column ``strengths``, and each condition in one of its name, so
     that the table can be predicted again. A column ``learned_strengths`` says what is left of the genes for the model.
 
     Args:
         strains: [S] rows of the data set.
+        predicted_ST: predictions of what predicts.
+        network_ST: predictions of the network.
         own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
         learned: the part of the model that learns strengths; there is no column of them where None.
     """
@@ -122,11 +127,13 @@ def write_predictions(
     about = [STRENGTHS] * (dataset.strengths is not None) + list(dataset.conditions)
     about += [LEARNED_STRENGTHS] * (learned is not None)
     header = [*called, *about] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
+    differ = [t for t in range(len(dataset.phenotypes)) if not np.array_equal(predicted_ST[:, t], network_ST[:, t])]
+    header += [f"network_{list(dataset.phenotypes)[t]}" for t in differ]
     with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))
-        for block, predicted_BT in zip(*parts, strict=True):
+        tables = (torch.from_numpy(table_ST).split(WRITTEN_STRAINS) for table_ST in (predicted_ST, network_ST))
+        for block, predicted_BT, network_BT in zip(strains.split(WRITTEN_STRAINS), *tables, strict=True):
             batch = dataset.take(block)
             deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
             if batch.strengths is not None:
@@ -140,6 +147,7 @@ def write_predictions(
                 deleted.append(_joined_strengths(_learned_strengths(learned, batch), batch.num_deletions))
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
+            columns += [shortest(network_BT[:, t].numpy()) for t in differ]
             writer.writerows(zip(*deleted, *columns, strict=True))
 
 

@@ -1,41 +1,39 @@
-"""Compute the rows of a table of results: those of the model, and of null models fitted on the same split."""
+"""Compute the rows of a table of results: the network, the baselines of the run, and an ensemble of both."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
-from dglcell.errors import count
-from dglcell.metrics import ResultRow, row_of, rows_of
-from dglcell.training.null_problems import null_problems, strains_by_part
+from dglcell.metrics import HEADLINE, ResultRow, best_row, rows_of
+from dglcell.training.baselines import Baselines, strains_by_part
+from dglcell.training.predicting import Choice, choose, ensemble_name, ensemble_weight, mixed
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired import ahead
 
-log = logging.getLogger("dglcell")
+Values = NDArray[np.floating]
+
+NO_BASELINE = "no baseline has a score on a validation part"
 
 
-def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]]) -> list[ResultRow]:
-    """Return the metrics of the model, a row per phenotype and part.
+@dataclass(frozen=True)
+class Scored:
+    """Hold what was found of the models of a run.
 
-    Args:
-        predictions: part → [S, T] in original units.
+    Attributes:
+        rows: rows of the table, for each phenotype those of the network, the baselines and the ensemble.
+        choices: phenotype → what predicts it; nothing where there was no network.
+        chosen: part → [S, T] predictions of what predicts, in original units.
     """
-    dataset = prepared.dataset
-    strains = {part: dataset.take(prepared.parts[part]) for part in predictions}
-    measured = {part: found.labels.numpy() for part, found in strains.items()}
-    groups = {part: same_conditions(found) for part, found in strains.items()}
-    return [
-        row
-        for t, (name, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True))
-        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t), groups=groups)
-    ]
+
+    rows: list[ResultRow] = field(default_factory=list)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    chosen: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 def same_conditions(strains: Strains) -> NDArray[np.int64]:
@@ -50,73 +48,84 @@ def same_conditions(strains: Strains) -> NDArray[np.int64]:
     return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-@dataclass(frozen=True)
-class NullResults:
-    """This holds the metrics of the null models.
-
-    Attributes:
-        rows: rows of the table.
-        left_out: phenotype → null model → why it does not apply.
-    """
-
-    rows: list[ResultRow] = field(default_factory=list)
-    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
-
-
-def null_results(prepared: Prepared, of_model: NDArray[np.float32] | None = None) -> NullResults:
-    """Return the metrics of null models, fitted on the training part, for every phenotype and evaluated part.
+def score(
+    prepared: Prepared,
+    baselines: Baselines,
+    network: str = "",
+    predictions: Mapping[str, NDArray[np.float32]] | None = None,
+) -> Scored:
+    """Return the rows of every phenotype and evaluated part, and what predicts.
 
     Args:
-        of_model: [n, T] predictions of the model for the test part, whose lead over each null model is among the
-            metrics then (`dglcell.uncertainty.paired.ahead`).
+        network: name of the network.
+        predictions: part → [S, T] predictions of the network in original units; None where baselines stand alone. Its
+            lead over each baseline on the test part is among their metrics (`dglcell.uncertainty.paired.ahead`).
     """
-    dataset, found = prepared.dataset, NullResults()
-    if not prepared.evaluated:
-        return found
-    strains = strains_by_part(prepared)
-    of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
-    for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
-        labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
-        groups = {part: same_conditions(found) for part, found in strains.items()}
-        rows, tested = [], {}
-        found.left_out[phenotype] = left_out_null_models(problem)
-        _say_fitted(phenotype, problem)
-        for name, model in fit_null_models(problem).items():
-            log.info("null model of %s: %s", phenotype, in_words(name, model))
-            predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
-            rows += rows_of(name, phenotype, kind, predicted, labels, is_null=True, groups=groups)
-            if "test" in predicted:
-                tested[name] = predicted["test"]
-        leads = {} if of_model is None else ahead(kind, of_model[:, t], tested, labels["test"], strains["test"])
-        found.rows.extend(row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in rows)
+    dataset, found = prepared.dataset, Scored()
+    strains = {part: of for part, of in strains_by_part(prepared).items() if part in prepared.evaluated}
+    few = prepared.too_few_to_choose()
+    found.chosen.update({part: values_ST.copy() for part, values_ST in (predictions or {}).items()})
+    for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
+        one = _Phenotype(phenotype, kind, strains)
+        of_baselines = {
+            name: {part: model.predict(of) for part, of in strains.items()}
+            for name, model in baselines.models.get(phenotype, {}).items()
+        }
+        if predictions is None:
+            found.rows.extend(row for name, of in of_baselines.items() for row in one.rows(name, of, is_null=True))
+            continue
+        own = {part: values_ST[:, t] for part, values_ST in predictions.items()}
+        rows, choice, mixture = one.compared(network, own, of_baselines, few)
+        found.rows.extend(rows)
+        found.choices[phenotype] = choice
+        for part, values_S in mixture.items():
+            found.chosen[part][:, t] = values_S
     return found
 
 
-def _say_fitted(phenotype: str, problem: Problem) -> None:
-    log.info("fitting null models of %s to %s", phenotype, count(int(np.isfinite(problem.y_train).sum()), "strain"))
+@dataclass(frozen=True)
+class _Phenotype:
+    """Hold a phenotype, the kind of its labels, and the strains of each evaluated part."""
+
+    name: str
+    kind: str
+    strains: Mapping[str, Strains]
+
+    def rows(self, model: str, predicted: Mapping[str, Values], *, is_null: bool = False) -> list[ResultRow]:
+        labels = {part: of.phenotypes[self.name] for part, of in self.strains.items()}
+        groups = {part: same_conditions(of) for part, of in self.strains.items()}
+        return rows_of(model, self.name, self.kind, predicted, labels, is_null=is_null, groups=groups)
+
+    def compared(
+        self, network: str, own: Mapping[str, Values], baselines: Mapping[str, Mapping[str, Values]], few: str | None
+    ) -> tuple[list[ResultRow], Choice, dict[str, Values]]:
+        """Return the rows of the network, of an ensemble and of baselines, the choice, and what it predicts."""
+        of_network = self.rows(network, own)
+        of_baselines = [row for name, of in baselines.items() for row in self.rows(name, of, is_null=True)]
+        if "test" in own:
+            test, others = self.strains["test"], {name: of["test"] for name, of in baselines.items()}
+            leads = ahead(self.kind, own["test"], others, test.phenotypes[self.name], test)
+            of_baselines = [
+                row.with_metrics(leads.get(row.model, {})) if row.part == "test" else row for row in of_baselines
+            ]
+        best = best_row(_on_validation(of_baselines), HEADLINE[self.kind])
+        weight, of_ensemble = None, list[ResultRow]()
+        if best is not None and few is None:
+            of_best = baselines[best.model]
+            validation = self.strains["validation"].phenotypes[self.name]
+            weight = ensemble_weight(own["validation"], of_best["validation"], validation)
+            both = {part: mixed(own[part], of_best[part], weight) for part in own}
+            of_ensemble = self.rows(ensemble_name(best.model, weight), both)
+        unscored = NO_BASELINE if baselines else "no baselines were fitted"
+        note = unscored if best is None else f"no ensemble is made, because {few}" if few else ""
+        first, third = (next(iter(_on_validation(rows)), None) for rows in (of_network, of_ensemble))
+        choice = choose(first, best, third, weight, note)
+        share = choice.weight_of(choice.by) or 0.0
+        chosen = dict(own)
+        if share:
+            chosen = {part: mixed(own[part], baselines[choice.baseline or ""][part], share) for part in own}
+        return [*of_network, *of_ensemble, *of_baselines], choice, chosen
 
 
-def null_rows_on(
-    prepared: Prepared, strains: Strains, measured: Mapping[str, NDArray[np.floating]], part: str
-) -> list[ResultRow]:
-    """Return the metrics of the null models on strains outside the data set; none where they cannot be fitted.
-
-    Args:
-        strains: strains to predict; their genes are those of the cell graph.
-        measured: phenotype of the data set → [S] labels.
-    """
-    if not prepared.evaluated:
-        return []
-    rows = []
-    for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains), strict=True):
-        if phenotype in measured:
-            _say_fitted(phenotype, problem)
-            for name, model in fit_null_models(problem).items():
-                values = model.predict(strains)
-                rows.append(row_of(name, phenotype, part, values, measured[phenotype], is_null=True))
-    return rows
-
-
-def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArray[np.float32]]:
-    """Return part → [S] values of the t-th phenotype."""
-    return {part: values_ST[:, t] for part, values_ST in table.items()}
+def _on_validation(rows: list[ResultRow]) -> list[ResultRow]:
+    return [row for row in rows if row.part == "validation"]

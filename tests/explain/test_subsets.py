@@ -113,9 +113,10 @@ def test_too_many_changes_are_refused(predictor: Predictor) -> None:
         predictor.explain([["YAL001C"]])
 
 
-def test_a_null_model_that_predicts_is_explained_alike(tiny_run: RunDirectory) -> None:
-    found = dglcell.load(tiny_run.path, predict_with="additive-ridge").explain([["b0008", "b2464"]])
-    assert found["interaction"].iloc[-1] == pytest.approx(0, abs=1e-6)
+def test_a_baseline_that_predicts_is_explained_alike(tiny_run: RunDirectory) -> None:
+    predictor = dglcell.load(tiny_run.path, predict_with="baseline")
+    found = predictor.explain([["b0008", "b2464"]])
+    assert found.predicted.iloc[-1] == pytest.approx(predictor.predict([["b0008", "b2464"]]).predicted_fitness[0])
 
 
 def test_the_command_prints_a_few_strains_in_full_and_more_as_a_list(

@@ -14,7 +14,7 @@ from dglcell.report.comparison import write_comparison
 from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.runs import find_runs, format_runs
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.evaluate import evaluate_null_models
+from dglcell.training.evaluate import evaluate_baselines
 from dglcell.training.run import train
 from tests.integration.test_resume import assert_same_end
 from tests.report.pages import Page
@@ -51,7 +51,7 @@ def test_commands_say_it_too(run: RunDirectory, tiny: Tiny, capsys: pytest.Captu
     assert capsys.readouterr().out == NO_TEST_PART + "\n"
     assert " ".join(format_runs(find_runs(run.path.parent)).split()).endswith("2/2 2 fitness no test part")
     with pytest.raises(ConfigError, match=r"leaves no strain on which null models can be compared\n.*another `split"):
-        evaluate_null_models(tiny.config(run.path, *ALL))
+        evaluate_baselines(tiny.config(run.path, *ALL))
 
 
 def test_it_predicts(run: RunDirectory) -> None:

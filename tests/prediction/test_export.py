@@ -71,7 +71,7 @@ def test_a_new_version_keeps_what_the_card_of_the_old_one_said(tiny_run: RunDire
 def test_measured_strains_can_be_left_out(tiny_run: RunDirectory, tmp_path: Path) -> None:
     model = export(tiny_run.path, tmp_path / "model", ABOUT, strains=False)
     assert not list(model.glob("predictions_*"))
-    assert dglcell.load(model).predict([["b0008"]]).shape == (1, 3)
+    assert dglcell.load(model).predict([["b0008"]]).shape == (1, 4)
 
 
 def test_a_cell_graph_with_other_files_goes_with_the_model() -> None:

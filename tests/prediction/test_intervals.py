@@ -51,12 +51,14 @@ def test_the_test_part_says_what_intervals_are_worth(
     tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = read_predictions(tiny_run, "test")["fitness"]
-    calibrated, own = (row for row in read_run(tiny_run.path).rows if not row.is_null)
+    run = read_run(tiny_run.path)
+    calibrated, own = (row for row in run.rows if row.model == run.results["predicts"]["fitness"]["name"])
     assert (calibrated.part, "covered" in calibrated.metrics, own.part) == ("validation", False, "test")
     half = conformal_quantile(Calibration.load(tiny_run.calibration).phenotypes["fitness"].errors, 0.9)
     assert own.metrics["width"] == own.metrics["constant_width"] == pytest.approx(2 * half)
     assert own.metrics["covered"] == np.mean(np.abs(known.measured - known.predicted) <= half)
-    assert own.metrics == pytest.approx(evaluate_run(tiny_run.path)[1].metrics)
+    again = next(row for row in evaluate_run(tiny_run.path) if (row.model, row.part) == (own.model, "test"))
+    assert own.metrics == pytest.approx(again.metrics)
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out
     assert f"fitness, intervals for 90 %: hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
@@ -69,7 +71,7 @@ def test_a_table_and_a_design_have_the_ends_of_intervals(tiny_run: RunDirectory,
     predict = ["predict", str(tiny_run.path)]
     assert main([*predict, str(tmp_path / "in.csv"), *arguments, str(tmp_path / "out.csv")]) == 0
     table = pd.read_csv(tmp_path / "out.csv")
-    assert table.columns.tolist() == ["genes", "predicted_fitness", "low_fitness", "high_fitness"]
+    assert table.columns.tolist() == ["genes", "predicted_by", "predicted_fitness", "low_fitness", "high_fitness"]
     (tmp_path / "genes.txt").write_text("\n".join(STRAINS[0]))
     genes = ["--genes", str(tmp_path / "genes.txt")]
     assert main([*predict, "--all-pairs", *genes, *arguments, str(tmp_path / "out.parquet")]) == 0
@@ -145,6 +147,7 @@ def test_new_genes_beyond_those_of_the_validation_part_are_told(
         intervals.calibration, training=training, structure=np.zeros_like(intervals.calibration.structure)
     )
     stricter = dataclasses.replace(intervals, calibration=calibration)
+    caplog.clear()
     stricter.warn_of_new_genes(Design.of([2, 3, 4], 2))
     assert not caplog.messages
     stricter.warn_of_new_genes(Design.of([0, 2, 3], 2))
@@ -161,7 +164,7 @@ def refused(run: Path, message: str, coverage: float = 0.9, **how: str) -> None:
 def test_what_has_no_intervals_is_refused(tiny: Tiny, tiny_run: RunDirectory, seeds: Path, tmp_path: Path) -> None:
     refused(tiny_run.path, r"got:      90\n  expected: a share of the strains between 0 and 1", 90)
     refused(tiny_run.path, r"got:      30 strains to calibrate them with\n  expected: 99 or more", 0.99)
-    refused(tiny_run.path, "calibrated for the run's own model", predict_with="kernel ridge")
+    refused(tiny_run.path, "calibrated for what was best on the validation part", predict_with="network")
     run = RunDirectory(Path(shutil.copytree(seeds / "seed-0", tmp_path / "copied")))
     kept = Calibration.load(run.calibration)
     dataclasses.replace(kept, epoch=7).save(run.calibration)

@@ -64,6 +64,7 @@ class TestFolder:
     def test_it_is_a_table_for_others(self, tiny_run: RunDirectory, trained: Trained, tmp_path: Path) -> None:
         (tmp_path / "genes.txt").write_text("\n".join(trained.cell.genes.names[:9]))
         command = ["predict", str(tiny_run.path), "--all-pairs", "--genes", str(tmp_path / "genes.txt")]
+        command += ["--with", "network"]
         for _ in range(2):
             assert main([*command, "--batch-size", "5", "-o", str(tmp_path / "out")]) == 0
         assert sorted(os.listdir(tmp_path / "out")) == [RECORD, *(f"part-0000{n}.parquet" for n in range(4))]

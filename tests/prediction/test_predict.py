@@ -43,10 +43,11 @@ def genes(trained: Trained, tmp_path: Path) -> list[str]:
     return names
 
 
-def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]]) -> np.ndarray:
+def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]], *more: str) -> np.ndarray:
     """Return predictions of the same strains from a CSV."""
     (folder / "in.csv").write_text("\n".join(["genes", *map(";".join, strains)]) + "\n")
-    assert main(["predict", str(run.path), str(folder / "in.csv"), "-o", str(folder / "table.parquet")]) == 0
+    output = ["-o", str(folder / "table.parquet")]
+    assert main(["predict", str(run.path), str(folder / "in.csv"), *output, *more]) == 0
     found = pq.read_table(folder / "table.parquet")
     assert found["genes"].to_pylist() == [";".join(strain) for strain in strains]
     return found["predicted_fitness"].to_numpy()
@@ -82,7 +83,7 @@ def test_a_design_is_predicted_as_a_table_would_be(
     assert rows_of(out) == strains
     found = pq.read_table(out)
     np.testing.assert_allclose(found["predicted_fitness"].to_numpy(), by_table(run, tmp_path, strains), rtol=1e-5)
-    assert found.schema.types == [*([pa.dictionary(pa.int32(), pa.string())] * size), pa.float32()]
+    assert found.schema.types == [*([pa.dictionary(pa.int32(), pa.string())] * (size + 1)), pa.float32()]
     about = json.loads(found.schema.metadata[b"dglcell"])
     assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
     assert [len(sha256) for sha256 in about["checkpoint_sha256"]] == [64]
@@ -93,7 +94,9 @@ class TestPrecision:
     """``--precision``, and what ``auto`` takes."""
 
     def predict(self, run: RunDirectory, out: Path, *more: str) -> int:
-        return main(["predict", str(run.path), "--all-pairs", "--limit", "60", "-o", str(out), *more])
+        return main(
+            ["predict", str(run.path), "--all-pairs", "--limit", "60", "-o", str(out), "--with", "network", *more]
+        )
 
     def test_differences_in_bfloat16_predict_nearly_the_same(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
         assert self.predict(tiny_run, tmp_path / "single.parquet", "--precision", "32-true") == 0
@@ -168,7 +171,7 @@ def test_parts_make_the_same_file_and_row_groups_of_their_size(
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [60, 60, 60, 40]
         assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
-        assert "RLE_DICTIONARY" not in file.metadata.row_group(0).column(3).encodings
+        assert "RLE_DICTIONARY" not in file.metadata.row_group(0).column(4).encodings
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -196,7 +199,7 @@ class TestStrengths:
 
     def predict(self, run: RunDirectory, folder: Path, out: str, *more: str) -> int:
         genes = ["--genes", str(folder / "genes.txt"), "-o", str(folder / out)]
-        return main(["predict", str(run.path), *genes, *more])
+        return main(["predict", str(run.path), *genes, "--with", "network", *more])
 
     def test_a_design_is_predicted_as_a_table_would_be(
         self, tiny_run: RunDirectory, genes: list[str], tmp_path: Path
@@ -204,14 +207,14 @@ class TestStrengths:
         assert self.predict(tiny_run, tmp_path, "out.csv", "--all-pairs", "--strength", "0,0.25,2") == 0
         with (tmp_path / "out.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_fitness"]
+        assert list(rows[0]) == ["gene_1", "gene_2", "strength_1", "strength_2", "predicted_by", "predicted_fitness"]
         assert len(rows) == 36 * 9
         assert [(row["strength_1"], row["strength_2"]) for row in rows[:9]] == [
             *itertools.product(("0", "0.25", "2"), repeat=2)
         ]
         strains = [tuple(f"{row[f'gene_{k}']}:{float(row[f'strength_{k}'])}" for k in (1, 2)) for row in rows]
         found = [float(row["predicted_fitness"]) for row in rows]
-        np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains), rtol=1e-5)
+        np.testing.assert_allclose(found, by_table(tiny_run, tmp_path, strains, "--with", "network"), rtol=1e-5)
         assert self.predict(tiny_run, tmp_path, "plain.parquet", "--all-pairs") == 0
         plain = pq.read_table(tmp_path / "plain.parquet")["predicted_fitness"].to_numpy()
         np.testing.assert_allclose(found[::9], plain, atol=1e-6)
@@ -252,6 +255,7 @@ class TestStrengths:
         found = pq.read_table(tmp_path / "top.parquet")
         assert found.column_names == [
             *(f"{kind}_{k}" for kind in ("gene", "name", "strength") for k in (1, 2)),
+            "predicted_by",
             "predicted_fitness",
         ]
 
@@ -269,7 +273,8 @@ class TestStrengths:
         monkeypatch.setattr(HeteroCell, "forward", refuse)
         (tmp_path / "in.csv").write_text("genes\nb0008:0.5\n")
         for arguments in (["--all-singles", "--strength", "0.5", "--batch-size", "4"], [str(tmp_path / "in.csv")]):
-            assert main(["predict", str(tiny_run.path), *arguments, "-o", str(tmp_path / "out.csv")]) == 2
+            output = ["-o", str(tmp_path / "out.csv"), "--with", "network"]
+            assert main(["predict", str(tiny_run.path), *arguments, *output]) == 2
             assert "strengths cannot be expressed by this model" in capsys.readouterr().err
         assert sorted(os.listdir(tmp_path)) == ["genes.txt", "in.csv"]
 
@@ -298,13 +303,14 @@ class TestStrengths:
             "gene_2",
             "condition_medium",
             "condition_temperature",
+            "predicted_by",
             "predicted_fitness",
         ]
         assert found.to_pylist()[35]["condition_medium"] == "glycerol"
         about = json.loads(found.schema.metadata[b"dglcell"])
         assert about["conditions"] == {"medium": "glycerol", "temperature": 30}
         table = ["predict", str(tiny_run.path), str(tmp_path / "in.csv"), *medium, "-o", str(tmp_path / "out.csv")]
-        assert main(table) == 0
+        assert main([*table, "--with", "network"]) == 0
         with (tmp_path / "out.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["condition_medium"] for row in rows] == ["glycerol"] * 2
@@ -375,7 +381,7 @@ def test_a_table_to_parquet(tiny_run: RunDirectory, tmp_path: Path, capsys: pyte
     source.write_text("note,gene_1,gene_2\nä,b0008, b0114 \n,b0115,\n")
     assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 0
     table = pq.read_table(target)
-    assert table.column_names == ["note", "gene_1", "gene_2", "predicted_fitness"]
+    assert table.column_names == ["note", "gene_1", "gene_2", "predicted_by", "predicted_fitness"]
     assert table["note"].to_pylist() == ["ä", ""]
     assert table["gene_2"].to_pylist() == ["b0114", None]
     assert pa.types.is_dictionary(table.schema.field("gene_1").type)

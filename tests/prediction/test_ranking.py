@@ -66,7 +66,7 @@ def test_the_first_rows_are_those_of_the_whole_design(whole: pa.Table, by: str, 
 def test_a_ranking_is_written_with_standard_names(
     seeds: Path, whole: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+    assert whole.column_names == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
     found = predicted(seeds, tmp_path / "top.parquet", "--top", "7", "--by", "uncertain")
     assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
     assert found.column_names[2:4] == ["name_1", "name_2"]
@@ -92,8 +92,10 @@ def test_the_first_of_all_parts_are_those_of_one(
 
 
 def test_effects_are_distances_from_the_wild_type(trained: Trained, tiny_run: RunDirectory, tmp_path: Path) -> None:
-    found = predicted(tiny_run.path, tmp_path / "top.parquet", "--top", "60")
-    wild_type = float(dglcell.load(tiny_run.path).predict([{"b0008": 1}]).predicted_fitness.iloc[0])
+    found = predicted(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--with", "network")
+    wild_type = float(
+        dglcell.load(tiny_run.path, predict_with="network").predict([{"b0008": 1}]).predicted_fitness.iloc[0]
+    )
     away = np.abs(found["predicted_fitness"].to_numpy() - wild_type)
     assert (np.diff(away) <= 0).all()
     assert wild_type_of([trained], Design.of(range(12), 2), "fitness") == pytest.approx(wild_type)

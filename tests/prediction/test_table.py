@@ -69,9 +69,9 @@ def test_all_seeds_of_a_folder_predict_together(
     content = torch.load(path, weights_only=True)
     content["state_dict"]["normaliser.shift"] += 0.2
     torch.save(content, path)
-    one = predict(tiny_run, tmp_path, text, "--unknown", "empty")
-    both = predict(RunDirectory(runs), tmp_path, text, "--unknown", "empty")
-    assert list(both[0]) == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+    one = predict(tiny_run, tmp_path, text, "--unknown", "empty", "--with", "network")
+    both = predict(RunDirectory(runs), tmp_path, text, "--unknown", "empty", "--with", "network")
+    assert list(both[0]) == ["gene_1", "gene_2", "predicted_by", "predicted_fitness", "sd_fitness"]
     assert float(both[0]["predicted_fitness"]) == pytest.approx(float(one[0]["predicted_fitness"]) + 0.1, abs=1e-5)
     assert float(both[0]["sd_fitness"]) == pytest.approx(0.2 / 2**0.5, abs=1e-5)
     assert (both[1]["predicted_fitness"], both[1]["sd_fitness"]) == ("", "")
@@ -85,7 +85,7 @@ def test_all_seeds_of_a_folder_predict_together(
 def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path) -> None:
     text = 'note,genes,value\n"a, quoted ""x""",b0008;b0114,1.50\nä,b0114;b0008,\n,b0008;b0114,1e5\nlast, b0115 ,0\n'
     rows = predict(tiny_run, tmp_path, text)
-    assert list(rows[0]) == ["note", "genes", "value", "predicted_fitness"]
+    assert list(rows[0]) == ["note", "genes", "value", "predicted_by", "predicted_fitness"]
     assert [row["note"] for row in rows] == ['a, quoted "x"', "ä", "", "last"]
     assert [row["genes"] for row in rows] == ["b0008;b0114", "b0114;b0008", "b0008;b0114", " b0115 "]
     assert [row["value"] for row in rows] == ["1.50", "", "1e5", "0"]

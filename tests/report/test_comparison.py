@@ -79,7 +79,7 @@ def test_an_undefined_metric_of_one_run_makes_the_mean_undefined(make_run: MakeR
 def test_null_models_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     one, two = make_run("one", 0, 0.5), make_run("two", 0, 0.5)
     names = [group.name for group in group_runs(read(one, two))]
-    assert names[:2] == ["one", "two"]
+    assert names[:4] == ["one", "one, with a baseline", "two", "two, with a baseline"]
     assert len(names) == len(set(names))
     assert "training mean" in names
     other = make_run("three", 0, 0.5, split="f" * 64)

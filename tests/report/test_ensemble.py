@@ -41,7 +41,7 @@ def test_the_mean_of_all_runs_is_evaluated(make_run: MakeRun) -> None:
         shift(two.predictions(part), lambda number: 0.01 * number)
     (ensemble,) = find_ensembles(read(one, two, make_run("alone", 0, 0.5)))
     assert (ensemble.name, ensemble.model, ensemble.runs) == ("one", "hetero_cell", 2)
-    tables = [read_predictions(run, "test")["fitness"] for run in (one, two)]
+    tables = [read_predictions(run, "test", of_network=True)["fitness"] for run in (one, two)]
     mean = (tables[0].predicted + tables[1].predicted) / 2
     (row,) = (row for row in ensemble.rows if row.part == "test")
     assert row.metrics["mse"] == pytest.approx(np.square(mean - tables[0].measured).mean())

@@ -19,7 +19,8 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     assert (files.name, files.seed, len(files.history)) == ("tiny", 0, 2)
     p = files.predictions["test"]["fitness"]
     assert len(p) == 30
-    row = next(row for row in files.rows if row.part == "test" and not row.is_null)
+    name = files.results["predicts"]["fitness"]["name"]
+    row = next(row for row in files.rows if (row.model, row.part) == (name, "test"))
     assert p.metrics["mse"] == pytest.approx(row.metrics["mse"], rel=1e-4)
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
     assert "240 train, 30 validation, 30 test (random split)" in files.size_line

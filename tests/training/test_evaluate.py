@@ -13,9 +13,10 @@ from dglcell.config.read import load_config
 from dglcell.metrics import ResultRow
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
+from dglcell.training.baselines import fit_baselines
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.evaluate import (
-    evaluate_null_models,
+    evaluate_baselines,
     report,
     rows_as_json,
     with_ceilings,
@@ -23,19 +24,19 @@ from dglcell.training.evaluate import (
 )
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.prepare import prepare, prepare_run
-from dglcell.training.result_rows import null_results
+from dglcell.training.result_rows import score
 from tests.tiny import TINY, Tiny
 
 
-def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
+def test_baselines_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
     prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
-    found = evaluate_null_models(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
-    assert found == null_results(prepared)
+    rows, baselines = evaluate_baselines(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
+    assert rows == score(prepared, fit_baselines(prepared)).rows
     written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
-    assert written["rows"] == rows_as_json(found.rows)
+    assert written["rows"] == rows_as_json(rows)
     assert written["command"] == "dglcell baselines tiny.yaml"
     assert written["hashes"]["split"] == prepared.split.sha256
-    assert written["left_out"] == {"fitness": {}}
+    assert written["left_out"] == baselines.left_out == {"fitness": {}}
     assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
 
 
@@ -61,8 +62,8 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     keys = TINY.replace(source, CSV.replace("PATH", str(table))).replace("[fitness]", "[growth]")
     experiment.write_text(keys.replace(", subset: {size: 300}", ""))
     config = load_config(experiment, [f"data.store={tmp_path}/store", f"paths.runs={tmp_path}/runs"])
-    found = evaluate_null_models(config)
-    r2 = {row.model: row.metrics["r2"] for row in found.rows if row.part == "test"}
+    rows, found = evaluate_baselines(config)
+    r2 = {row.model: row.metrics["r2"] for row in rows if row.part == "test"}
     assert r2["kernel ridge over strains"] > 0.95
     assert r2["training mean"] < r2["additive ridge"] < r2["kernel ridge over strains"]
     reason = "knows deletions only, and the strains have strengths and conditions"
@@ -95,7 +96,7 @@ def test_the_chosen_embeddings_are_those_of_their_strains(tiny_run: RunDirectory
     assert not (tmp_path / "some.npz").exists()
 
 
-def test_a_report_without_picture_and_null_models_has_the_model_alone(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_report_without_picture_and_baselines_has_the_network_alone(tiny: Tiny, tmp_path: Path) -> None:
     result = tiny.train(tmp_path, "trainer.epochs=1")
     assert {row.model for row in result.rows} == {"hetero_cell"}
     assert not result.directory.report.exists()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from dglcell.baselines.fit import ALL_NULL_MODELS
 from dglcell.baselines.problem import ANY, DELETIONS
@@ -16,18 +14,13 @@ from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.metrics import regression_metrics
-from dglcell.training.null_problems import strains_by_part
+from dglcell.training.baselines import fit_baselines
 from dglcell.training.prepare import Prepared
-from dglcell.training.result_rows import null_results, null_rows_on, same_conditions
+from dglcell.training.result_rows import same_conditions, score
 
 
-def test_null_models_see_the_training_part_and_nothing_else(
-    prepared: Prepared, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO", "dglcell"):
-        rows = {(row.model, row.part): row for row in null_results(prepared).rows}
-    said = "\n".join(caplog.messages)
-    assert re.search(r"null model of fitness: query-pair mean \(pseudo count [\d.]+, mean [\d.]+\)", said)
+def test_baselines_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
+    rows = {(row.model, row.part): row for row in score(prepared, fit_baselines(prepared)).rows}
     assert all(row.is_null for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
@@ -46,19 +39,6 @@ def test_null_models_see_the_training_part_and_nothing_else(
     assert {model for model, _ in rows} == {
         name for name, of in ALL_NULL_MODELS.items() if of.about in (ANY, DELETIONS)
     }
-
-
-def test_null_models_of_other_strains_are_those_of_the_split(prepared: Prepared) -> None:
-    strains, labels = strains_by_part(prepared)["test"], prepared.dataset.labels[prepared.parts["test"], 0].numpy()
-    found = {row.model: row for row in null_rows_on(prepared, strains, {"fitness": labels}, "elsewhere")}
-    expected = {row.model: row for row in null_results(prepared).rows if row.part == "test"}
-    assert found.keys() == expected.keys()
-    assert all(row.part == "elsewhere" and row.is_null for row in found.values())
-    for name, row in found.items():
-        assert row.metrics == pytest.approx(expected[name].metrics, nan_ok=True)
-    assert null_rows_on(prepared, strains, {"growth": labels}, "elsewhere") == []
-    everything = dataclasses.replace(prepared, parts=dict.fromkeys(prepared.parts, torch.zeros(0, dtype=torch.int64)))
-    assert null_rows_on(everything, strains, {"fitness": labels}, "elsewhere") == []
 
 
 def test_strains_of_the_same_medium_and_batch_are_a_group(tmp_path: Path) -> None:

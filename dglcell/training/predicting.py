@@ -1,0 +1,188 @@
+"""Choose what predicts a phenotype on the validation part: the network, the best baseline, or an ensemble of both."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.fit import NullModel
+from dglcell.errors import ConfigError, count, did_you_mean, listing
+from dglcell.files.untrusted import NUMBER, TEXT, Kind, UnreadableError, mapping_of, optional, read_json, record
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, format_metric
+from dglcell.report.run_tables import damaged_file
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.baselines import kept_baselines
+from dglcell.training.checkpoint import Chosen, Trained
+
+log = logging.getLogger("dglcell")
+
+NETWORK, BASELINE, ENSEMBLE, BEST = "network", "baseline", "ensemble", "best"
+WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)
+"""What may be asked to predict."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Say what predicts a phenotype, as ``results.json`` has it.
+
+    Attributes:
+        by: ``NETWORK``, ``BASELINE`` or ``ENSEMBLE``: the best of the three on the validation part.
+        name: its name in the table of results.
+        why: the scores by which it was chosen, in words.
+        baseline: name of the best baseline on the validation part; None where none has a score there.
+        weight: weight of this baseline in the ensemble; None where no ensemble is made.
+    """
+
+    by: str
+    name: str
+    why: str
+    baseline: str | None = None
+    weight: float | None = None
+
+    def weight_of(self, way: str) -> float | None:
+        """Return the weight of the baseline if the network, the baseline or the ensemble predicts; None if it cannot.
+
+        Args:
+            way: one of ``WAYS``.
+        """
+        way = self.by if way == BEST else way
+        of_baseline = None if self.baseline is None else 1.0
+        return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[way]
+
+
+CHOICES = mapping_of(
+    record({"by": Kind("", lambda v: v in WAYS[1:]), "name": TEXT, "why": TEXT, "weight": optional(NUMBER)})
+)
+
+
+def ensemble_weight(
+    network_S: NDArray[np.floating], baseline_S: NDArray[np.floating], measured_S: NDArray[np.floating]
+) -> float:
+    """Return the weight of the baseline with the least squared error, from 0 to 1 in hundredths.
+
+    Args:
+        network_S, baseline_S: predictions for the validation strains.
+        measured_S: labels, NaN where missing.
+    """
+    known = ~np.isnan(measured_S)
+    network, step = network_S[known].astype(float), (baseline_S - network_S)[known].astype(float)
+    length = float(step @ step)
+    best = float(step @ (measured_S[known] - network)) / length if length > 0 else 0.0
+    return round(min(1.0, max(0.0, best)), 2)
+
+
+def mixed(network_S: NDArray[np.floating], baseline_S: NDArray[np.floating], weight: float) -> NDArray[np.floating]:
+    """Return the mean of two predictions, in which the baseline has a weight; with 1 the network need not predict."""
+    return baseline_S if weight == 1 else (1 - weight) * network_S + weight * baseline_S
+
+
+def ensemble_name(baseline: str, weight: float) -> str:
+    """Return the name of an ensemble in tables, with the weight of the baseline."""
+    return f"{ENSEMBLE_OF}{baseline} ({weight:.2f})"
+
+
+def choose(
+    network: ResultRow | None, baseline: ResultRow | None, ensemble: ResultRow | None, weight: float | None, note: str
+) -> Choice:
+    """Return what predicts a phenotype: the best by its score on the validation part.
+
+    The test part is not used, because a choice that is made by it cannot be judged by it. Of equal ones the network is
+    taken before the baseline, and the baseline before the ensemble.
+
+    Args:
+        network: row of the network on the validation part; None where there is no such part.
+        baseline: that of the best baseline there; None where none has a score.
+        ensemble: that of both together; None where no ensemble is made.
+        weight: weight of the baseline in it.
+        note: why no ensemble is made.
+    """
+    if network is None or baseline is None:
+        return Choice(NETWORK, "" if network is None else network.model, note)
+    metric = HEADLINE[network.kind]
+    three = {NETWORK: network, BASELINE: baseline} | ({} if ensemble is None else {ENSEMBLE: ensemble})
+    scores = {by: _or_lowest(row.metrics.get(metric, math.nan)) for by, row in three.items()}
+    by = max(scores, key=scores.__getitem__)
+    values = ((row.model, format_metric(metric, row.metrics.get(metric, math.nan))) for row in three.values())
+    said = ", ".join(f"{model} {value}" for model, value in values)
+    title = COLUMNS[network.kind][metric]
+    strains = count(int(network.metrics.get("n", 0)), "validation strain")
+    why = f"{title} on {strains}: {said}" + (f"; {note}" if note else "")
+    return Choice(by, three[by].model, why, baseline.model, weight)
+
+
+def _or_lowest(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf
+
+
+def choices_as_json(choices: Mapping[str, Choice]) -> dict[str, Any]:
+    """Return choices as they are written to ``results.json``."""
+    return {phenotype: asdict(choice) for phenotype, choice in choices.items()}
+
+
+def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
+    """Return the trained model with what predicts each phenotype.
+
+    Args:
+        way: one of ``WAYS``; ``BEST`` is what was the best on the validation part.
+        run: run directory, in which the baselines are kept.
+
+    Raises:
+        CheckpointError: the run has no baselines, or its ensemble is of another checkpoint.
+        ConfigError: ``way`` is none of these, or the run made no ensemble.
+    """
+    if way not in WAYS:
+        raise ConfigError("what shall predict?", got=way, expected=listing(WAYS), do=did_you_mean(way, WAYS, None))
+    directory = RunDirectory(run)
+    own = trained.config.model.name
+    choices, is_same = _choices_of(directory, trained)
+    kept: Mapping[str, Mapping[str, NullModel]] | None = None
+    chosen = {}
+    for phenotype in trained.phenotypes:
+        choice = choices.get(phenotype, Choice(NETWORK, own, "the run keeps no baselines"))
+        if not is_same and way in (BEST, ENSEMBLE):
+            choice = Choice(NETWORK, own, "the run chose with another checkpoint", choice.baseline)
+        weight = choice.weight_of(way)
+        if weight is None:
+            raise ConfigError(f"the run '{run}' has no {way} for {phenotype}", got=choice.why, do="leave out `--with`")
+        baseline = None
+        if weight > 0:
+            assert choice.baseline is not None
+            kept = kept_baselines(directory, trained.cell).models if kept is None else kept
+            baseline = kept[phenotype][choice.baseline]
+        name = choice.name if way in (BEST, choice.by) else _name(way, own, choice)
+        chosen[phenotype] = Chosen(name, baseline, weight, is_best=weight == choice.weight_of(BEST), why=choice.why)
+    return replace(trained, chosen=chosen)
+
+
+def _name(way: str, own: str, choice: Choice) -> str:
+    if way == NETWORK:
+        return own
+    assert choice.baseline is not None
+    return choice.baseline if way == BASELINE else ensemble_name(choice.baseline, choice.weight or 0.0)
+
+
+def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Choice], bool]:
+    """Return phenotype → choice of a run, none of one that is not finished, and whether they are of this checkpoint.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    if not directory.results.is_file():
+        return {}, True
+    try:
+        content = read_json(directory.results)
+    except UnreadableError as error:
+        raise damaged_file(directory.results, error) from error
+    found = content.get("predicts", {}) if isinstance(content, dict) else None
+    if found is None or not CHOICES.fits(found):
+        raise damaged_file(directory.results, "other fields in `predicts`")
+    of = content.get("checkpoint"), content.get("epoch")
+    choices = {name: Choice(**fields) for name, fields in found.items()}
+    return choices, of == (trained.path.name, trained.epoch)
