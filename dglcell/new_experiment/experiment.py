@@ -31,6 +31,7 @@ FEW_VALUES = 5
 
 HEAD = """\
 # {about}
+{models}
 # `dglcell config show {file}` prints every key with its default.
 {schedule}
 # Comments say why each key has its value. Keys without a comment say what the table is.
@@ -87,9 +88,8 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
         def write(settings: Settings | None = None) -> Config:
             text = with_reasons(content, {})
             if settings is not None:
-                text = HEAD.format(
-                    about=about, file=wanted.file, schedule=comment(f"{settings.schedule}; {settings.cost}.")
-                )
+                schedule, models = comment(f"{settings.schedule}; {settings.cost}."), comment(f"{settings.sentence}.")
+                text = HEAD.format(about=about, file=wanted.file, models=models, schedule=schedule)
                 text += with_reasons(_with_settings(content, settings), settings.reasons)
             partial.write_text(text, encoding="utf-8")
             return load_config(partial, raw)

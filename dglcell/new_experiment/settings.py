@@ -281,6 +281,23 @@ class Settings:
         self.reasons[f"{section}.{key}"] = reason
 
     @property
+    def sentence(self) -> str:
+        """Say in a sentence what is set up, and why."""
+        facts = self.facts
+        of = {1: "single genes", 2: "pairs of genes", 3: "triples of genes"}.get(facts.most, "sets of genes")
+        if facts.varied:
+            strong = "a kernel ridge over strains"
+        elif facts.metabolic:
+            strong = "a kernel ridge of lost reactions"
+        else:
+            strong = "an additive ridge" if facts.most < 2 else "a kernel ridge"
+        over = "each strain's own graph" if self.model == GROWTH else "the wild type"
+        return (
+            f"{facts.what} of {of}: {strong} is hard to beat; the network passes messages over {over}; both are "
+            "trained, and the better of them or their mean predicts"
+        )
+
+    @property
     def minutes(self) -> int:
         """Estimate how many minutes the training takes on one free core."""
         return max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
@@ -300,7 +317,8 @@ class Settings:
 
     def __str__(self) -> str:
         indent = " " * 12
-        lines = textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
+        lines = textwrap.wrap(f"models      {self.sentence}", WIDTH, subsequent_indent=indent)
+        lines += textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
         lines.append("chosen")
         for key, reason in self.reasons.items():
             section, _, name = key.partition(".")
