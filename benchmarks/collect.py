@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from dglcell.metrics import ENSEMBLE_OF
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, USAGE = ROOT / "docs/results", ROOT / "dglcell/cluster/usage.yaml"
 KEY = ("experiment", "seed")
@@ -55,7 +57,8 @@ def scores(name: str, seed: int, results: Mapping[str, Any]) -> list[Row]:
             "experiment": name,
             "seed": str(seed),
             "where": "",
-            "model": row["model"],
+            # An ensemble has a weight of its own in each run.
+            "model": f"{ENSEMBLE_OF}baseline" if row["model"].startswith(ENSEMBLE_OF) else row["model"],
             "baseline": str(int(row["is_null"])),
             **{key: text(row["metrics"].get(key)) for key in SCORES[5:]},
         }

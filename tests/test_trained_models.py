@@ -134,7 +134,7 @@ def test_a_name_predicts_in_an_empty_folder(
     Path("genotypes.csv").write_text("gene_1,gene_2\nb0008,b2464\nb0727,\n")
     assert main(["predict", "ecoli-core", "genotypes.csv"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
-    assert header == "gene_1,gene_2,predicted_fitness"
+    assert header == "gene_1,gene_2,predicted_by,predicted_fitness"
     assert len(rows) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["genotypes.csv"]
 

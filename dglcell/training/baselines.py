@@ -71,8 +71,7 @@ def fit_baselines(prepared: Prepared) -> Baselines:
         log.info("fitting baselines of %s to %s", phenotype, strains)
         left_out[phenotype] = left_out_null_models(problem)
         models[phenotype] = fit_null_models(problem)
-        for name, model in models[phenotype].items():
-            log.debug("baseline of %s: %s", phenotype, in_words(name, model))
+        log.info("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
     return Baselines(models, left_out)
 
 

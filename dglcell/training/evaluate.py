@@ -141,6 +141,8 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselin
             batch_size=config.data.evaluation_batch,
         )
     found = score(prepared, baselines, config.model.name, predictions)
+    for phenotype, choice in found.choices.items():
+        log.info("%s is predicted by %s (%s)", phenotype, choice.name, choice.why)
     rows = with_ceilings(found.rows, prepared)
     calibration = calibrate_intervals(prepared, found.chosen, trained.path.name, trained.epoch)
     if calibration is not None and "test" in found.chosen:

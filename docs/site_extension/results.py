@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 from scipy.stats import t as student
 
+from dglcell.metrics import ENSEMBLE_OF
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
@@ -86,7 +87,7 @@ class Comparison:
     def of(cls, record: Record, where: str = "") -> Comparison | None:
         """None where there is no score of a model and a baseline."""
         (model, own), *others = record.by_model(where).items() or [("", {})]
-        rest = dict(others)
+        rest = {name: values for name, values in others if not name.startswith(ENSEMBLE_OF)}
         without = rest.pop(WITHOUT, {})
         known = {name: values for name, values in rest.items() if own.keys() <= values.keys()}
         if not known:

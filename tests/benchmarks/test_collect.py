@@ -31,6 +31,7 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     rows = [
         {"model": "set_operator", "part": "validation", "metrics": score, "is_null": False},
         {"model": "set_operator", "part": "test", "metrics": score, "is_null": False},
+        {"model": "network + ridge (0.25)", "part": "test", "metrics": score, "is_null": False},
         {"model": "training mean", "part": "test", "metrics": {"r2": -0.1, "pearson": None}, "is_null": True},
     ]
     usage = {"device": "cpu", "epochs": 2, "wall_seconds": 9.4 + seed, "peak_resident_bytes": 100, "processes": 1}
@@ -64,11 +65,13 @@ def test_runs_become_rows_and_later_ones_take_the_place_of_earlier_ones(
     rows = collect.read(results / "101.csv")
     assert [(row["seed"], row["model"], row["pearson"]) for row in rows] == [
         ("0", "set_operator", "0.5"),
+        ("0", "network + baseline", "0.5"),
         ("0", "training mean", ""),
         ("1", "set_operator", "0.12346"),
+        ("1", "network + baseline", "0.12346"),
         ("1", "training mean", ""),
     ]
-    assert [row["covered"] for row in rows] == ["", "", "0.9", ""]
+    assert [row["covered"] for row in rows] == ["", "", "", "0.9", "0.9", ""]
     assert "auroc" not in rows[0]
     (first, second) = collect.read(results / "runs.csv")
     assert first["command"] == "dglcell train x.yaml seed=0"

@@ -88,13 +88,16 @@ def test_predictions_are_written_in_blocks_without_a_seam(
 ) -> None:
     strains = torch.cat([prepared.parts["test"], prepared.parts["validation"]])
     predicted = np.linspace(-1, 1, len(strains), dtype=np.float32)[:, None]
-    write_predictions(tmp_path / "whole.csv", prepared, strains, predicted)
+    write_predictions(tmp_path / "whole.csv", prepared, strains, predicted, predicted)
     monkeypatch.setattr(predicted_module, "WRITTEN_STRAINS", 7)
-    write_predictions(tmp_path / "blocks.csv", prepared, strains, predicted)
+    write_predictions(tmp_path / "blocks.csv", prepared, strains, predicted, predicted + 1)
     rows = list(csv.DictReader((tmp_path / "blocks.csv").open()))
     assert {row["genes"].count(";") for row in rows} == {0, 1}
     assert [float(row["predicted_fitness"]) for row in rows] == pytest.approx(predicted[:, 0].tolist(), rel=1e-5)
-    assert (tmp_path / "blocks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert "network_fitness" not in (tmp_path / "whole.csv").read_text()
+    network = [float(row.pop("network_fitness")) for row in rows]
+    assert network == pytest.approx((predicted[:, 0] + 1).tolist(), rel=1e-5)
+    assert rows == list(csv.DictReader((tmp_path / "whole.csv").open()))
 
 
 def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared: Prepared, tmp_path: Path) -> None:
@@ -102,7 +105,8 @@ def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared:
     labels = prepared.dataset.labels.clone()
     prepared.dataset.labels[strains[1]] = torch.nan
     try:
-        write_predictions(tmp_path / "x.csv", prepared, strains, np.array([[30012.346], [2.0], [-0.1]], np.float32))
+        predicted = np.array([[30012.346], [2.0], [-0.1]], np.float32)
+        write_predictions(tmp_path / "x.csv", prepared, strains, predicted, predicted)
     finally:
         prepared.dataset.labels.copy_(labels)
     rows = list(csv.DictReader((tmp_path / "x.csv").open()))
