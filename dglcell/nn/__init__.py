@@ -7,12 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
+    from dglcell.nn.dgl_conv import as_convolution
     from dglcell.nn.hetero_layer import HeteroLayer
     from dglcell.nn.pooling import AttentionPooling, MeanPooling
 
-__all__ = ["AttentionPooling", "Convolution", "GATv2Conv", "GINConv", "HeteroLayer", "MeanPooling", "SAGEConv"]
+__all__ = [
+    "AttentionPooling",
+    "Convolution",
+    "GATv2Conv",
+    "GINConv",
+    "HeteroLayer",
+    "MeanPooling",
+    "SAGEConv",
+    "as_convolution",
+]
 
-_MODULES = {"HeteroLayer": "hetero_layer", "AttentionPooling": "pooling", "MeanPooling": "pooling"}
+_MODULES = {
+    "AttentionPooling": "pooling",
+    "HeteroLayer": "hetero_layer",
+    "MeanPooling": "pooling",
+    "as_convolution": "dgl_conv",
+}
 
 
 def __getattr__(name: str) -> Any:
