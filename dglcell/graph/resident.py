@@ -24,7 +24,6 @@ class ResidentCell(ResidentGraph):
     its genes is.
 
     Attributes:
-        steady_state: finds reactions that are blocked once others are lost, where strains lose these too; else None.
         media: names of M growth media.
         media_nodes: [K] int64, the reaction nodes that differ between media.
         media_strengths: [M, K] float32, their strengths.
@@ -70,6 +69,7 @@ class ResidentCell(ResidentGraph):
 
     @property
     def steady_state(self) -> SteadyState | None:
+        """Return what finds reactions that are blocked once others are lost; None where strains do not lose these."""
         return next((rule for rule in self.derive if isinstance(rule, SteadyState)), None)
 
     @classmethod
