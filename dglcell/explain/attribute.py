@@ -118,9 +118,8 @@ def attribute(members: Sequence[Trained], strains: Strains, batch_size: int | No
             changed.append(pd.DataFrame(dict(zip(CHANGED, pairs, strict=True))))
             for found, table in ((sources, part.sources), (nodes, part.nodes)):
                 found.append(table.assign(strain=table.strain + first, change=table.change / len(members)))
-    return Attributed(
-        wild_type, change, _added(sources, SOURCES), _added(nodes, NODES), _joined(changed, CHANGED).drop_duplicates()
-    )
+    genes = _joined(changed, CHANGED).drop_duplicates()
+    return Attributed(wild_type, change, _added(sources, SOURCES), _added(nodes, NODES), genes)
 
 
 def _added(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -153,7 +152,7 @@ def _in_conditions(model: StrainModel, normaliser: Normaliser, batch: GenotypeBa
     The base of a model is not in the medium of a strain. What media change by themselves is therefore taken off again.
     """
     whole = _split(model, normaliser, batch)
-    if model.media_strengths is None or batch.conditions is None:
+    if batch.conditions is None:
         return whole
     left = None if batch.strengths is None else batch.strengths[:0]
     nothing = replace(batch, genes=batch.genes[:0], offsets=batch.offsets * 0, max_deletions=0, strengths=left)
@@ -193,10 +192,11 @@ def _of_phenotype(found: Attribution, batch: GenotypeBatch, change_B: Tensor) ->
     sources = [_messages(one, next(gradient)) for one in found.received]
     for kept, gone_NB in found.leaving:
         values_NB = (gone_NB * next(gradient)).detach()
-        sources.append(_pairs(values_NB, term=GRAPH, relation=POOLING, node_type=found.type_of(kept, GENE)))
+        node_type = found.type_of(kept)  # None where a head pools the wild type's genes
+        term, node_type = (GENES, GENE) if node_type is None else (GRAPH, node_type)
+        sources.append(_pairs(values_NB, term=term, relation=POOLING, node_type=node_type))
     nodes = [
-        _pairs((one.shares_NBH * next(gradient)).sum(-1), node_type=found.type_of(one.kept, GENE))
-        for one in found.pooled
+        _pairs((one.shares_NBH * next(gradient)).sum(-1), node_type=found.type_of(one.kept)) for one in found.pooled
     ]
     genes_BK = batch.padded()[0]
     for name, x in found.sources:

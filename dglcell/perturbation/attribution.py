@@ -134,9 +134,9 @@ class Attribution:
         self.leaving.append((kept, gone_NB))
         return gone_NB
 
-    def type_of(self, kept: Kept, default: str) -> str:
-        """Return the node type that something is kept of."""
-        return next((node_type for node_type, known in self.kept.items() if known is kept), default)
+    def type_of(self, kept: Kept) -> str | None:
+        """Return the node type that something is kept of in the strains' graphs; None if it is kept elsewhere."""
+        return next((node_type for node_type, known in self.kept.items() if known is kept), None)
 
 
 _ACTIVE: Attribution | None = None

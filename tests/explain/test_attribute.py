@@ -22,7 +22,7 @@ from dglcell.models.dango import Dango
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.nn.links import LINKS
+from dglcell.nn.config import LINKS
 from dglcell.perturbation.attribution import active, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
@@ -128,10 +128,10 @@ def test_sources_sum_to_the_change(conv: str, combination: str, parts: str, what
 @pytest.mark.parametrize("what", ["deletions", "activities"])
 @pytest.mark.parametrize("operator", ["both", "local"])
 def test_so_do_those_of_the_other_models(operator: str, what: str) -> None:
-    check(fresh(SetOperatorConfig(hidden=8, layers=1, operator=operator), SetOperator), batch_of(what))
-    config = DangoConfig(hidden=8, heads=2, zero_weights={"physical": 1.0, "empty": 1.0})
-    found = check(fresh(config, Dango), batch_of(what))
+    found = check(fresh(SetOperatorConfig(hidden=8, layers=1, operator=operator), SetOperator), batch_of(what))
     assert set(found.sources["term"]) == {"genes"}
+    config = DangoConfig(hidden=8, heads=2, zero_weights={"physical": 1.0, "empty": 1.0})
+    assert set(check(fresh(config, Dango), batch_of(what)).sources["term"]) == {"genes"}
 
 
 def test_a_logistic_normaliser_is_part_of_the_change() -> None:
