@@ -234,7 +234,7 @@ class Predictor:
         conditions: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
-        """Split predicted changes over the terms of the model, relations, genes, nodes and messages, in one pass.
+        """Split what the network predicts over its terms, relations, genes, nodes and messages, in one pass.
 
         >>> found = dglcell.load("ecoli-core").attribute([["b0008", "b2464"]])
         >>> sorted(found.kind.unique())

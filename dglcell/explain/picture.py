@@ -23,7 +23,7 @@ def draw(table: pd.DataFrame) -> bytes:
     """Draw the strains with the largest changes as a PNG file, with a row of panels for each.
 
     Args:
-        table: what ``table_of`` gives.
+        table: what ``tables.split`` gives.
     """
     import matplotlib
 

@@ -105,7 +105,7 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
     Args:
         found: the table.
         genes: names of genes.
-        splits: how the same changes are split over sources, as ``table_of`` gives it; None where they cannot be.
+        splits: how the same changes are split over sources, as ``tables.split`` gives it; None where they cannot be.
     """
     import pandas as pd
 
@@ -141,7 +141,7 @@ def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) 
     of_each = zip(*(shown[name] for name in ("change", "interaction", "subset")), strict=True)
     lines += [f"  {change:+10.4f}  {together:+11.4f}  {_called(subset, genes)}" for change, together, subset in of_each]
     if split is not None:
-        lines.append(text_of(split, whole["change"]))
+        lines.append(text_of(split))
     return "\n".join(lines)
 
 

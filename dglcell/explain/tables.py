@@ -32,9 +32,6 @@ KINDS = {
 }
 """These are the ways in which a change is split, and their headings."""
 
-OTHERWISE = 1e-3
-"""Where the network's change differs by more from the predicted one, something else predicts, too."""
-
 WIDTH, ACROSS = 118, 3
 """Text is so wide, and nodes stand in so many columns."""
 
@@ -151,16 +148,9 @@ def with_subsets(splits: pd.DataFrame | None, subsets: pd.DataFrame) -> pd.DataF
     return both.sort_values(["strain", "phenotype"], kind="stable", ignore_index=True)
 
 
-def text_of(rows: pd.DataFrame, change: float) -> str:
-    """Return what the change of one strain and phenotype comes from as text, in at most about 15 lines.
-
-    Args:
-        rows: the rows of ``table_of``.
-        change: the predicted change.
-    """
-    lines, of_network = [], rows.loc[rows["kind"] == "term", "change"].sum()
-    if abs(of_network - change) > OTHERWISE * max(1.0, abs(change)):
-        lines.append(f"  the network alone, without what else predicts this strain: {of_network:+.4f}, which is")
+def text_of(rows: pd.DataFrame) -> str:
+    """Return what the change of one strain and phenotype comes from as text, of its rows of ``split``."""
+    lines = []
     for kind in ("term", "relation", "gene"):
         some = rows[rows["kind"] == kind]
         if len(some):
