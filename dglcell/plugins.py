@@ -40,10 +40,7 @@ class Slot:
 SLOTS = {
     "model": Slot("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
     "conv": Slot(
-        "model.conv",
-        "dglcell.convs",
-        "dglcell.nn.convolutions:Convolution",
-        adapt="dglcell.nn.dgl_conv:as_convolution",
+        "model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution", adapt="dglcell.nn.dgl_conv:as_convolution"
     ),
     "loss": Slot("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
     "source": Slot("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),

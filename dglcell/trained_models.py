@@ -205,11 +205,7 @@ def _read_listing(path: Path) -> dict[str, PublishedFile]:
         raise damaged(path, "something else", CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
-            about["sha256"] + SUFFIX,
-            (about["url"],),
-            about["sha256"],
-            about["size"],
-            description=about["description"],
+            about["sha256"] + SUFFIX, (about["url"],), about["sha256"], about["size"], description=about["description"]
         )
         for name, about in content.items()
     }

@@ -52,9 +52,7 @@ def test_missing_targets_are_left_out(values: list[tuple[float, float]], data: s
 
 
 @given(pairs)
-def test_correlations_are_symmetric_bounded_and_one_for_a_perfect_prediction(
-    values: list[tuple[float, float]],
-) -> None:
+def test_correlations_are_symmetric_bounded_and_one_for_a_perfect_prediction(values: list[tuple[float, float]]) -> None:
     p, t = np.array(values).T
     forward, backward = regression_metrics(p, t), regression_metrics(t, p)
     for name in ("pearson", "spearman"):

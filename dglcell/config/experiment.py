@@ -22,11 +22,7 @@ from dglcell.checks import (
     one_of,
     positive,
 )
-from dglcell.data.config import (
-    NORMALISATIONS,
-    SplitConfig,
-    Unknown,
-)
+from dglcell.data.config import NORMALISATIONS, SplitConfig, Unknown
 from dglcell.data.sources import SourceConfig
 from dglcell.data.sources.computed import ComputedConfig
 from dglcell.data.sources.config import FbaConfig
@@ -38,10 +34,7 @@ from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
 
-KINDS: dict[str, Mapping[str, type]] = {
-    "model": MODELS,
-    "loss": LOSSES,
-}
+KINDS: dict[str, Mapping[str, type]] = {"model": MODELS, "loss": LOSSES}
 """This maps each section whose keys depend on its `name` to its names, and each name to the dataclass of its keys."""
 
 LONGEST_WANDB_NAME, LONGEST_TAG = 128, 64

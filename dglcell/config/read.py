@@ -258,9 +258,7 @@ def _parse_override(override: str) -> DictConfig:
         return OmegaConf.from_dotlist([f"{key}={check_yaml(value)}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"override `{key}`: its value is not YAML",
-            got=said,
-            do="close brackets and quotes",
+            f"override `{key}`: its value is not YAML", got=said, do="close brackets and quotes"
         ) from error
 
 

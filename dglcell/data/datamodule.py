@@ -56,13 +56,7 @@ class StrainDataModule(pl.LightningDataModule):
     """
 
     def __init__(
-        self,
-        dataset: Strains,
-        parts: dict[str, Tensor],
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        seed: int,
+        self, dataset: Strains, parts: dict[str, Tensor], *, batch_size: int, eval_batch_size: int, seed: int
     ) -> None:
         super().__init__()
         self.dataset, self.parts = dataset, parts

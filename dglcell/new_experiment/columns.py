@@ -110,11 +110,7 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Ta
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     found = replace(found, phenotypes=phenotypes, decimal=decimal, conditions=conditions)
     return replace(
-        found,
-        na_values=wanted.na_values,
-        keep_blank=wanted.keep_blank,
-        average=wanted.average,
-        ignore=wanted.ignore,
+        found, na_values=wanted.na_values, keep_blank=wanted.keep_blank, average=wanted.average, ignore=wanted.ignore
     ), notes
 
 

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dglcell.data.report import (
-    describe_split,
-    describe_store,
-    format_stats,
-    format_table_stats,
-)
+from dglcell.data.report import describe_split, describe_store, format_stats, format_table_stats
 from dglcell.data.split import Split
 from dglcell.data.store_build import build_store
 from tests.data.strain_tables import random_table, table_of

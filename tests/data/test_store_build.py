@@ -94,11 +94,7 @@ def test_a_strain_without_any_label(tmp_path: Path) -> None:
     value_strains=st.integers(1, 80),
 )
 def test_a_table_comes_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    strains: int,
-    deletions: tuple[int, int],
-    seed: int,
-    value_strains: int,
+    tmp_path_factory: pytest.TempPathFactory, strains: int, deletions: tuple[int, int], seed: int, value_strains: int
 ) -> None:
     table = random_table(strains, 8, deletions, seed, columns=True)
     path = tmp_path_factory.mktemp("stores")

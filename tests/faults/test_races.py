@@ -64,10 +64,7 @@ def run_out(lock: Path) -> None:
 
 
 def test_a_second_start_is_refused_and_one_whose_lease_has_run_out_stops(
-    tiny: Tiny,
-    tmp_path: Path,
-    running: tuple[Forked, RunDirectory],
-    capsys: pytest.CaptureFixture[str],
+    tiny: Tiny, tmp_path: Path, running: tuple[Forked, RunDirectory], capsys: pytest.CaptureFixture[str]
 ) -> None:
     process, run = running
     assert train(tiny, tmp_path, *ENDLESS) == 2

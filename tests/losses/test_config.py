@@ -26,14 +26,8 @@ def minimal(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        (
-            "{name: rmse}",
-            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_",
-        ),
-        (
-            "{name: mse, supcr: 0.1}",
-            "unknown key `loss.supcr`\n  expected: among name, phenotype_weights",
-        ),
+        ("{name: rmse}", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_"),
+        ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
         (
             "{name: mle_dist_supcr, wasserstein: 1}",

@@ -18,10 +18,7 @@ from dglcell.models.model import Prediction
 # Losses against their definitions, with missing labels.
 
 
-DEFINITIONS = {
-    "mse": lambda e: e * e,
-    "huber": lambda e: 0.5 * e * e if abs(e) <= 1 else abs(e) - 0.5,
-}
+DEFINITIONS = {"mse": lambda e: e * e, "huber": lambda e: 0.5 * e * e if abs(e) <= 1 else abs(e) - 0.5}
 
 
 @pytest.mark.parametrize("name", ELEMENTS)

@@ -9,13 +9,7 @@ import torch
 
 import dglcell.machine.devices as memory
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.machine.devices import (
-    available_memory,
-    check_device,
-    device_here,
-    device_of,
-    threads,
-)
+from dglcell.machine.devices import available_memory, check_device, device_here, device_of, threads
 from dglcell.machine.processor import status
 
 

@@ -40,11 +40,7 @@ TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
         {"columns": ["tf", "target"]},
         "tf,target\nYBR150C,YAL001C\nYBR112C,YAL002W\nYBR150C,YAL002W\n",
     ),
-    "without_index": (
-        [",EX_fru_e_i,GR_AVG\n0,1,0.25\n1,0,0.125\n"],
-        {},
-        "EX_fru_e_i,GR_AVG\n1,0.25\n0,0.125\n",
-    ),
+    "without_index": ([",EX_fru_e_i,GR_AVG\n0,1,0.25\n1,0,0.125\n"], {}, "EX_fru_e_i,GR_AVG\n1,0.25\n0,0.125\n"),
     "titrated_guides": (
         [
             ",Gene,SG #,PAM loc.,Mut. type,Mut. loc.,H.R. seq\n"

@@ -87,11 +87,7 @@ def test_an_undeclared_hash_is_that_of_the_first_download(server: Server, tmp_pa
 @pytest.mark.parametrize(
     ("sha256", "size", "message"),
     [
-        (
-            "0" * 64,
-            None,
-            rf"is not the file it should be\n.*sha256 {SHA256}\n.*sha256 0{{64}}\n.*download it again",
-        ),
+        ("0" * 64, None, rf"is not the file it should be\n.*sha256 {SHA256}\n.*sha256 0{{64}}\n.*download it again"),
         (SHA256, 7, rf"wrong size(.|\n)*{len(CONTENT):,} bytes(.|\n)*7 bytes"),
     ],
 )

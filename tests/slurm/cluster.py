@@ -83,13 +83,7 @@ class LoopbackCluster:
         (self.root / "state").mkdir(parents=True)
         ports, user = free_ports(NODES + 1), os.environ.get("USER") or "root"
         configuration = CONFIGURATION.format(
-            root=self.root,
-            user=user,
-            port=ports,
-            first=ports + 1,
-            last=ports + NODES,
-            nodes=NODES,
-            cpus=CPUS,
+            root=self.root, user=user, port=ports, first=ports + 1, last=ports + NODES, nodes=NODES, cpus=CPUS
         )
         (self.root / "slurm.conf").write_text(configuration)
         key = self.root / "munge.key"

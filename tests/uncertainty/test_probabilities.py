@@ -7,15 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dglcell.uncertainty.conformal import (
-    ISOTONIC,
-    PLATT,
-    Probability,
-    by_logistic,
-    by_steps,
-    fit_probability,
-    log_odds,
-)
+from dglcell.uncertainty.conformal import ISOTONIC, PLATT, Probability, by_logistic, by_steps, fit_probability, log_odds
 
 
 def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:

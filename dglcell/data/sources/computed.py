@@ -115,9 +115,7 @@ class Computed:
         files = {path.name: sha256_file(path) for path in self.files(work.raw)}
         before = strains.provenance
         provenance = replace(
-            before,
-            files={**before.files, **files},
-            parameters={**before.parameters, COMPUTED: self.shaping},
+            before, files={**before.files, **files}, parameters={**before.parameters, COMPUTED: self.shaping}
         )
         return strains.with_(columns={**strains.columns, **condition_columns(columns)}, provenance=provenance)
 
