@@ -42,10 +42,9 @@ def test_every_numbered_experiment_has_its_script(rendered: Path) -> None:
 
 
 def test_a_shell_can_read_them(rendered: Path) -> None:
-    files = [str(path) for path in sorted(rendered.rglob("*.sh"))]
-    for file in files:
-        done = subprocess.run(["bash", "-n", file], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    together = "\n".join(path.read_text() for path in sorted(rendered.rglob("*.sh")))
+    done = subprocess.run(["bash", "-n"], input=together, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_they_run_from_the_root_of_a_clone() -> None:

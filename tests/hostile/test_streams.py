@@ -15,16 +15,8 @@ import pytest
 from dglcell.cli import main
 from dglcell.files.atomic import no_formula
 from dglcell.runs.directory import RunDirectory
-from tests.integration.processes import PATIENCE, heed_interrupts, start
-from tests.tiny import Tiny, process_environment
-
-
-def test_a_run_is_finished_without_a_standard_output(tiny: Tiny, tmp_path: Path) -> None:
-    closed = "import os, sys; os.close(0); os.close(1); sys.stdin = sys.stdout = None"  # as after `>&- <&-`
-    process = start(tiny, tmp_path, "trainer.epochs=1", before=closed)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "Traceback" in said) == (0, False)
-    assert json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
+from tests.integration.processes import heed_interrupts
+from tests.tiny import process_environment
 
 
 def test_an_interrupt_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
