@@ -18,6 +18,8 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.terms.genes import Genes
+from dglcell.models.terms.graph import Graph
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.nn.pooling import AttentionPooling
@@ -243,7 +245,9 @@ class PygCell(Method):
         super().__init__()
         _check_supported(weights)
         self.weights = weights
-        pool = weights.pools[GENE]
+        graph, self.genes = weights.terms["graph"], dict(weights.terms.items()).get("genes")
+        assert isinstance(graph, Graph)
+        self.head, pool = graph.head, graph.pools[GENE]
         assert isinstance(pool, AttentionPooling)
         self.pool = AttentionalAggregation(gate_nn=pool.gate, nn=pool.value)
         layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
@@ -257,13 +261,12 @@ class PygCell(Method):
         weights = self.weights
         wild_type = self._encode(self.wild_type)
         difference = self._pool(self.wild_type, wild_type) - self._pool(self.strains, self._encode(self.strains))
-        global_part: Tensor = weights.global_head(difference * weights.cell.num_nodes[GENE])
-        if weights.local_head is None:
+        global_part: Tensor = self.head(difference * weights.cell.num_nodes[GENE])
+        if not isinstance(self.genes, Genes):
             return global_part
         genes_BK, present_BK = genotypes.padded()
-        local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
-        out: Tensor = weights.combination(global_part, local_part)
-        return out
+        local_part = self.genes.head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
+        return weights.combine([global_part, local_part])
 
     def _encode(self, layout: Layout) -> Tensor:
         x = layout.spread(self.weights.encoder.inputs(GENE))

@@ -1,4 +1,4 @@
-"""Import users' own models, convolutions, losses, sources and simulators: classes that a configuration names by
+"""Import users' own models, terms, convolutions, losses, sources and simulators: classes that a configuration names by
 ``MODULE:CLASS`` or an entry point.
 """
 
@@ -39,6 +39,7 @@ class Slot:
 
 SLOTS = {
     "model": Slot("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
+    "term": Slot("model.terms", "dglcell.terms", "dglcell.models.terms.term:Term"),
     "conv": Slot(
         "model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution", adapt="dglcell.nn.dgl_conv:as_convolution"
     ),

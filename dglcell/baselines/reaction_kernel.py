@@ -28,8 +28,8 @@ class UntrainedBound(NullModel):
     """Predict y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at
     most 1.
 
-    This is the bound that the link ``minimum`` puts on a model (``dglcell.nn.measured``), without the model. A strain
-    of which no part was measured has the wild type's value.
+    This is the bound that the link ``minimum`` puts on a model (``dglcell.models.terms.measured``), without the model.
+    A strain of which no part was measured has the wild type's value.
     """
 
     reactions: Reactions = field(repr=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dglcell.config.experiment import Config
-    from dglcell.models.encoder import PerturbedModel
+    from dglcell.models.cell_model import CellModel
     from dglcell.models.model import StrainModel
     from dglcell.perturbation.genotype import GenotypeBatch
     from dglcell.training.prepare import Prepared
@@ -79,11 +79,11 @@ def check(options: argparse.Namespace) -> int:
     """Run ``dglcell check``, and return its exit status."""
     from dglcell.graph.resident_graph import dgl_runs_on, import_dgl
     from dglcell.machine.devices import check_device, threads
-    from dglcell.models.encoder import PerturbedModel
+    from dglcell.models.cell_model import CellModel
 
     check_device(options.device)
     model, strains, whose = _read(options)
-    if not isinstance(model, PerturbedModel):
+    if not (isinstance(model, CellModel) and model.own_graphs):
         raise ConfigError(
             "this model has no graphs of strains to check",
             got=f"`model.name: {model.config.name}`",
@@ -108,7 +108,7 @@ def check(options: argparse.Namespace) -> int:
     return EQUAL if are_equal(found) else SKIPPED if len(found) == 1 else DIFFERENT
 
 
-def compare(model: PerturbedModel, strains: GenotypeBatch) -> tuple[list[Checked], list[str]]:
+def compare(model: CellModel, strains: GenotypeBatch) -> tuple[list[Checked], list[str]]:
     """Predict strains by every strategy, the reference first, and say which do not run.
 
     Args:
@@ -132,7 +132,7 @@ def compare(model: PerturbedModel, strains: GenotypeBatch) -> tuple[list[Checked
     return found, left_out
 
 
-def _predicted(model: PerturbedModel, strains: GenotypeBatch, strategy: str) -> Checked:
+def _predicted(model: CellModel, strains: GenotypeBatch, strategy: str) -> Checked:
     import torch
 
     from dglcell.machine.devices import measured_memory

@@ -25,13 +25,17 @@ from dglcell.checks import HIDDEN, check_one_line, shown
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import explain
 from dglcell.errors import ConfigError, did_you_mean, listing
-from dglcell.models.config import MODELS
+from dglcell.losses.config import LossConfig
+from dglcell.models.config import MODELS, ModelConfig
 from dglcell.plugins import FOLDER, FORM, NOWHERE, NotImportedError, find_class, installed_names, looking_in
 
 log = logging.getLogger("dglcell")
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """This maps each section to the kind that it has where it names none."""
+
+BASE_KEYS = {"model": ModelConfig, "loss": LossConfig}
+"""A class of the user's own, which is not imported, has at least these keys of its section."""
 
 SITE = "DGLCELL_SITE"
 """This variable has the path of a cluster's own settings: account, partition, modules, container."""
@@ -465,7 +469,7 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
 
 def _as_written(section: str, content: Mapping[Any, Any]) -> type:
     """Make a dataclass of a section's keys as they are written, for a class of the user's own that is not imported."""
-    base = KINDS[section][DEFAULTS[section]].__mro__[-2]
+    base = BASE_KEYS[section]
     known = {field.name for field in dataclasses.fields(base)}
     more = [(str(key), Any, None) for key in content if key not in known]
     return dataclasses.make_dataclass("Written", more, bases=(base,))

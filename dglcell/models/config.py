@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dglcell.checks import Count, Number, Positive, at_least, below_one, check_values, must, one_of
+from dglcell.checks import Count, Number, Positive, at_least, below_one, must, one_of
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES
-from dglcell.graph.schema import GENE, NODE_TYPES
+from dglcell.graph.schema import GENE
 from dglcell.kernels import KERNEL_NAMES
+from dglcell.models.terms.config import (
+    OPERATOR_HEADS,
+    TERMS,
+    CovariatesConfig,
+    GenesConfig,
+    GraphConfig,
+    LinkConfig,
+    OperatorConfig,
+    TermConfig,
+)
 from dglcell.nn.config import (
-    AUTO_LINK,
     COMBINATIONS,
     CROSS_RELATION,
-    LINKS,
     PAIRWISE,
     Activation,
     ConvOptions,
@@ -27,25 +35,18 @@ from dglcell.nn.config import (
     check_heads,
 )
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
-from dglcell.plugins import FORM, class_of, installed_names, read_options
+from dglcell.plugins import FORM, class_of, find_class, installed_names, read_options
 
 if TYPE_CHECKING:
+    from dglcell.models.terms.term import Term
     from dglcell.nn.convolutions import Convolution
 
 Dropout = Annotated[float, below_one("probability")]
-Factors = Annotated[int, at_least(1, also=", or null")]
 Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
 Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
-LinkName = Annotated[str, one_of(*LINKS, AUTO_LINK)]
 CombinationName = Annotated[str, one_of(*COMBINATIONS)]
 CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
 CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
-LocalKind = Annotated[str, one_of("hyper_sagnn", "factorisation", "both")]
-Prior = Annotated[float, must(lambda share: 0 < share < 1, "is no share", "more than 0, and less than 1")]
-Rounds = Annotated[int, at_least(0, "is negative")]
-Pool = Annotated[
-    list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
-]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 
 
@@ -54,56 +55,21 @@ OF_DGL = re.compile(r"^(dgl\.nn)\.(\w+)$")
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(CovariatesConfig):
     """Configure a model; each kind adds its own keys.
 
     Attributes of the class without a type are no keys: ``implementation`` is the model as MODULE:CLASS, ``base`` is a
-    file of this package with settings that fit it, and ``link`` and ``compile`` hold for models without these keys.
+    file of this package with settings that fit it, and the others hold for models without these keys.
     """
 
     implementation = ""
     base = ""
     link = "identity"
+    combination = "sum"
     compile = "false"
 
-    name: str = ""  # kind of model: a key of `MODELS`, or MODULE:CLASS of your own
     kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
-    conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
-    strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
-    strength_from: list[str] = field(default_factory=list)  # conditions to learn strengths from; NAME is also NAME_…
-    strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele
-    strength_prior: Prior = 0.2  # what is left of genes at first, where the table does not say it
-
-    def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        check_values(self, "model")
-        if self.conditions is not None:
-            self.conditions_of_strength()
-
-    def conditions_of_strength(self) -> list[str]:
-        """Return the conditions that `strength_from` names, each alone, or all that begin with a name and `_`.
-
-        Raises:
-            ConfigError: the model sees no such condition.
-        """
-        seen = list(self.conditions or ())
-        found = {
-            name: [one for one in seen if one == name or one.startswith(f"{name}_")] for name in self.strength_from
-        }
-        unseen = [name for name, matching in found.items() if not matching]
-        if unseen:
-            raise ConfigError(
-                f"`model.strength_from` names a condition that strains do not have: '{unseen[0]}'",
-                got=listing(self.strength_from),
-                expected="among " + (listing(seen) or "none"),
-                do="name columns of the table in `data.source.csv.conditions`",
-            )
-        return [one for one in seen if any(one in matching for matching in found.values())]
 
     def provides(self) -> frozenset[str]:
         """Return what predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
@@ -134,7 +100,90 @@ class ModelConfig:
 
 
 @dataclass
-class EncoderConfig(ModelConfig):
+class PlannedTerm:
+    """Say which term a model has.
+
+    Attributes:
+        name: its name in the model: that of this package, or that of its class.
+        kind: its class.
+        config: its keys: those of the model, or its own.
+    """
+
+    name: str
+    kind: type[Term]
+    config: TermConfig
+
+
+@dataclass
+class CellModelConfig(ModelConfig):
+    """Configure a model that is a list of terms (``dglcell.models.cell_model.CellModel``)."""
+
+    terms: list[Any] | None = None  # names, or {name: …, key: …} of this package or your own; null: those of the model
+
+    def validate(self, key: str = "model") -> None:
+        super().validate(key)
+        if self.terms is not None:
+            names = [term.name for term in self.planned_terms()]
+            needed = [item for item in self.own_terms() if item in ("activities", "link") and item not in names]
+            if needed:
+                raise ConfigError(
+                    f"`model.terms` lacks `{needed[0]}`, whose keys are set",
+                    got=listing(names),
+                    do=f"add `{needed[0]}` to the list",
+                )
+
+    def own_terms(self) -> list[Any]:
+        """Return the list of terms that the model has where `terms` is null."""
+        return self.terms_of_covariates()
+
+    def terms_of_covariates(self) -> list[str]:
+        """Return the terms that see covariates and strengths; there are none where strains have neither."""
+        seen = bool(self.conditions or self.strength_curves or self.strength_from)
+        return [*(["covariates"] if seen else []), *(["activities"] if self.strength_from else [])]
+
+    def planned_terms(self) -> list[PlannedTerm]:
+        """Return the class and the keys of each term.
+
+        A term of this package has its keys from the section of the model. Keys beside its name come before these.
+
+        Raises:
+            ConfigError: a class or a key is wrong.
+        """
+        planned: list[PlannedTerm] = []
+        for number, item in enumerate(self.own_terms() if self.terms is None else self.terms):
+            where = f"model.terms[{number}]"
+            options = dict(item) if isinstance(item, Mapping) else {"name": item}
+            kind = _class_of_term(options.pop("name", None), where)
+            shares, place = isinstance(self, kind.Config), f"{kind.__module__}:{kind.__name__}"
+            config: Any = self
+            if options or not shares:
+                known = {key.name: getattr(self, key.name) for key in fields(kind.Config)} if shares else {}
+                config = read_options(kind.Config, known | options | {"name": place}, where)
+                config.validate(where)
+            name = next((name for name, of in TERMS.items() if of == place), kind.__name__)
+            taken = sum(term.kind is kind for term in planned)
+            planned.append(PlannedTerm(f"{name}_{taken + 1}" if taken else name, kind, config))
+        return planned
+
+
+def _class_of_term(name: Any, where: str) -> type[Term]:
+    """Return the class of a term, by a name in ``TERMS``, MODULE:CLASS, or the class itself.
+
+    Raises:
+        ConfigError: there is no such term.
+    """
+    if isinstance(name, type):
+        return name
+    kind: type[Term] | None = find_class("term", TERMS.get(name, name)) if isinstance(name, str) else None
+    if kind is None:
+        known = [*TERMS, *installed_names("term")]
+        expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(str(name), known)
+        raise ConfigError(f"`{where}` names no term", got=name or "no name", expected=expected, do=do)
+    return kind
+
+
+@dataclass
+class EncoderConfig(CellModelConfig):
     """Configure message passing over the cell graph and a head on deleted genes.
 
     The encoder is ``dglcell.models.encoder.CellEncoder``.
@@ -159,20 +208,13 @@ class EncoderConfig(ModelConfig):
     preprocessor_layers: Number = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations to use; null: all of the cell graph
     metabolism: bool = True  # use the relations with reactions and metabolites
-    local_kind: LocalKind = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
-    local_layers: Count = 2  # hyper_sagnn: rounds of attention
-    local_heads: Count = 8  # hyper_sagnn: must divide H
-    local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
-    local_factors: Factors | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
-    local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
-    link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
     recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def __post_init__(self) -> None:
         self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
 
-    def validate(self) -> None:
-        super().validate()
+    def validate(self, key: str = "model") -> None:
+        super().validate(key)
         self._validate_conv()
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
@@ -228,7 +270,8 @@ class EncoderConfig(ModelConfig):
         return replace(self, layers=0) if self.layers else None
 
     def provides(self) -> frozenset[str]:
-        return frozenset({"embedding"})
+        named = [item.get("name") if isinstance(item, Mapping) else item for item in self.terms or self.own_terms()]
+        return frozenset({"embedding"} if {"graph", "operator"} & {*named} else ())
 
     def uses_metabolism(self) -> bool:
         return self.metabolism
@@ -246,21 +289,6 @@ class EncoderConfig(ModelConfig):
             self.activation,
             self.dropout,
         )
-
-    def check_local_head(self) -> None:
-        """Refuse keys of the local head that do not fit each other, where the model has one.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        if self.local_kind != "factorisation":
-            check_heads(self.hidden, self.local_heads, key="model.local_heads")
-        if self.local_deviations and self.local_kind == "hyper_sagnn":
-            raise ConfigError(
-                "`model.local_deviations` needs factorisation",
-                got=f"`model.local_kind: {self.local_kind}`",
-                expected="factorisation or both",
-            )
 
 
 @dataclass(frozen=True)
@@ -288,13 +316,12 @@ CONVS = {
 
 
 @dataclass
-class HeteroCellConfig(EncoderConfig):
+class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
     """Configure the heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
 
     implementation, base = "dglcell.models.hetero_cell:HeteroCell", "bases/growth.yaml"
 
     name: str = "hetero_cell"
-    pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | none
     strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
@@ -304,8 +331,8 @@ class HeteroCellConfig(EncoderConfig):
         super().__post_init__()
         self.compile = str(self.compile).lower()
 
-    def validate(self) -> None:
-        super().validate()
+    def validate(self, key: str = "model") -> None:
+        super().validate(key)
         if self.strategy_of_edges() and self.strategy not in ("auto", *DGL_STRATEGIES):
             by_conv = self.conv == "gatv2" or self.calls_module()
             raise no_edges(f"`model.conv: {self.conv}`" if by_conv else "the condition `edges`", self.strategy)
@@ -317,12 +344,16 @@ class HeteroCellConfig(EncoderConfig):
             )
         self._validate_local_head()
 
+    def own_terms(self) -> list[Any]:
+        heads = ["graph", "genes"] if self.local_head else ["graph"]
+        return [*heads, *self.terms_of_covariates(), *(["link"] if self.link != "identity" else [])]
+
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"
 
     def _validate_local_head(self) -> None:
         if self.local_head:
-            self.check_local_head()
+            self.check_local_head(self.hidden)
         if self.local_head and self.combination == "none":
             raise ConfigError(
                 "`model.combination: none` would leave the local head without use",
@@ -330,15 +361,8 @@ class HeteroCellConfig(EncoderConfig):
             )
 
 
-OPERATORS = ("local", "both")
-OPERATOR_HEADS = 4
-"""The cross attention of genes to deleted ones has so many heads."""
-
-Operator = Annotated[str, one_of(*OPERATORS)]
-
-
 @dataclass
-class SetOperatorConfig(EncoderConfig):
+class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
     """Configure the model of a wild type encoded once on which deleted genes act.
 
     The model is ``dglcell.models.set_operator.SetOperator``.
@@ -347,12 +371,11 @@ class SetOperatorConfig(EncoderConfig):
     implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
 
     name: str = "set_operator"
-    operator: Operator = "local"  # how deleted genes act: local (on each other) | both (also on all genes)
     combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean
 
-    def validate(self) -> None:
-        super().validate()
-        self.check_local_head()
+    def validate(self, key: str = "model") -> None:
+        super().validate(key)
+        self.check_local_head(self.hidden)
         if self.operator != "local" and self.hidden % OPERATOR_HEADS:
             raise ConfigError(
                 "`model.hidden` is not shared evenly by the heads of the cross attention",
@@ -360,8 +383,9 @@ class SetOperatorConfig(EncoderConfig):
                 expected=f"a multiple of {OPERATOR_HEADS}",
             )
 
-    def provides(self) -> frozenset[str]:
-        return frozenset() if self.operator == "local" else super().provides()
+    def own_terms(self) -> list[Any]:
+        heads = ["genes"] if self.operator == "local" else ["genes", "operator"]
+        return [*heads, *self.terms_of_covariates(), *(["link"] if self.link != "identity" else [])]
 
     def about(self) -> str:
         return f"{self.name}, {self.operator}"
@@ -373,7 +397,7 @@ ZeroWeights = Annotated[
 
 
 @dataclass
-class DangoConfig(ModelConfig):
+class DangoConfig(CellModelConfig):
     """Configure DANGO (``dglcell.models.dango.Dango``).
 
     Defaults are those of experiment 006 of the torchcell project.
@@ -392,8 +416,8 @@ class DangoConfig(ModelConfig):
     gain: float = 0.01  # initial share of this attention
     dropout: Dropout = 0.0  # dropout inside the scorer
 
-    def validate(self) -> None:
-        super().validate()
+    def validate(self, key: str = "model") -> None:
+        super().validate(key)
         if self.hidden % self.heads:
             raise ConfigError(
                 "`model.heads` does not divide `model.hidden`", got=self.heads, expected=f"a divisor of {self.hidden}"
@@ -402,6 +426,10 @@ class DangoConfig(ModelConfig):
             raise ConfigError(
                 "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
             )
+
+    def own_terms(self) -> list[Any]:
+        scorer = {"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}
+        return [scorer, *self.terms_of_covariates()]
 
     def provides(self) -> frozenset[str]:
         return frozenset({"reconstruction"} if self.reconstruction else ())

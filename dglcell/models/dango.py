@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
+from dglcell.models.cell_model import CellModel, Encoded
 from dglcell.models.config import DangoConfig
-from dglcell.models.model import OnDemand, Prediction, StrainModel
+from dglcell.models.model import OnDemand
+from dglcell.models.terms.term import Term
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction
-from dglcell.nn.heads import HyperSAGNN, SetAttention
+from dglcell.nn.heads import SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
@@ -63,45 +66,19 @@ def channel_of(relation: str) -> str | None:
     return next(found, None)
 
 
-class Dango(StrainModel):
-    r"""Predict interactions of deleted genes from their states in the wild type.
-
-    Zhang, Ma & Ma 2020, *DANGO: Predicting higher-order genetic interactions* (bioRxiv 2020.11.26.400739).
-
-    1. Every gene has an embedding. For each of K networks, two rounds of GraphSAGE with ReLU give the genes' states
-       :math:`E^{(k)}`, from which a Linear layer reconstructs the network's adjacency (``Reconstruction``).
-    2. The states of a gene in the networks are joined to one (``MetaEmbedding``).
-    3. The states of a strain's deleted genes are scored as a set (``HyperSAGNN``).
-
-    Only the wild type is encoded, once per step whatever the batch: a deletion decides which genes' states are read,
-    and changes no state. So this is not a model of the strains' graphs (``HeteroCell`` is).
-
-    Networks are taken as the cell graph stores them, self-loops included; ``cell.symmetrise`` decides whether an
-    undirected pair counts in both directions. Defaults are those of the torchcell project's experiment 006. The code
-    that DANGO's authors released (github.com/ma-compbio/DANGO) differs from it, and both from the paper.
-
-    While gradients are off in evaluation mode, gene states are computed once and kept until the weights change.
+class NetworksEncoder(nn.Module):
+    """Encode the wild type's genes in each of K networks, and join their states.
 
     Args:
         cell: the cell graph; becomes part of the module, so it follows it to any device.
         config: validated.
-        outputs: T, number of phenotypes.
         features: ``gene`` → [N, F] fixed input features, added to the embeddings through a Linear; optional.
 
     Raises:
         ConfigError: a network is unknown or has no rule for its λ, or there is no network.
     """
 
-    Config = DangoConfig
-    config: DangoConfig
-
-    def __init__(
-        self,
-        cell: ResidentCell,
-        config: DangoConfig,
-        outputs: int = 1,
-        features: dict[str, Tensor] | None = None,
-    ) -> None:
+    def __init__(self, cell: ResidentCell, config: DangoConfig, features: dict[str, Tensor] | None = None) -> None:
         super().__init__()
         self.cell, self.config = cell, config
         self.networks = choose_networks(cell, config)
@@ -116,20 +93,8 @@ class Dango(StrainModel):
             for relation in (self.networks if config.reconstruction else [])
         )
         self.meta = MetaEmbedding(H, config.activation)
-        self.score = HyperSAGNN(
-            H,
-            outputs,
-            layers=2,
-            heads=config.heads,
-            gain=config.gain,
-            activation=config.activation,
-            dropout=config.dropout,
-        )
-        self.score.apply(initialise)
-        self.see_conditions(width=H, strain_width=0, outputs=outputs, hidden=H, activation=config.activation)
-        self.ignore_conditions_at_first()
 
-    def encode(self) -> list[Tensor]:
+    def forward(self) -> list[Tensor]:
         """Return the gene states in each network, [N, H]."""
         x_NH = self.embedding.weight
         if GENE in self.features:
@@ -137,37 +102,62 @@ class Dango(StrainModel):
         pairs = zip(self.encoders, self.networks, strict=True)
         return [encoder(self.cell[relation], x_NH, self.config.kernel) for encoder, relation in pairs]
 
+    def joined(self, states: list[Tensor]) -> dict[str, Tensor]:
+        """Return the genes' joined states, ``gene`` → [N, H]."""
+        return {GENE: self.meta(torch.stack(states, dim=1))}
+
     def reconstruct(self, states: list[Tensor] | None = None) -> Tensor:
         """Return the mean reconstruction error of the networks, a scalar.
 
         It is that of the given states, which are encoded anew where None.
         """
-        pairs = zip(self.heads, states or self.encode(), strict=True)
+        pairs = zip(self.heads, states or self(), strict=True)
         return torch.stack([head(x_NH) for head, x_NH in pairs]).mean()
 
-    def forward(self, genotypes: GenotypeBatch) -> Prediction:
-        """Predict the phenotypes of B strains, on the device of the model.
 
-        No step of it synchronises with the host or loops over strains. The auxiliary ``reconstruction`` is computed
-        when it is read.
-        """
-        if self.learned is not None:
-            genotypes = self.learned(genotypes)
+class Dango(CellModel):
+    r"""Predict interactions of deleted genes from their states in the wild type.
+
+    Zhang, Ma & Ma 2020, *DANGO: Predicting higher-order genetic interactions* (bioRxiv 2020.11.26.400739).
+
+    1. Every gene has an embedding. For each of K networks, two rounds of GraphSAGE with ReLU give the genes' states
+       :math:`E^{(k)}`, from which a Linear layer reconstructs the network's adjacency (``Reconstruction``).
+    2. The states of a gene in the networks are joined to one (``MetaEmbedding``).
+    3. The states of a strain's deleted genes are scored as a set (``Genes``).
+
+    Only the wild type is encoded, once per step whatever the batch: a deletion decides which genes' states are read,
+    and changes no state. So this is not a model of the strains' graphs (``HeteroCell`` is).
+
+    Networks are taken as the cell graph stores them, self-loops included; ``cell.symmetrise`` decides whether an
+    undirected pair counts in both directions. Defaults are those of the torchcell project's experiment 006. The code
+    that DANGO's authors released (github.com/ma-compbio/DANGO) differs from it, and both from the paper.
+
+    While gradients are off in evaluation mode, gene states are computed once and kept until the weights change. The
+    auxiliary ``reconstruction`` of a prediction is computed when it is read.
+    """
+
+    Config = DangoConfig
+    config: DangoConfig
+
+    def make_encoder(self, read: Sequence[str], features: dict[str, Tensor] | None) -> NetworksEncoder:
+        return NetworksEncoder(self.cell, self.config, features)
+
+    def initialise(self) -> None:
+        for name, term in self.terms.items():
+            if name == "genes":
+                term.apply(initialise)
+            else:
+                cast(Term, term).start()
+
+    def encode(self, genotypes: GenotypeBatch) -> Encoded:
         kept_pass, states = self._base_cache.replay(self), None
         if kept_pass is None:
-            states = self.encode()
-            states_NH = self.meta(torch.stack(states, dim=1))
+            states = self.encoder()
+            wild_type = self.encoder.joined(states)
         else:
-            states_NH = kept_pass.once(lambda: self.meta(torch.stack(self.encode(), dim=1)))
-        genes_BK, removed_BK = genotypes.padded()
-        x_BKH = states_NH[genes_BK]
-        if self.readout is None:
-            phenotypes_BT = self.score(x_BKH, removed_BK)
-        else:
-            phenotypes_BT = self.score(self.readout.genes(x_BKH, removed_BK, genotypes), removed_BK)
-            phenotypes_BT = self.readout.score(phenotypes_BT, genotypes)
-        auxiliary = {"reconstruction": partial(self.reconstruct, states)} if len(self.heads) else {}
-        return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
+            wild_type = kept_pass.once(lambda: self.encoder.joined(self.encoder()))
+        auxiliary = {"reconstruction": partial(self.encoder.reconstruct, states)} if self.config.reconstruction else {}
+        return Encoded(wild_type, auxiliary=OnDemand(auxiliary))
 
 
 def choose_networks(cell: ResidentCell, config: DangoConfig) -> list[Relation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import cast
 
@@ -11,35 +10,20 @@ from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE, REACTION, Relation
+from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels import row_chain
-from dglcell.kernels.spmm import default_kernel
-from dglcell.machine.devices import free_memory
-from dglcell.models.config import EncoderConfig, HeteroCellConfig
-from dglcell.models.model import StrainModel
+from dglcell.models.config import EncoderConfig
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
-from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
-from dglcell.nn.links import Link
-from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
-
-log = logging.getLogger("dglcell")
 
 KEPT, KEPT_COMPILED, KEPT_CHAINED, KEPT_OF_PAIRS = 9, 7, 2, 2
 """For each number of a relation's rows a step keeps so many for the backward pass: in plain torch, in compiled layers,
 and in layers of one kernel; and so many for each number of each layer of the MLPs of pairs of relations. On an H100 a
 step with 28 strains of yeast's size took 10.2 GB in plain float32, 4.3 GB compiled with bfloat16 differences, and 1.5
 GB in one kernel."""
-
-ROW_TENSORS = 3
-"""An evaluation has about so many tensors of the rows of a layer at once."""
-
-SHARE_OF_MEMORY = 0.7
-"""Layers may keep this part of the memory that is free at a first step; optimiser and gradients need some, too."""
 
 
 class CellEncoder(nn.Module):
@@ -168,92 +152,6 @@ class CellEncoder(nn.Module):
         return out
 
 
-class PerturbedModel(StrainModel):
-    """Compute on the strains' own graphs, by a strategy and a kernel.
-
-    Attributes:
-        encoder: passes messages over the strains' graphs.
-        choices: what ``auto`` stands for; the device's defaults where None.
-    """
-
-    Config = HeteroCellConfig
-    config: HeteroCellConfig
-    encoder: CellEncoder
-    choices: Choices | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._recomputing: dict[tuple[int, Choices], bool] = {}
-
-    def choose(self, choices: Choices) -> None:
-        """Let ``strategy: auto``, ``kernel: auto`` and the form of layers follow ``choices``."""
-        self.choices = choices
-        self._base_cache.forget()
-
-    def choices_on(self, device_type: str) -> Choices:
-        """Return the choices made, or the defaults of a device."""
-        return self.choices or Choices.default(device_type, of_edges=self.config.strategy_of_edges())
-
-    def recomputes(self, num_strains: int, choices: Choices) -> bool:
-        """Return whether the backward pass computes layers once more instead of keeping their intermediate results.
-
-        It does where these would not fit into the memory that the device has free at the first step of a size.
-        """
-        if self.config.recompute != "auto":
-            return self.config.recompute == "true"
-        known = num_strains, choices
-        if known not in self._recomputing:
-            weight = next(self.parameters())
-            size = torch.bfloat16.itemsize if choices.half else weight.dtype.itemsize
-            needed = self.encoder.kept_of_strain(choices.compiled) * num_strains * size
-            room = free_memory(weight.device)
-            self._recomputing[known] = room is not None and needed > SHARE_OF_MEMORY * room
-            if self._recomputing[known]:
-                log.info("the backward pass computes layers once more: they would keep %.1f GiB", needed / 2**30)
-        return self._recomputing[known]
-
-    def fitting_batch(self, most: int) -> int:
-        """See ``StrainModel.fitting_batch``; what fits is a power of two, by the rows of all relations of a layer."""
-        weight = next(self.parameters())
-        room = free_memory(weight.device)
-        nodes = sum(self.cell.num_nodes[node_type] for node_type in self.encoder.node_types)
-        rows = nodes + max((sum(self.cell.num_nodes[r[2]] for r in layer) for layer in self.encoder.plan), default=0)
-        of_strain = ROW_TENSORS * rows * self.config.hidden * weight.dtype.itemsize
-        if room is None or most * of_strain <= SHARE_OF_MEMORY * room:
-            return most
-        return 1 << (max(1, int(SHARE_OF_MEMORY * room / of_strain)).bit_length() - 1)
-
-    def choose_for_run(self, device_type: str, strains: float, precision: str = "auto") -> None:
-        """Choose for a run by the table of defaults, and log each choice with its reason.
-
-        Args:
-            device_type: ``cpu`` or ``cuda``.
-            strains: number of strains that the run computes, each as often as it is computed.
-            precision: value of ``trainer.precision``.
-        """
-        config, rows = self.config, self.encoder.rows_per_strain * strains
-        default = Choices.default(device_type, of_edges=config.strategy_of_edges())
-        one_kernel = row_chain.runs_on(torch.device(device_type)) and self.encoder.chained
-        self.choose(
-            default.for_run(device_type, rows, precision=precision, compiled=config.compile, one_kernel=one_kernel)
-        )
-        log.info("%s", self.choices_in_words(device_type))
-
-    def choices_in_words(self, device_type: str) -> str:
-        """Say in a line what computes strains' graphs on a device, and why."""
-        found, config = self.choices_on(device_type), self.config
-        strategy, why = config.strategy, "as configured"
-        if strategy == "auto":
-            strategy = found.strategy
-            why = "for single edges" if config.strategy_of_edges() else f"the default on {device_type}"
-        kernel = "of DGL"
-        if strategy not in DGL_STRATEGIES:
-            kernel = default_kernel(device_type) if config.kernel == "auto" else config.kernel
-        precision = "differences in bfloat16" if found.half else "differences in the base's precision"
-        layers = "layers compiled" if found.compiled else "layers not compiled"
-        return f"strategy {strategy} ({why}), kernel {kernel}, {precision}, {layers}"
-
-
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:
     """Return the relations of the cell graph that the configuration uses.
 
@@ -292,41 +190,3 @@ def preprocessor(config: EncoderConfig) -> nn.Sequential:
             modules.append(make_norm(config.norm, config.hidden))
         modules += [make_activation(config.activation), nn.Dropout(config.dropout)]
     return nn.Sequential(*modules)
-
-
-def make_link(cell: ResidentCell, config: EncoderConfig, outputs: int) -> Link | None:
-    """Make the link from a model's scores to phenotypes; None where scores are phenotypes."""
-    if config.link == "identity":
-        return None
-    node_type = REACTION if config.metabolism and REACTION in cell.num_nodes else GENE
-    return Link(outputs, config.link, node_type)
-
-
-def make_local_head(config: EncoderConfig, outputs: int, genes: int) -> LocalHead:
-    """Make the head on the deleted genes that a configuration asks for.
-
-    Args:
-        config: validated.
-        outputs: number T of phenotypes.
-        genes: number of genes of the cell graph.
-    """
-    attention, factorisation = None, None
-    if config.local_kind != "factorisation":
-        attention = HyperSAGNN(
-            config.hidden,
-            outputs,
-            layers=config.local_layers,
-            heads=config.local_heads,
-            gain=config.local_gain,
-            activation=config.activation,
-            dropout=config.dropout,
-        )
-    if config.local_kind != "hyper_sagnn":
-        factorisation = FactorisationMachine(
-            config.hidden,
-            outputs,
-            factors=config.local_factors,
-            dropout=config.dropout,
-            genes=genes if config.local_deviations else None,
-        )
-    return LocalHead(attention, factorisation)

@@ -49,7 +49,7 @@ COMBINATIONS = ("sum", "mean")
 """Two predictions are combined in one of these ways."""
 
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
-"""Links turn scores into phenotypes; see ``dglcell.nn.links.Link``."""
+"""Links turn scores into phenotypes; see ``dglcell.models.terms.link.Link``."""
 
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")

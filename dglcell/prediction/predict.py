@@ -17,7 +17,7 @@ from dglcell.errors import ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.machine.processor import ALONE, Ranks
-from dglcell.models.encoder import PerturbedModel
+from dglcell.models.cell_model import CellModel
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.parts import PartFiles, write_tables
@@ -62,7 +62,7 @@ def choose_for_design(members: Sequence[Trained], design: Design, precision: str
     """
     for member in members:
         model = member.model
-        if isinstance(model, PerturbedModel):
+        if isinstance(model, CellModel) and model.own_graphs:
             model.choose_for_run(_device(member).type, len(design), precision)
         elif precision == "bf16":
             raise ConfigError(

@@ -14,7 +14,7 @@ from dglcell.data.columns import BLOCKED, CONDITION, MEDIUM, Column
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.nn.measured import blocked_reactions
+from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.targets import Targets
 

@@ -166,7 +166,6 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     features = {match[1]: weights[name] for name, match in matches.items() if match is not None}
     try:
         made = make_model(about.config.model, ResidentCell.of(cell), len(about.phenotypes), features)
-        made.make_room(weights)
         made.load_state_dict(weights)
     except (RuntimeError, ValueError, IndexError) as error:
         raise refuse(read.path, "does not fit the model", error, "the weights that its configuration has") from error

@@ -16,19 +16,21 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
+from dglcell.baselines.composition import not_fitness_like
 from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.table import CLASSIFICATION
+from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
 from dglcell.models.model import make_model
+from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.advice import warn_of_falling_loss
-from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import (
     CheckpointFiles,
     Preemption,
@@ -195,8 +197,8 @@ def make_task(
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
-    model.fit_conditions(dataset.take(prepared.parts["train"]).perturbations.conditions)
-    calibrate(model, prepared, normaliser)
+    if checkpoint is None:
+        model.fit(_training(prepared, normaliser))
     strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
@@ -219,6 +221,14 @@ def make_task(
     if begin_with is not None:
         take_weights(begin_with, model, prepared)
     return task
+
+
+def _training(prepared: Prepared, normaliser: Normaliser) -> Training:
+    """Return what terms may learn from before the first step."""
+    strains = prepared.dataset.take(prepared.parts["train"])
+    columns = zip(prepared.dataset.kinds, strains.labels.unbind(1), strict=True)
+    like = (kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None for kind, labels_S in columns)
+    return Training(strains, normaliser, tuple(like))
 
 
 def _check_weights(checkpoint: ReadCheckpoint, task: StrainTask) -> None:

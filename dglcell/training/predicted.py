@@ -23,7 +23,7 @@ from dglcell.files.atomic import atomic_file, no_formula, shortest
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.processor import is_out_of_memory
 from dglcell.models.model import Prediction, StrainModel, joined
-from dglcell.nn.conditions import LearnedStrengths
+from dglcell.models.terms.term import Term
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.prepare import Prepared
 
@@ -105,7 +105,7 @@ def write_predictions(
     predicted_ST: NDArray[np.float32],
     network_ST: NDArray[np.float32],
     own: Mapping[str, str] | None = None,
-    learned: LearnedStrengths | None = None,
+    learned: Term | None = None,
 ) -> None:
     """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
@@ -152,9 +152,9 @@ def write_predictions(
 
 
 @torch.inference_mode()
-def _learned_strengths(learned: LearnedStrengths, batch: Strains) -> Tensor:
+def _learned_strengths(learned: Term, batch: Strains) -> Tensor:
     """Return what is left of the genes of all strains, [P], on the host."""
-    found = learned(batch.to(learned.conditions.shift.device).perturbations).strengths
+    found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).strengths
     return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
 
 

@@ -158,9 +158,9 @@ def test_two_nodes_by_hand() -> None:
     x = torch.tensor([[0.7, -0.2], [0.1, 0.4]], dtype=torch.float64)
     model.encoder.embeddings["gene"].weight.copy_(x)
     model.encoder.layers[0].convs[0].conv.mlp[0].weight.copy_(torch.eye(2))
-    model.pools["gene"].value.weight.copy_(torch.eye(2))
-    model.global_head[0].weight.copy_(torch.eye(2))
-    model.global_head[2].weight.fill_(1.0)
+    model.terms["graph"].pools["gene"].value.weight.copy_(torch.eye(2))
+    model.terms["graph"].head[0].weight.copy_(torch.eye(2))
+    model.terms["graph"].head[2].weight.fill_(1.0)
     found = _in_conditions(
         model, Normaliser("none", torch.zeros(1), torch.ones(1)).double(), GenotypeBatch.from_lists([[0]])
     )

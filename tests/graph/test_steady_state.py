@@ -24,7 +24,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.steady_state import SteadyState
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.nn.measured import blocked_reactions
+from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 Edge = tuple[int, int]
+SCORER = "terms.genes.head.attention"
 
 
 class PlainDango:
@@ -23,7 +24,7 @@ class PlainDango:
     def __init__(self, model, edges: dict[str, list[Edge]], zero_weights: dict[str, float]) -> None:
         self.parameters = dict(model.named_parameters())
         self.config, self.edges, self.zero_weights = model.config, edges, zero_weights
-        self.num_genes = len(self.parameters["embedding.weight"])
+        self.num_genes = len(self.parameters["encoder.embedding.weight"])
 
     def linear(self, prefix: str, x: Tensor) -> Tensor:
         y = x @ self.parameters[f"{prefix}.weight"].T
@@ -34,9 +35,9 @@ class PlainDango:
 
     def encode(self, number: int, edges: list[Edge]) -> Tensor:
         """Return two rounds of GraphSAGE, gene by gene."""
-        x = self.parameters["embedding.weight"]
+        x = self.parameters["encoder.embedding.weight"]
         for layer in range(2):
-            prefix = f"encoders.{number}.rounds.{layer}"
+            prefix = f"encoder.encoders.{number}.rounds.{layer}"
             means = []
             for gene in range(self.num_genes):
                 sources = [u for u, v in edges if v == gene]
@@ -56,7 +57,7 @@ class PlainDango:
     def reconstruct(self, number: int, name: str, x: Tensor) -> Tensor:
         """Return the weighted error of one network, from dense matrices."""
         target = self.target(self.edges[name])
-        squares = (self.linear(f"heads.{number}.out", x) - target).square()
+        squares = (self.linear(f"encoder.heads.{number}.out", x) - target).square()
         return (squares * (target + self.zero_weights[name] * (1 - target))).sum() / self.num_genes**2
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -71,21 +72,22 @@ class PlainDango:
     def score(self, x: Tensor) -> Tensor:
         """[T] of one set of genes [K, H]."""
         if not len(x):
-            return torch.zeros_like(self.parameters["score.score.bias"])
-        static, dynamic, width = self.activate(self.linear("score.static.0", x)), x, x.shape[1] // self.config.heads
+            return torch.zeros_like(self.parameters[f"{SCORER}.score.bias"])
+        static, width = self.activate(self.linear(f"{SCORER}.static.0", x)), x.shape[1] // self.config.heads
+        dynamic = x
         for layer in range(2 if len(x) > 1 else 0):
-            prefix = f"score.attention.{layer}"
+            prefix = f"{SCORER}.attention.{layer}"
             parts = [part.split(width, 1) for part in self.linear(f"{prefix}.project", dynamic).chunk(3, 1)]
             heads = [self.attend(q, k, v) for q, k, v in zip(*parts, strict=True)]
             mixed = self.linear(f"{prefix}.out", torch.cat(heads, 1))
             dynamic = self.parameters[f"{prefix}.beta"] * mixed + dynamic
-        return self.linear("score.score", (dynamic - static) ** 2).mean(0)
+        return self.linear(f"{SCORER}.score", (dynamic - static) ** 2).mean(0)
 
     def meta(self, states: list[Tensor]) -> Tensor:
         """Weighted mean over networks."""
         logits = []
         for x in states:
-            logits.append(self.linear("meta.weight.2", self.activate(self.linear("meta.weight.0", x))))
+            logits.append(self.linear("encoder.meta.weight.2", self.activate(self.linear("encoder.meta.weight.0", x))))
         weights = torch.cat(logits, 1).exp()
         shares = weights / weights.sum(1, keepdim=True)
         return sum(shares[:, k : k + 1] * x for k, x in enumerate(states))

@@ -159,9 +159,10 @@ def pool(model: nn.Module, x: dict[str, Tensor], left: Left) -> Tensor:
     p, parts = Parameters(model), []
     for node_type in model.config.pool:
         h = x[node_type]
-        gate = p.linear(f"pools.{node_type}.gate.2", F.gelu(p.linear(f"pools.{node_type}.gate.0", h)))[:, 0]
+        name = f"terms.graph.pools.{node_type}"
+        gate = p.linear(f"{name}.gate.2", F.gelu(p.linear(f"{name}.gate.0", h)))[:, 0]
         share = left[node_type] * gate.exp()
-        pooled = over(share @ p.linear(f"pools.{node_type}.value", h), share.sum())
+        pooled = over(share @ p.linear(f"{name}.value", h), share.sum())
         parts.append(pooled * model.cell.num_nodes[node_type])
     return torch.cat(parts)
 
@@ -170,4 +171,4 @@ def plain_forward(model: nn.Module, cell: RandomCell, left: Left) -> Tensor:
     """[T] global prediction for a strain."""
     p, whole = Parameters(model), left_of(cell, {})
     z = pool(model, encode(model, cell, whole), whole) - pool(model, encode(model, cell, left), left)
-    return p.linear("global_head.2", F.gelu(p.linear("global_head.0", z)))
+    return p.linear("terms.graph.head.2", F.gelu(p.linear("terms.graph.head.0", z)))

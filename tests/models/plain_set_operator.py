@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dglcell.models.config import OPERATOR_HEADS
+from dglcell.models.terms.config import OPERATOR_HEADS
 from tests.models.plain_network import Parameters, encode, left_of
 from tests.random_cells import RandomCell
 
 
 def attended(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> Tensor:
     """Every gene's state after it has attended to the deleted ones, gene by gene."""
-    query, key, value = (p.linear(f"operator.{name}", x) for name in ("query", "key", "value"))
+    query, key, value = (p.linear(f"terms.operator.attention.{name}", x) for name in ("query", "key", "value"))
     wide = x.shape[1] // heads
     mixed = torch.zeros_like(x)
     for n in range(len(x)):
@@ -24,27 +24,27 @@ def attended(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> Tensor
             weights = [math.exp(float(query[n, part] @ key[j, part]) / math.sqrt(wide)) for j in deleted]
             for weight, j in zip(weights, deleted, strict=True):
                 mixed[n, part] += weight / (1 + sum(weights)) * value[j, part]
-    return x + p.linear("operator.out", mixed)
+    return x + p.linear("terms.operator.attention.out", mixed)
 
 
 def pool(p: Parameters, x: Tensor, gate_of: Tensor) -> Tensor:
     """Attention pooling of some genes, with gates from their wild-type states."""
     if len(x) == 0:
-        return torch.zeros_like(p.values["pool.value.bias"])  # as in every pooling over no node
-    gate = p.linear("pool.gate.2", F.gelu(p.linear("pool.gate.0", gate_of)))[:, 0]
-    return p.linear("pool.value", torch.softmax(gate, 0) @ x)
+        return torch.zeros_like(p.values["terms.operator.pooling.value.bias"])  # as in every pooling over no node
+    gate = p.linear("terms.operator.pooling.gate.2", F.gelu(p.linear("terms.operator.pooling.gate.0", gate_of)))[:, 0]
+    return p.linear("terms.operator.pooling.value", torch.softmax(gate, 0) @ x)
 
 
 def global_part(p: Parameters, x: Tensor, deleted: list[int], heads: int) -> tuple[Tensor, Tensor]:
     """[H] difference of pooled states, [T] prediction."""
     kept = [n for n in range(len(x)) if n not in deleted]
     z = pool(p, x, x) - pool(p, attended(p, x, deleted, heads)[kept], x[kept])
-    return z, p.linear("global_head.2", F.gelu(p.linear("global_head.0", z)))
+    return z, p.linear("terms.operator.head.2", F.gelu(p.linear("terms.operator.head.0", z)))
 
 
 def factorisation_part(p: Parameters, x: Tensor, deleted: list[int]) -> Tensor:
     """[T] effects and products, pair by pair."""
-    name = "local_head.factorisation"
+    name = "terms.genes.head.factorisation"
     effects = p.linear(f"{name}.effect", x) + p.values[f"{name}.own_effects"]
     vectors = p.linear(f"{name}.vector", x) if f"{name}.vector.weight" in p.values else x
     vectors = vectors + p.values[f"{name}.own_vectors"]
@@ -61,4 +61,4 @@ def plain_parts(model, cell: RandomCell, strain: list[int]) -> dict[str, Tensor]
     p, x = Parameters(model), encode(model, cell, left_of(cell, {}))["gene"]
     deleted = list(dict.fromkeys(strain))
     z, prediction = global_part(p, x, deleted, OPERATOR_HEADS)
-    return {"difference": z, "global": prediction, "local": factorisation_part(p, x, deleted)}
+    return {"difference": z, "operator": prediction, "genes": factorisation_part(p, x, deleted)}

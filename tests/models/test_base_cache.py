@@ -145,7 +145,7 @@ def test_it_is_given_up_when_weights_change(kind: str, change: Callable[[StrainM
     assert torch.equal(predict(other, [BATCH])[0], before), "a copy has states of its own"
 
 
-@pytest.mark.parametrize(("kind", "encoder"), [("set_operator", "encoder"), ("dango", "encoders.0")])
+@pytest.mark.parametrize(("kind", "encoder"), [("set_operator", "encoder"), ("dango", "encoder.encoders.0")])
 def test_the_wild_type_is_encoded_once_per_evaluation_pass_and_once_per_step(kind: str, encoder: str) -> None:
     model, encodings = MODELS[kind](), []
     model.get_submodule(encoder).register_forward_hook(lambda *_: encodings.append(1) and None)

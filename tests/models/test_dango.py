@@ -20,7 +20,7 @@ from dglcell.models.dango import Dango, zero_weight
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
-from tests.models.plain_dango import Edge, PlainDango, random_networks
+from tests.models.plain_dango import SCORER, Edge, PlainDango, random_networks
 from tests.perturbation.no_sync import no_sync
 from tests.random_cells import randomise, resident_cell
 
@@ -88,19 +88,24 @@ def test_weights_start_as_in_the_original() -> None:
     torch.manual_seed(0)
     model = Dango(six_channels(3000), DangoConfig())
     named = dict(model.named_parameters())
-    for name, sd in (("embedding.weight", 0.1), ("heads.3.out.weight", 0.1)):
+    for name, sd in (("encoder.embedding.weight", 0.1), ("encoder.heads.3.out.weight", 0.1)):
         assert float(named[name].detach().std()) == pytest.approx(sd, rel=0.01), name
     # Xavier: uniform in ± √2 · √(6 / (inputs + outputs)), of queries, keys and values by themselves.
     for name, limit in (
-        ("meta.weight.0.weight", (12 / 96) ** 0.5),
-        ("score.static.0.weight", (12 / 128) ** 0.5),
-        ("score.attention.1.project.weight", (12 / 128) ** 0.5),
-        ("score.attention.0.out.weight", (12 / 128) ** 0.5),
+        ("encoder.meta.weight.0.weight", (12 / 96) ** 0.5),
+        (f"{SCORER}.static.0.weight", (12 / 128) ** 0.5),
+        (f"{SCORER}.attention.1.project.weight", (12 / 128) ** 0.5),
+        (f"{SCORER}.attention.0.out.weight", (12 / 128) ** 0.5),
     ):
         assert 0.97 * limit < float(named[name].detach().abs().max()) <= limit, name
-    for name in ("heads.0.out.bias", "meta.weight.2.bias", "score.static.0.bias", "score.score.bias"):
+    for name in (
+        "encoder.heads.0.out.bias",
+        "encoder.meta.weight.2.bias",
+        f"{SCORER}.static.0.bias",
+        f"{SCORER}.score.bias",
+    ):
         assert not named[name].any(), name
-    assert named["score.attention.0.beta"].item() == pytest.approx(0.01)
+    assert named[f"{SCORER}.attention.0.beta"].item() == pytest.approx(0.01)
 
 
 def test_input_features_are_added_to_embeddings() -> None:
@@ -110,16 +115,16 @@ def test_input_features_are_added_to_embeddings() -> None:
     genotypes = GenotypeBatch.from_lists(STRAINS)
     with_features = model(genotypes).phenotypes
     with torch.no_grad():
-        model.embedding.weight += model.project["gene"](features)
-        model.project["gene"].weight.zero_()
-        model.project["gene"].bias.zero_()
+        model.encoder.embedding.weight += model.encoder.project["gene"](features)
+        model.encoder.project["gene"].weight.zero_()
+        model.encoder.project["gene"].bias.zero_()
     torch.testing.assert_close(model(genotypes).phenotypes, with_features)
     assert not any(name.startswith("features") and p.requires_grad for name, p in model.named_parameters())
 
 
 def test_a_reconstruction_that_nobody_reads_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = small_dango(), []
-    model.heads[0].register_forward_hook(lambda *arguments: calls.append(1) and None)
+    model.encoder.heads[0].register_forward_hook(lambda *arguments: calls.append(1) and None)
     prediction = model(GenotypeBatch.from_lists(STRAINS))
     assert list(prediction.auxiliary) == ["reconstruction"]
     assert not calls

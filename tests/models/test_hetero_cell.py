@@ -15,7 +15,7 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.models import encoder
+from dglcell.models import cell_model
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
@@ -63,16 +63,16 @@ def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
     config.validate()
     model = HeteroCell(nine_network_cell(), config)
     assert count_parameters(model) == 1_781_187
-    children = [*model.named_children(), *model.encoder.named_children()]
+    children = [*model.encoder.named_children(), *model.terms["graph"].named_children(), *model.terms.named_children()]
     parts = {name: count_parameters(part) for name, part in children if count_parameters(part)}
     assert parts == {
-        "encoder": 422_848 + 8_448 + 3 * 433_962,
         "embeddings": 422_848,
         "preprocessors": 8_448,
         "layers": 3 * 433_962,
         "pools": 6_273,
-        "global_head": 4_225,
-        "local_head": 37_507,
+        "head": 4_225,
+        "graph": 6_273 + 4_225,
+        "genes": 37_507,
     }
     assert count_parameters(model.encoder.layers[0].mixers) == 280_800 + 2_113 + 128
 
@@ -112,7 +112,7 @@ def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_list
 def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
     given: str, limit: int, recomputed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder, "free_memory", lambda device: limit)
+    monkeypatch.setattr(cell_model, "free_memory", lambda device: limit)
     config = small_config(recompute=given, strategy="node_mask", metabolism=False, pool=["gene"])
     model = HeteroCell(nine_network_cell(10), config)
     calls = 0

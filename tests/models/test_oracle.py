@@ -91,5 +91,5 @@ def test_a_model_equals_plain_torch_on_the_strains_own_graphs(
         if where == GPU_PATHS:
             as_on_a_gpu(patch)
         device = GPU if where == GPU else CPU
-        found = model.to(device)(batch.to(device)).parts["global"]
+        found = model.to(device)(batch.to(device)).parts["graph"]
         agree(gradients(found, model, *leaves), expected, f"{strategy} {where}")

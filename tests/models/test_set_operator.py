@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import ConfigError
-from dglcell.models.config import OPERATORS, SetOperatorConfig
+from dglcell.models.config import SetOperatorConfig
 from dglcell.models.model import make_model
 from dglcell.models.set_operator import SetOperator
+from dglcell.models.terms.config import OPERATORS
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.models.plain_set_operator import plain_parts
@@ -55,7 +56,7 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
     expected = [plain_parts(model, cell, strain) for strain in strains]
     for name, part in {"difference": got.embedding, **got.parts}.items():
         np.testing.assert_allclose(part.detach().numpy(), np.stack([e[name] for e in expected]), **TOLERANCE)
-    torch.testing.assert_close(got.phenotypes, got.parts["global"] + got.parts["local"])
+    torch.testing.assert_close(got.phenotypes, got.parts["operator"] + got.parts["genes"])
 
 
 def test_the_wild_type_differs_from_itself_by_nothing() -> None:
@@ -134,11 +135,11 @@ def test_a_strain_without_genes_differs_by_the_whole_pooled_state() -> None:
     """The pooled state of no genes is zero, so that the wild type's bias is left."""
     cell = nine_network_cell(7)
     model = make(cell, operator="both").eval()
-    assert model.pool is not None
+    pool = model.terms["operator"].pooling
     with torch.no_grad():
         nobody = model(GenotypeBatch.from_lists([list(range(cell.num_nodes["gene"])), [0]]))
-        x_NH = model.wild_type()
-        whole_H = (torch.softmax(model.pool.gate(x_NH), 0) * model.pool.value(x_NH)).sum(0)
+        x_NH = model.wild_type()["gene"]
+        whole_H = (torch.softmax(pool.gate(x_NH), 0) * pool.value(x_NH)).sum(0)
     assert nobody.embedding is not None
     torch.testing.assert_close(nobody.embedding[0], whole_H, **TOLERANCE)
 

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from dglcell.checks import LEAST_STRENGTH
 from dglcell.errors import GenotypeError
-from dglcell.models.config import OPERATORS, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.set_operator import SetOperator
+from dglcell.models.terms.config import OPERATORS
+from dglcell.models.terms.link import Link
 from dglcell.nn.heads import HyperSAGNN
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
@@ -79,10 +81,11 @@ def test_a_link_that_compares_losses_refuses_strengths() -> None:
     cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
     config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
     model = HeteroCell(cell.resident, config, 1).double()
-    assert model.link is not None
-    assert model.link.measured is not None
+    link = model.terms["link"]
+    assert isinstance(link, Link)
+    assert link.measured is not None
     assert model(GenotypeBatch.from_lists([{0: 0.5}])).phenotypes.isfinite().all(), "nothing is measured yet"
-    model.link.measured.remember(model.cell, GenotypeBatch.from_lists([[1]]), torch.full((1, 1), 0.5))
+    link.measured.remember(model.cell, GenotypeBatch.from_lists([[1]]), torch.full((1, 1), 0.5))
     with pytest.raises(
         GenotypeError,
         match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"

@@ -13,13 +13,13 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.blocks import make_norm
 from dglcell.nn.config import LINKS, CrossRelation
 from dglcell.nn.cross_relation import make_mixer
-from dglcell.nn.heads import Combination, FactorisationMachine, HyperSAGNN, LocalHead
-from dglcell.nn.links import Link
+from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.perturbation import execution
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.models.terms.test_link import new_link
 from tests.random_cells import textbook_cell
 
 WIDTH = 4
@@ -86,11 +86,7 @@ def heads() -> list[Callable[[Tensor, Tensor, Tensor], Tensor]]:
     attention = HyperSAGNN(WIDTH, 1, layers=2, heads=2, gain=0.5, activation="gelu", dropout=0.0)
     factorisation = FactorisationMachine(WIDTH, 1, factors=3, dropout=0.0, genes=6)
     head, norm = LocalHead(attention, factorisation), make_norm("layer", WIDTH)
-    combination = Combination("mean")
-    return [
-        lambda x, genes, present: head(norm(x), genes, present),
-        lambda x, genes, present: combination(x[:, 0, :1], x[:, 1, :1]),
-    ]
+    return [lambda x, genes, present: head(norm(x), genes, present)]
 
 
 def test_heads_and_links(backend: str) -> None:
@@ -99,14 +95,14 @@ def test_heads_and_links(backend: str) -> None:
     bound = torch.tensor([[0.5], [1.0], [0.9]])
     links = []
     for name in LINKS:
-        link = Link(1, name, "gene")
+        link = new_link(name)
         link.choose([name], torch.full((1,), 0.2), torch.full((1,), 1.5))
         links.append(link)
     scored = heads()
 
     def outputs(states: Tensor) -> list[Tensor]:
         scores = [head(states, genes, present) for head in scored]
-        return [*scores, *(link(scores[0], scores[0][:1] * 0, bound) for link in links)]
+        return [*scores, *(link.phenotypes(scores[0], scores[0][:1] * 0, bound) for link in links)]
 
     found = []
     for run in (outputs, torch.compile(outputs, backend=backend)):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from dglcell.models import encoder
+from dglcell.models import cell_model
+from dglcell.models.cell_model import SHARE_OF_MEMORY
 from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder import KEPT_COMPILED
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import choices
 from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
@@ -82,7 +84,7 @@ def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypat
     model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2, cross_relation=how))
     needed = model.encoder.kept_of_strain(compiled=False) * 4 * torch.float32.itemsize
     for room, recomputes in ((2 * needed, False), (needed, True), (None, False)):
-        monkeypatch.setattr(encoder, "free_memory", lambda device, room=room: room)
+        monkeypatch.setattr(cell_model, "free_memory", lambda device, room=room: room)
         model.choose(Choices("node_mask"))
         model._recomputing.clear()
         assert model.recomputes(4, Choices("node_mask")) == recomputes
@@ -92,7 +94,7 @@ def test_layers_are_computed_once_more_where_they_do_not_fit(how: str, monkeypat
 def test_a_large_step_of_yeast_is_kept_on_a_large_gpu() -> None:
     """Nine relations of 6,607 genes, 256 strains: 40 GB were measured, of 80."""
     rows, strains, width = 3 * 9 * 6607, 256, 64
-    assert 35e9 < rows * strains * width * encoder.KEPT_COMPILED * 2 < encoder.SHARE_OF_MEMORY * 80e9
+    assert 35e9 < rows * strains * width * KEPT_COMPILED * 2 < SHARE_OF_MEMORY * 80e9
 
 
 @pytest.mark.parametrize(("room", "size"), [(None, 256), (1 << 50, 256), (0, 1)])
@@ -100,5 +102,5 @@ def test_as_many_strains_are_predicted_at_once_as_fit(
     room: int | None, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = HeteroCell(fixed_cell().resident, HeteroCellConfig(hidden=8, local_heads=2))
-    monkeypatch.setattr(encoder, "free_memory", lambda device: room)
+    monkeypatch.setattr(cell_model, "free_memory", lambda device: room)
     assert model.fitting_batch(256) == size

@@ -26,11 +26,11 @@ from dglcell.losses.config import (
     MseDistSupcrConfig,
 )
 from dglcell.losses.loss import make_loss
-from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
+from dglcell.models.terms.config import OPERATORS as SET_OPERATORS
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -210,7 +210,7 @@ def test_a_synchronisation_in_the_backward_pass_is_found(resident: ResidentCell)
     def look(gradient: Tensor) -> None:
         gradient.sum().item()
 
-    next(iter(task.model.global_head.parameters())).register_hook(look)
+    next(iter(task.model.terms["graph"].parameters())).register_hook(look)
     with pytest.raises(SyncError):
         checked_step(task, 4)
 

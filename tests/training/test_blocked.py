@@ -16,7 +16,7 @@ from dglcell.data.columns import BLOCKED, Column
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
 from dglcell.graph.steady_state import SteadyState
-from dglcell.nn.measured import blocked_reactions
+from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import blocked

@@ -26,5 +26,5 @@ def test_a_run_goes_on_and_predicts_with_what_its_checkpoint_keeps(
     one, other = (load_trained(directory, "last").model.state_dict() for directory in (whole, again))
     assert all(torch.equal(other[name], weight) for name, weight in one.items())
     assert history(whole) == history(again)
-    assert len(one["link.measured.genes"]) > 0
-    assert LINKS[int(one["link.codes"][0])] == "minimum"
+    assert len(one["terms.link.measured.genes"]) > 0
+    assert LINKS[int(one["terms.link.codes"][0])] == "minimum"

@@ -73,7 +73,7 @@ def put(value: Any, *path: Any) -> Callable[[dict[str, Any]], Any]:
     return do
 
 
-WEIGHT = "model.global_head.0.weight"
+WEIGHT = "model.terms.graph.head.0.weight"
 ABOUT, STATE = "dglcell", "state_dict"
 
 CONTENT: dict[str, tuple[Callable[[dict[str, Any]], Any], str, tuple[str, ...]]] = {

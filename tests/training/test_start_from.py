@@ -51,9 +51,9 @@ def test_weights_of_other_shapes_stay_fresh(
     fresh = weights(tiny.train(tmp_path / "fresh", *STILL, "seed=1", changed).directory)
     run = tiny.train(tmp_path / "run", *STILL, "seed=1", changed, f"start_from={first.last}").directory
     for name, weight in weights(run).items():
-        source = fresh if name.startswith("model.local_head.") else weights(first)
+        source = fresh if name.startswith("model.terms.genes.") else weights(first)
         torch.testing.assert_close(weight, source[name], rtol=0, atol=1e-20, msg=name)
-    assert "these weights are not in it, or of another shape: local_head." in caplog.text
+    assert "these weights are not in it, or of another shape: terms.genes.head." in caplog.text
 
 
 def test_statistics_of_labels_are_those_of_the_new_run(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class MeasuredStrains(nn.Module):
         self.register_buffer("labels", torch.zeros(0, outputs))
         self._table: _Table | None = None
         self._above: _Table | None = None
+        self._labels_of_tables = self.labels
 
     def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
         """Take in the training strains.
@@ -85,21 +86,14 @@ class MeasuredStrains(nn.Module):
             )
         self.genes, self.offsets = genotypes.genes.int(), genotypes.offsets
         self.labels = labels_ST.nan_to_num(MISSING)
-        self._table = self._above = None
-
-    def make_room(self, strains: int, genes: int) -> None:
-        """Give the buffers the size that they have in a checkpoint, whose values are then loaded."""
-        self.genes = self.genes.new_zeros(genes)
-        self.offsets = self.offsets.new_zeros(strains + 1)
-        self.labels = self.labels.new_zeros(strains, self.labels.shape[1])
-        self._table = self._above = None
 
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """Return the smallest label of each strain's measured parts, [B, T].
 
         It is the wild type's where there is none smaller.
         """
-        if self._table is None or self._table.lost.device != self.genes.device:
+        self._forget_others()
+        if self._table is None:
             self._table = self._table_of(cell, self.labels)
         return self._table.smallest(self._lost(cell, genotypes), genotypes)
 
@@ -108,11 +102,17 @@ class MeasuredStrains(nn.Module):
 
         It is 0 where there is none.
         """
-        if self._above is None or self._above.lost.device != self.genes.device:
+        self._forget_others()
+        if self._above is None:
             # The largest label is found as the smallest of the labels times −1.
             labels_ST = self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
             self._above = self._table_of(cell, labels_ST, prune=False)
         return self._above.largest(self._lost(cell, genotypes), genotypes)
+
+    def _forget_others(self) -> None:
+        """Drop tables of other training strains, or on another device: labels then are another tensor."""
+        if self._labels_of_tables is not self.labels:
+            self._table, self._above, self._labels_of_tables = None, None, self.labels
 
     def _table_of(self, cell: ResidentCell, labels_ST: Tensor, *, prune: bool = True) -> _Table:
         genotypes = self.genotypes()

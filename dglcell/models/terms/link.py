@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.nn.config import COMPARING_LINKS, LINKS
-from dglcell.nn.measured import LEAST, WILD_TYPE, MeasuredStrains
+from dglcell.graph.schema import GENE, REACTION
+from dglcell.models.terms.config import LinkConfig
+from dglcell.models.terms.measured import LEAST, WILD_TYPE, MeasuredStrains
+from dglcell.models.terms.term import Seen, Surroundings, Term, Training
+from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS, LINKS
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import from_source
+
+logger = logging.getLogger("dglcell")
 
 OFFSET = 2.0
 """This is c of ``saturation``: scores from about -1 up hardly change the phenotype."""
@@ -79,7 +86,7 @@ def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -
     return held + slope * (free - held)
 
 
-class Link(nn.Module):
+class Link(Term):
     r"""Turn the scores :math:`\eta` of a model into normalised phenotypes, with one link for each phenotype.
 
     Links but ``identity`` are for phenotypes relative to the wild type, whose value is 1. The score of the strain
@@ -97,10 +104,12 @@ class Link(nn.Module):
     bounded       :math:`1 + \eta` between what measured strains say  0 to 1                the worst decides
     ============  ==================================================  ====================  =======================
 
-    Args:
-        outputs: number T of phenotypes.
-        name: configured name: one of ``LINKS``, or ``auto``.
-        node_type: node type whose lost nodes decide which measured strains are parts of a strain.
+    ``auto`` is ``minimum`` for phenotypes that look like a fitness, or ``saturation`` where strains have strengths or
+    conditions, and ``identity`` for all others: scores of interactions, and classes, whose link is the normaliser's
+    (``data.normalise: logistic``). Strains lose reactions, or genes where the model reads no reactions; that decides
+    which measured strains are parts of a strain. A model that was trained on strains with strengths or conditions
+    compares them with none, because parts of strains are told by what they lack, which does not say how weak they are,
+    or in which medium.
 
     Attributes:
         codes: [T] number of each phenotype's link in ``LINKS``.
@@ -108,19 +117,41 @@ class Link(nn.Module):
         measured: the training strains, for ``minimum`` and ``bounded``; else None.
     """
 
+    Config = LinkConfig
     codes: Tensor
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, outputs: int, name: str, node_type: str) -> None:
-        super().__init__()
-        self.name = name
+    def __init__(self, config: LinkConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        outputs, self.link = surroundings.outputs, config.link
         self.register_buffer("codes", torch.zeros(outputs, dtype=torch.uint8))
         self.register_buffer("shift", torch.zeros(outputs))
         self.register_buffer("scale", torch.ones(outputs))
-        self.measured = (
-            MeasuredStrains(outputs, node_type, whole=name == "bounded") if name in COMPARING_LINKS else None
-        )
+        self.measured = None
+        if self.link in COMPARING_LINKS:
+            reactions = surroundings.metabolism and REACTION in surroundings.cell.num_nodes
+            node_type = REACTION if reactions else GENE
+            self.measured = MeasuredStrains(outputs, node_type, whole=self.link == "bounded")
+            self.fitted = tuple(f"measured.{name}" for name in ("genes", "offsets", "labels"))
+
+    def fit(self, train: Training, cell: ResidentCell) -> None:
+        """Take each phenotype's link, the units, and the strains to compare with.
+
+        Raises:
+            ConfigError: a phenotype does not look like a fitness, and the link is made for one.
+            DataError: there are too many training strains to compare with.
+        """
+        strains, names = train.strains, list(train.strains.phenotypes)
+        deletions = strains.strengths is None and not strains.conditions
+        auto = "minimum" if deletions else "saturation"
+        pairs = zip(names, train.fitness_like, strict=True)
+        links = [_link_of(self.link, name, auto, fitness_like=like) for name, like in pairs]
+        self.choose(links, train.normaliser.shift, train.normaliser.scale)
+        if self.link == AUTO_LINK:
+            logger.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(names, links, strict=True)))
+        if self.measured is not None and deletions and not set(links).isdisjoint(COMPARING_LINKS):
+            self.measured.remember(cell, strains.perturbations, strains.labels)
 
     def choose(self, links: Sequence[str], shift: Tensor, scale: Tensor) -> None:
         """Set each phenotype's link, and how its labels are normalised."""
@@ -128,28 +159,14 @@ class Link(nn.Module):
         self.shift.copy_(shift)
         self.scale.copy_(scale)
 
-    def compare(
-        self,
-        score_BT: Tensor,
-        wild_type_1T: Tensor,
-        cell: ResidentCell,
-        genotypes: GenotypeBatch,
-    ) -> Tensor:
+    def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
         """Return phenotypes of strains, beside those of their measured parts where the link compares them, [B, T].
-
-        A model that was trained on strains with strengths or conditions compares them with none, because parts of
-        strains are told by what they lack, which does not say how weak they are, or in which medium.
-
-        Args:
-            score_BT: scores of the strains.
-            wild_type_1T: score of the strain without deletions.
-            cell: the cell graph.
-            genotypes: the strains.
 
         Raises:
             GenotypeError: strains weaken genes, and the link compares them with measured deletions.
         """
-        return self(score_BT, wild_type_1T, *(self._bounds(score_BT, cell, genotypes) or (None, None)))
+        bounds = self._bounds(score_BT, seen.cell, seen.strains) or (None, None)
+        return self.phenotypes(score_BT, seen.wild_type_score(score_BT), *bounds)
 
     def _bounds(
         self, like_BT: Tensor, cell: ResidentCell, genotypes: GenotypeBatch
@@ -166,7 +183,7 @@ class Link(nn.Module):
             measured strains that they are parts of, for ``bounded``; None where the link compares them with none.
 
         Raises:
-            GenotypeError: as ``compare`` says.
+            GenotypeError: as ``finish`` says.
         """
         if self.measured is None:
             return None
@@ -175,17 +192,17 @@ class Link(nn.Module):
             unbounded_BT = torch.full_like(like_BT, torch.inf)
             return unbounded_BT, -unbounded_BT
         genotypes.refuse_strengths(
-            f"`model.link: {self.name}`, which compares lost parts", "set `model.link: saturation`"
+            f"`model.link: {self.link}`, which compares lost parts", "set `model.link: saturation`"
         )
-        if self.training and self.name == "bounded":
+        if self.training and self.link == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to rely on them.
             return torch.full_like(like_BT, WILD_TYPE), torch.zeros_like(like_BT)
         bound_BT, least_BT = from_source(PARTS, self.measured(cell, genotypes), WILD_TYPE), None
-        if self.name == "bounded":
+        if self.link == "bounded":
             least_BT = from_source(WHOLES, self.measured.largest(cell, genotypes), LEAST)
         return bound_BT, least_BT
 
-    def forward(
+    def phenotypes(
         self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None
     ) -> Tensor:
         """Return phenotypes in normalised units, [B, T].
@@ -208,3 +225,17 @@ class Link(nn.Module):
             chosen_T = self.codes == LINKS.index(name)
             out_BT = torch.where(chosen_T, (value_BT - self.shift) / self.scale, out_BT)
         return out_BT
+
+
+def _link_of(link: str, phenotype: str, auto: str, *, fitness_like: bool) -> str:
+    """Return the link of one phenotype; ``auto`` is what that link is for a fitness."""
+    if link == AUTO_LINK:
+        return auto if fitness_like else "identity"
+    if not fitness_like and link != "identity":
+        raise ConfigError(
+            f"`model.link: {link}` is for phenotypes relative to the wild type, such as a fitness",
+            got=f"phenotype '{phenotype}'",
+            expected="labels that are mostly positive, are hardly ever negative, and have other values than 0 and 1",
+            do="set `model.link: identity` or `auto`",
+        )
+    return link

@@ -10,8 +10,10 @@ import torch
 
 from dglcell.data.columns import MEASURED, Column
 from dglcell.errors import ConfigError
+from dglcell.models.cell_model import CellModel
+from dglcell.models.model import StrainModel
+from dglcell.models.terms.link import Link
 from dglcell.nn.config import LINKS
-from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
@@ -20,6 +22,13 @@ from dglcell.training.prepare import Prepared, prepare
 from tests.tiny import Tiny
 
 MINIMUM = "model.link=minimum"
+
+
+def link_of(model: StrainModel) -> Link:
+    assert isinstance(model, CellModel)
+    link = model.terms["link"]
+    assert isinstance(link, Link)
+    return link
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +44,7 @@ def prepared(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prepared: Prepared) -> None:
     trained = load_trained(run)
-    link = trained.model.find(Link)
-    assert link is not None
+    link = link_of(trained.model)
     assert link.measured is not None
     train = prepared.parts["train"]
     assert link.measured.labels.equal(prepared.dataset.labels[train])
@@ -71,8 +79,7 @@ def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_pa
 
 def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
-    link = make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model.find(Link)
-    assert link is not None
+    link = link_of(make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model)
     assert [LINKS[code] for code in link.codes] == ["minimum", "identity"]
 
 

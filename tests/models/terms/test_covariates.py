@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
+from dglcell.models.cell_model import CellModel
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.nn.conditions import ConditionedReadout, Conditions, LearnedStrengths
+from dglcell.models.terms.activities import Activities
+from dglcell.models.terms.config import CovariatesConfig
+from dglcell.models.terms.covariates import Conditions, Covariates
+from dglcell.models.terms.term import Seen, Surroundings
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import resident_cell
 
@@ -33,6 +37,22 @@ def batch(strains: list[Any], conditions: list[list[float]]) -> GenotypeBatch:
     )
 
 
+def learned(**changes: Any) -> Activities:
+    """Return a new term that learns strengths from the allele."""
+    config = CovariatesConfig(conditions=SEEN, strength_from=["allele"], **changes)
+    made = Activities(config, around())
+    made.start()
+    return made
+
+
+def around(*before: str, hidden: int = 4) -> Surroundings:
+    """Return surroundings in a small cell, behind terms of a small model."""
+    cell = resident_cell({("gene", "physical", "gene"): ([0, 1, 2, 3], [1, 2, 3, 0])}, {"gene": 4})
+    terms = HeteroCell(cell, HeteroCellConfig(hidden=hidden, local_heads=2)).terms
+    made: Any = {name: terms[name] for name in before}
+    return Surroundings("it", cell, 1, hidden, "relu", 0.0, False, True, made)
+
+
 def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
     conditions = Conditions(SEEN)
     values = torch.tensor([[0.0, 30.0, 2.0], [1.0, 34.0, 0.0]])
@@ -48,27 +68,25 @@ def test_numbers_are_standardised_and_categories_are_one_among_zeros() -> None:
 
 @given(strength=st.floats(0.01, 0.99), prior=st.floats(0.05, 0.95))
 def test_learned_strengths_begin_at_those_of_the_table_or_the_prior(strength: float, prior: float) -> None:
-    learned = LearnedStrengths(Conditions(SEEN, ["allele"]), hidden=4, prior=prior, activation="relu")
-    learned.start_at_zero()
-    given_strengths = learned(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).strengths
+    term = learned(strength_hidden=4, strength_prior=prior)
+    given_strengths = term.strains(batch([{0: 0.0, 1: strength}, {2: 1.5}], [[0, 30, 0], [1, 30, 1]])).strengths
     assert given_strengths is not None
     torch.testing.assert_close(given_strengths.float(), torch.tensor([0.0, strength, 1.5]), rtol=1e-4, atol=1e-6)
-    none_given = learned(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).strengths
+    none_given = term.strains(batch([[0, 1], [2]], [[0, 30, 0], [1, 30, 1]])).strengths
     assert none_given is not None
     torch.testing.assert_close(none_given, torch.full((3,), prior), rtol=1e-4, atol=1e-6)
 
 
 def test_strains_with_one_allele_have_one_strength_and_it_is_learned() -> None:
     torch.manual_seed(0)
-    learned = LearnedStrengths(Conditions(SEEN, ["allele"]), hidden=0, prior=0.2, activation="relu")
-    learned.start_at_zero()
+    term = learned(strength_hidden=0, strength_prior=0.2)
     strains = batch([[0], [1], [0]], [[0, 30, 0], [1, 30, 1], [1, 37, 0]])
-    optimiser = torch.optim.Adam(learned.parameters(), 0.1)
+    optimiser = torch.optim.Adam(term.parameters(), 0.1)
     for _ in range(300):
         optimiser.zero_grad()
-        (learned(strains).strengths - torch.tensor([0.7, 0.05, 0.7])).square().sum().backward()
+        (term.strains(strains).strengths - torch.tensor([0.7, 0.05, 0.7])).square().sum().backward()
         optimiser.step()
-    found = learned(strains).strengths
+    found = term.strains(strains).strengths
     assert found is not None
     assert found[0] == found[2]
     torch.testing.assert_close(found, torch.tensor([0.7, 0.05, 0.7]), atol=0.01, rtol=0)
@@ -92,9 +110,9 @@ def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) 
     here = batch(strains, [[0, 30, 0]] * 3)
     there = batch(strains, [[1, 37, 2]] * 3)
     torch.testing.assert_close(model(here).phenotypes, model(there).phenotypes)
-    assert model.readout is not None
+    assert isinstance(model, CellModel)
     with torch.no_grad():
-        for parameter in model.readout.parameters():
+        for parameter in model.terms["covariates"].parameters():
             parameter.normal_()
     apart = (model(here).phenotypes - model(there).phenotypes).abs().sum(1)
     assert (apart > 1e-4).all(), "the wild type differs between media, too"
@@ -121,14 +139,16 @@ def test_strengths_are_learned_from_conditions_that_strains_have() -> None:
 
 
 def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
-    readout = ConditionedReadout(None, curves=True, width=4, strain_width=0, outputs=1, hidden=4, activation="relu")
+    term = Covariates(CovariatesConfig(strength_curves=True), around("genes"))
     x = torch.randn(1, 2, 4)
-    deleted, weakened = GenotypeBatch.from_lists([[0, 1]]), GenotypeBatch.from_lists([{0: 0.3, 1: 0.0}])
-    _, removed = deleted.padded()
-    assert torch.equal(readout.genes(x, removed, deleted), x)
-    moved = readout.genes(x, weakened.padded()[1], weakened)
-    assert torch.equal(moved[0, 1], x[0, 1])
-    assert not torch.equal(moved[0, 0], x[0, 0])
+
+    def moved(strains: GenotypeBatch) -> torch.Tensor:
+        return term.see(Seen(term.cell, strains, {}, {}, x, torch.zeros_like)).x_BKH
+
+    assert torch.equal(moved(GenotypeBatch.from_lists([[0, 1]])), x)
+    weakened = moved(GenotypeBatch.from_lists([{0: 0.3, 1: 0.0}]))
+    assert torch.equal(weakened[0, 1], x[0, 1])
+    assert not torch.equal(weakened[0, 0], x[0, 0])
 
 
 def test_strains_carry_conditions_into_a_batch() -> None:

@@ -9,8 +9,8 @@ from dglcell.errors import DataError
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
-from dglcell.nn import measured as module
-from dglcell.nn.measured import MeasuredStrains
+from dglcell.models.terms import measured as module
+from dglcell.models.terms.measured import MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 from tests.random_cells import textbook_cell

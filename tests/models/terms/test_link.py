@@ -10,21 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dglcell.models.terms.config import LinkConfig
+from dglcell.models.terms.link import FLOOR, LEAK, Link, log, logistic, minimum, saturation
+from dglcell.models.terms.term import Surroundings
 from dglcell.nn.config import LINKS
-from dglcell.nn.links import FLOOR, LEAK, Link, log, logistic, minimum, saturation
+from tests.random_cells import resident_cell
 
 scores = st.floats(-1e4, 1e4, width=32)
 fitness = st.floats(0, 1, width=32)
 
 
+def new_link(name: str, outputs: int = 1) -> Link:
+    cell = resident_cell({}, {"gene": 1})
+    return Link(LinkConfig(link=name), Surroundings("link", cell, outputs, 4, "relu", 0.0, False, True, {}))
+
+
 def link(name: str, shift: float = 0.0, scale: float = 1.0) -> Link:
-    made = Link(1, name, "gene")
+    made = new_link(name)
     made.choose([name], torch.tensor([shift]), torch.tensor([scale]))
     return made
 
 
 def phenotype(name: str, score: Tensor, bound: Tensor | None = None) -> Tensor:
-    return link(name)(score[:, None], torch.zeros(1, 1), None if bound is None else bound[:, None])[:, 0]
+    return link(name).phenotypes(score[:, None], torch.zeros(1, 1), None if bound is None else bound[:, None])[:, 0]
 
 
 @pytest.mark.parametrize("name", [name for name in LINKS if name != "identity"])
@@ -33,14 +41,14 @@ def test_the_strain_without_deletions_has_the_wild_type_s_value(
     name: str, wild_type: float, shift: float, scale: float
 ) -> None:
     score = torch.tensor([[wild_type]])
-    out = link(name, shift, scale)(score, score, torch.ones(1, 1))
+    out = link(name, shift, scale).phenotypes(score, score, torch.ones(1, 1))
     assert (out * scale + shift).item() == pytest.approx(1.0, abs=1e-5)
 
 
 @given(score=st.floats(-5, 5))
 def test_identity_gives_scores_as_they_are(score: float) -> None:
     given_score = torch.tensor([[score]])
-    assert link("identity", 0.5, 2.0)(given_score, torch.ones(1, 1), torch.ones(1, 1)).equal(given_score)
+    assert link("identity", 0.5, 2.0).phenotypes(given_score, torch.ones(1, 1), torch.ones(1, 1)).equal(given_score)
 
 
 @given(score=scores, bound=fitness)
@@ -81,15 +89,15 @@ def test_the_worst_decides_under_minimum() -> None:
 def test_gradients_are_finite(score: float, bound: float) -> None:
     for name in LINKS:
         s, wild_type = torch.tensor([[score]], requires_grad=True), torch.zeros(1, 1, requires_grad=True)
-        link(name)(s, wild_type, torch.tensor([[bound]])).sum().backward()
+        link(name).phenotypes(s, wild_type, torch.tensor([[bound]])).sum().backward()
         for tensor in (s, wild_type):
             assert tensor.grad is None or tensor.grad.isfinite().all()
 
 
 def test_every_phenotype_has_its_own_link() -> None:
-    made = Link(2, "auto", "gene")
+    made = new_link("auto", 2)
     made.choose(["log", "identity"], torch.tensor([0.5, 9.0]), torch.tensor([2.0, 9.0]))
-    out = made(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]]), torch.ones(1, 2))
+    out = made.phenotypes(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]]), torch.ones(1, 2))
     assert torch.allclose(out, torch.tensor([[(torch.e - 0.5) / 2, 3.0]]))
 
 
@@ -101,7 +109,7 @@ def test_the_saturation_of_no_effect_is_one_in_double_precision() -> None:
 def test_bounded_is_a_bound_or_the_score_itself(score: float, bounds: tuple[float, float]) -> None:
     least, largest = (torch.tensor([[bound]]) for bound in sorted(bounds))
     made = link("bounded").eval()
-    found = made(torch.tensor([[score]]), torch.zeros(1, 1), largest, least)
+    found = made.phenotypes(torch.tensor([[score]]), torch.zeros(1, 1), largest, least)
     expected = min(max(1 + torch.tensor(score).item(), least.item()), largest.item())
     assert found.item() == pytest.approx(expected, abs=1e-6)
 
@@ -109,7 +117,7 @@ def test_bounded_is_a_bound_or_the_score_itself(score: float, bounds: tuple[floa
 def test_bounded_training_slopes_outside_of_its_bounds() -> None:
     made = link("bounded").train()
     score = torch.tensor([[-3.0], [-0.5], [2.0]], requires_grad=True)
-    out = made(score, torch.zeros(1, 1), torch.ones(3, 1), torch.zeros(3, 1))
+    out = made.phenotypes(score, torch.zeros(1, 1), torch.ones(3, 1), torch.zeros(3, 1))
     assert torch.allclose(out[:, 0], torch.tensor([-2 * LEAK, 0.5, 1 + 2 * LEAK]))
     out.sum().backward()
     assert score.grad is not None

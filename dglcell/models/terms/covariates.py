@@ -1,0 +1,248 @@
+"""Let models see the covariates of strains, and let media and changed edges change their graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.data.columns import MEDIUM
+from dglcell.errors import ConfigError, DataError, GenotypeError, did_you_mean, listing
+from dglcell.graph.edge_targets import EDGES
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.terms.config import CovariatesConfig
+from dglcell.models.terms.term import Seen, Surroundings, Term, Training
+from dglcell.nn.blocks import mlp
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.targets import Targets
+
+
+class Conditions(nn.Module):
+    r"""Turn conditions of strains into numbers: numbers are standardised, and a category is 1 among zeros.
+
+    Args:
+        seen: condition → categories, none where its values are numbers.
+        chosen: the conditions that are turned; all where None.
+        tables: condition → [categories, W] numbers that describe its categories, in place of a 1 among zeros; a model
+            can then know a category that it was not trained on, such as a medium by what it offers.
+
+    Attributes:
+        width: how many numbers W a strain has.
+        shift, scale: [C] mean and standard deviation of each condition over the training part; 0 and 1 of categories.
+
+    Shapes:
+        values of all conditions [B, C], with categories by their number → [B, W].
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        seen: Mapping[str, Sequence[str]],
+        chosen: Sequence[str] | None = None,
+        tables: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.sizes = [len(categories) for categories in seen.values()]
+        self.places = [i for i, name in enumerate(seen) if chosen is None or name in chosen]
+        self.tables = [f"table_{i}" if name in (tables or {}) else "" for i, name in enumerate(seen)]
+        for name, table in zip(self.tables, map((tables or {}).get, seen), strict=True):
+            if table is not None:
+                self.register_buffer(name, table, persistent=False)
+        widths = [len(getattr(self, self.tables[i])[0]) if self.tables[i] else self.sizes[i] or 1 for i in self.places]
+        self.width = sum(widths)
+        self.register_buffer("shift", torch.zeros(len(seen)))
+        self.register_buffer("scale", torch.ones(len(seen)))
+
+    def fit(self, values_SC: Tensor) -> None:
+        """Take mean and standard deviation of numbers from those of the training strains; a constant keeps scale 1."""
+        numbers = torch.tensor([not size for size in self.sizes])
+        spread = values_SC.double().std(0, correction=0)
+        self.shift = torch.where(numbers, values_SC.double().mean(0), 0.0).to(self.shift)
+        self.scale = torch.where(numbers & (spread > 0), spread, 1.0).to(self.scale)
+
+    def fit_to(self, train: Training) -> None:
+        """Take them from the training strains, if these have conditions."""
+        if (values_SC := train.strains.perturbations.conditions) is not None:
+            self.fit(values_SC)
+
+    def of(self, genotypes: GenotypeBatch) -> Tensor:
+        """Return the numbers of each strain, [B, W].
+
+        Raises:
+            DataError: the strains have no conditions.
+        """
+        if genotypes.conditions is None:
+            raise DataError(
+                "the model sees conditions, and these strains have none",
+                got="strains without conditions",
+                expected="strains after `Strains.with_conditions(config.model.conditions)`",
+            )
+        numbers_BW: Tensor = self(genotypes.conditions)
+        return numbers_BW
+
+    def forward(self, values_BC: Tensor) -> Tensor:
+        """Return the numbers of each strain, [B, W]."""
+        found = []
+        for i in self.places:
+            column_B = values_BC[:, i]
+            if self.tables[i]:
+                found.append(getattr(self, self.tables[i])[column_B.long()].to(self.shift))
+            elif self.sizes[i]:
+                # A category that the model does not know is zero everywhere.
+                found.append((column_B[:, None] == torch.arange(self.sizes[i], device=column_B.device)).to(self.shift))
+            else:
+                found.append(((column_B.to(self.shift) - self.shift[i]) / self.scale[i])[:, None])
+        return torch.cat(found, dim=1)
+
+
+HALF_EFFECTS = (0.03, 0.1, 0.3, 1.0)
+"""Heads see how much of a gene is left as s / (s + κ), for each of these κ: all are 0 for a deletion."""
+
+
+class Covariates(Term):
+    r"""Let heads see the covariates of strains, and how much is left of each changed gene.
+
+    Numbers f of a gene in a strain, which are its covariates c and :math:`s / (s + \kappa)`, change its vector x to
+
+    .. math:: x + A f + (V x) \odot (B f),
+
+    so that every gene has a dose–response curve and a response to each covariate of its own. A Linear layer of c is
+    added to the vector of the strain, which is what joining c to it does before a Linear layer (as ``x_d`` of Chemprop
+    does: Heid et al. 2024, *J. Chem. Inf. Model.* 64:9). A model without a vector of the whole strain gets a score of
+    the covariates alone, because the wild type has no changed gene. All starts at zero, and a deletion is what it was.
+
+    In models with a graph for each strain, a growth medium weakens reactions, and the condition `edges` changes edges.
+
+    Raises:
+        ConfigError: edges are to be changed where strains have no graphs of their own, or a medium is unknown.
+    """
+
+    Config = CovariatesConfig
+    kappa: Tensor
+    media: Tensor | None
+    _edges_of: EdgePerturbations | None = None
+
+    def __init__(self, config: CovariatesConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        self.seen, self.cell, self.own_graphs = config.conditions or {}, surroundings.cell, surroundings.own_graphs
+        if EDGES in self.seen and not self.own_graphs:
+            raise ConfigError(
+                "the condition `edges` needs a model with a graph for each strain",
+                got=f"`model.name: {config.name}`",
+                expected="hetero_cell",
+                do="set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.conditions`",
+            )
+        learned_from = config.conditions_of_strength()
+        shown = [name for name in self.seen if name not in learned_from and name != EDGES]
+        in_media = MEDIUM in self.seen and bool(self.cell.media)
+        self.register_buffer("media", _media(self.cell, self.seen[MEDIUM]) if in_media else None, persistent=False)
+        tables = None if self.media is None else {MEDIUM: self.media}
+        self.conditions = Conditions(self.seen, shown, tables) if shown else None
+        self.curves = bool(config.strength_curves or config.strength_from)
+        self.register_buffer("kappa", torch.tensor(HALF_EFFECTS), persistent=False)
+        width = 0 if self.conditions is None else self.conditions.width
+        of_gene = width + len(HALF_EFFECTS) * self.curves
+        strains = {name: term.width for name, term in surroundings.before.items() if term.width}
+        hidden, outputs = surroundings.hidden, surroundings.outputs
+        moves = of_gene > 0 and any(term.sees_genes for term in surroundings.before.values())
+        self.shift = nn.Linear(of_gene, hidden, bias=False) if moves else None
+        self.factor = nn.Linear(of_gene, hidden, bias=False) if moves else None
+        self.vector = nn.Linear(hidden, hidden, bias=False) if moves else None
+        self.to_strain = nn.ModuleDict({n: nn.Linear(width, D, bias=False) for n, D in strains.items() if width})
+        alone = width > 0 and not strains
+        self.alone = mlp([width, hidden, outputs], surroundings.activation, 0.0) if alone else None
+
+    def start(self) -> None:
+        last = None if self.alone is None else self.alone[-1]
+        set_to_zero(self.shift, self.factor, last, *self.to_strain.values())
+
+    def fit(self, train: Training, cell: ResidentCell) -> None:
+        if self.conditions is not None:
+            self.conditions.fit_to(train)
+
+    def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
+        """Return the strains with what their covariates do to their graphs: reactions of media, and changed edges."""
+        values_BC = genotypes.conditions
+        if values_BC is None or not self.own_graphs:
+            return genotypes
+        names = list(self.seen)
+        if self.media is not None:
+            codes_B = values_BC[:, names.index(MEDIUM)].long()
+            strengths_BK = self.media[codes_B]
+            B, K = strengths_BK.shape
+            offsets = torch.arange(B + 1, device=codes_B.device) * K
+            reactions = Targets(self.cell.media_nodes.repeat(B), offsets, K, strengths_BK.reshape(-1))
+            genotypes = replace(genotypes, reactions=reactions)
+        if EDGES in self.seen:
+            codes_B = values_BC[:, names.index(EDGES)].long()
+            genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
+        return genotypes
+
+    @torch.inference_mode(False)
+    def _edges(self, device: torch.device) -> EdgePerturbations:
+        """Return what each value of the condition `edges` changes; they are looked up once, as long as none is added.
+
+        Raises:
+            GenotypeError: the cell graph does not have such an edge.
+        """
+        texts = self.seen[EDGES]
+        known = 0 if self._edges_of is None else self._edges_of.num_strains
+        if known != len(texts):
+            try:
+                self._edges_of = EdgePerturbations.build(self.cell, texts)
+            except GenotypeError:
+                del texts[known:]  # Predictions named them, and the next ones shall not fail for them.
+                raise
+        assert self._edges_of is not None
+        return self._edges_of.to(device)
+
+    def see(self, seen: Seen) -> Seen:
+        """Move the vectors of changed genes, as they are in these strains, and those of the strains."""
+        numbers_BW = None if self.conditions is None else self.conditions.of(seen.strains)
+        if self.shift is not None and self.factor is not None and self.vector is not None:
+            numbers, x_BKH = [], seen.x_BKH
+            if numbers_BW is not None:
+                numbers.append(numbers_BW.unsqueeze(1).expand(-1, x_BKH.shape[1], -1))
+            if self.curves:
+                left_BK1 = (1 - seen.removed_BK.to(x_BKH.dtype)).unsqueeze(2)
+                numbers.append(left_BK1 / (left_BK1 + self.kappa.to(x_BKH.dtype)))
+            f_BKF = torch.cat(numbers, dim=2)
+            moved_BKH: Tensor = x_BKH + self.shift(f_BKF) + self.vector(x_BKH) * self.factor(f_BKF)
+            seen = replace(seen, x_BKH=moved_BKH)
+        moved = {name: seen.vectors[name] + layer(numbers_BW) for name, layer in self.to_strain.items()}
+        return replace(seen, vectors={**seen.vectors, **moved})
+
+    def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
+        """Add the score of the covariates alone, where no head sees the whole strain."""
+        if self.alone is None or self.conditions is None:
+            return score_BT
+        return score_BT + self.alone(self.conditions.of(seen.strains))
+
+
+def _media(cell: ResidentCell, names: Sequence[str]) -> Tensor:
+    """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``.
+
+    Raises:
+        ConfigError: the cell graph lacks a medium.
+    """
+    known = cell.media
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"the cell graph does not know the medium '{unknown[0]}' of the strains",
+            expected=f"among {listing(known)}",
+            do=did_you_mean(unknown[0], known, "add it to `cell.media`"),
+        )
+    return cell.media_strengths[[known.index(name) for name in names]]
+
+
+def set_to_zero(*layers: nn.Module | None) -> None:
+    """Set the weights of layers to zero, so that they change nothing yet."""
+    for layer in layers:
+        for parameter in () if layer is None else layer.parameters():
+            nn.init.zeros_(parameter)

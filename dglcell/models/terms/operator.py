@@ -1,0 +1,125 @@
+"""Let all genes attend to the deleted ones, and score by how much their pooled states change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dglcell.graph.schema import GENE
+from dglcell.kernels.pooled_shares import pooled_shares
+from dglcell.models.terms.config import OPERATOR_HEADS, OperatorConfig
+from dglcell.models.terms.term import Seen, Surroundings, Term
+from dglcell.nn.blocks import mlp, start_at_the_mean
+from dglcell.nn.heads import GENES
+from dglcell.nn.pooling import AttentionPooling
+from dglcell.perturbation.rules import as_difference, from_source
+from dglcell.perturbation.sent import Kept, activities, keep_nodes
+from dglcell.perturbation.states import pooling_shares
+
+
+class DeletionAttention(nn.Module):
+    r"""Compute how the deletion of a set S changes the weighted mean of all kept genes' states.
+
+    Every kept gene attends to the deleted ones, and to nothing at all with logit 0, so that genes which a deletion does
+    not concern stay as they are and the empty set changes none:
+
+    .. math:: h_n(S) = x_n + W_o \sum_{j \in S} a_{nj} W_v x_j, \qquad
+        a_{nj} = \frac{\exp(q_n^\top k_j / \sqrt d)}{1 + \sum_{i \in S} \exp(q_n^\top k_i / \sqrt d)}
+
+    (Vaswani et al. 2017, *Attention is all you need*, eq. 1, per head of width d, with one more key whose logit and
+    value are zero.) Out comes :math:`\sum_n p_n (h_n(S) - x_n)` for weights p. Sums over n are taken of the shares
+    :math:`a` first, which is the same because updates are linear in them; there is never a tensor [B, N, H]. See
+    ``pooled_shares``.
+
+    Args:
+        width: H.
+        heads: must divide H.
+
+    Shapes:
+        states [N, H], weights p [N, B], deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, H].
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
+        """Return the weighted mean of all genes' updates."""
+        (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
+        present_BK, partly = removed_BK != 0, removed_BK.is_floating_point()
+        deleted_GH = F.embedding(genes_BK.flatten(), x_NH)
+        query_hNd = _by_head(self.query(x_NH), heads) * (width // heads) ** -0.5
+        key_hGd = _by_head(self.key(deleted_GH), heads)
+        if partly:
+            # One more place of queries and keys adds the logarithm of what is removed.
+            added_G1 = removed_BK.abs().masked_fill(~present_BK, 1).log().to(key_hGd.dtype).view(-1, 1)
+            query_hNd = F.pad(query_hNd, (0, 1), value=1.0)
+            key_hGd = torch.cat([key_hGd, added_G1.expand(heads, -1, 1)], dim=2)
+        share_BhK = pooled_shares(query_hNd, key_hGd.unflatten(1, (B, K)), present_BK, weight_NB)
+        if partly:  # more of a gene acts in the opposite direction
+            share_BhK = share_BhK * removed_BK.sign().to(share_BhK.dtype).unsqueeze(1)
+        share_BhK = from_source(GENES, share_BhK.transpose(1, 2)).transpose(1, 2)
+        value_BKhd = self.value(deleted_GH).view(B, K, heads, width // heads)
+        out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).flatten(1))
+        return out
+
+
+def _by_head(x_NH: Tensor, heads: int) -> Tensor:
+    """Split states by attention head, [heads, N, d]."""
+    return x_NH.view(len(x_NH), heads, x_NH.shape[1] // heads).transpose(0, 1)
+
+
+class Operator(Term):
+    r"""Predict from the difference of pooled states to the wild type, :math:`z_p = z_w - z(S)`.
+
+    No strain's own graph is computed: what a deletion does to the states of kept genes is learnt
+    (``DeletionAttention``).
+    """
+
+    Config = OperatorConfig
+
+    def __init__(self, config: OperatorConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        activation, dropout = surroundings.activation, surroundings.dropout
+        self.width = surroundings.hidden
+        self.attention = DeletionAttention(self.width, OPERATOR_HEADS)
+        self.pooling = AttentionPooling(self.width, activation, dropout)
+        self.head = mlp([self.width, self.width, surroundings.outputs], activation, dropout)
+
+    def start(self) -> None:
+        start_at_the_mean(self.head[-1])
+
+    def see(self, seen: Seen) -> Seen:
+        return replace(seen, vectors={**seen.vectors, self.name: self._difference(seen)})
+
+    def forward(self, seen: Seen) -> Tensor:
+        score_BT: Tensor = self.head(seen.vectors[self.name])
+        return score_BT
+
+    def of_wild_type(self, like_BT: Tensor) -> Tensor:
+        score_1T: Tensor = self.head(like_BT.new_zeros(1, self.width))
+        return score_1T
+
+    def _difference(self, seen: Seen) -> Tensor:
+        """Return the pooled states of the wild type minus those of every strain, [B, H]."""
+        x_NH, genotypes = seen.wild_type[GENE], seen.strains
+        keep_NB = keep_nodes(len(x_NH), genotypes.perturbations.nodes[GENE])
+        left_NB = None if genotypes.strengths is None else activities(seen.cell, genotypes)[GENE]
+        kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
+        p_N1, change_NB = pooling_shares(self.pooling.gate(x_NH), kept)
+        # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
+        # strain that keeps no gene.
+        mean_1H = p_N1.T @ x_NH
+        some_B1 = keep_NB.any(0).unsqueeze(1)
+        pooled_BH = torch.where(some_B1, change_NB.T @ (x_NH - mean_1H), -mean_1H)
+        moved_BH = as_difference(pooled_BH) + self.attention(x_NH, p_N1 + change_NB, seen.genes_BK, seen.removed_BK)
+        # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
+        # processes that train together wait for every one.
+        return F.linear(-moved_BH, self.pooling.value.weight) + ~some_B1 * self.pooling.value.bias
