@@ -8,8 +8,12 @@ speed changes is as slow for one as for the other; medians are compared.
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +29,7 @@ from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device, measured_memory
-from dglcell.machine.processor import keep_freed_memory, processor_name
+from dglcell.machine.processor import is_out_of_memory, keep_freed_memory, processor_name
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.directory import environment
 
@@ -39,6 +43,9 @@ pooling's gate are differences of large sums that nearly cancel, and are zero bu
 all strains and the wild type share."""
 
 SMALL_SCALE = 0.02
+
+FEWER_FROM = 16
+"""Larger batches take fewer rounds, in inverse proportion."""
 
 
 def outcome(method: Method, workload: Workload) -> dict[str, Tensor]:
@@ -102,18 +109,29 @@ def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Name
     steps, left_out, peaks = {}, {}, {}
     for spec in specs:
         try:
-            step = training_step(spec.build(workload, options.device), workload, "float32")
-            step()  # compiles
+            if options.alone:
+                peaks[spec.name] = alone(cell, spec.name, batch, options)
+            if options.alone or options.of_whole:
+                compiled = random_workload(cell, config, 2, options.deletions, seed=0).to(options.device)
+                training_step(spec.build(compiled, options.device), compiled, "float32")()
             with measured_memory(options.device) as peak:
-                step()
+                step = training_step(spec.build(workload, options.device), workload, "float32")
+                if not options.alone:
+                    step()  # compiles
+            if not options.alone and not options.of_whole:
+                with measured_memory(options.device) as peak:
+                    step()
         except (MissingDependencyError, UnsupportedError) as error:
             left_out[spec.name] = str(error)
             continue
-        steps[spec.name], peaks[spec.name] = step, peak.bytes
+        steps[spec.name] = step
+        peaks.setdefault(spec.name, peak.bytes)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(options.rounds):
+    for _ in range(max(1, round(options.rounds * min(1, FEWER_FROM / batch))) if options.rounds else 0):
         for name, step in steps.items():
             seconds[name].append(timed(step, options.device))
+    if not options.rounds:
+        return {"methods": peaks, "left_out": left_out}
     medians = {name: statistics.median(of) for name, of in seconds.items()}
     first = next(iter(medians.values()), float("nan"))
     return {
@@ -131,6 +149,33 @@ def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Name
         },
         "left_out": left_out,
     }
+
+
+def alone(cell: CellGraph, name: str, batch: int, options: argparse.Namespace) -> int:
+    """Return the peak of a method that is built and takes a step in a process of its own.
+
+    Raises:
+        UnsupportedError: the method fails there, for example for want of memory.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        saved, file = Path(folder) / "cell", Path(folder) / "found.json"
+        cell.save(saved)
+        keys = ("hidden", "layers", "deletions", "conv", "device")
+        sizes = [word for key in keys for word in (f"--{key}", getattr(options, key))]
+        own = ("--of-whole", saved, "--output", file, "--methods", name, "--batch", batch, "--rounds", 0)
+        limit = int(options.alone * 1e9)
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.bench", *map(str, [*own, *sizes])],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 0:
+            (row,) = json.loads(file.read_text())["rows"]
+            return int(row["methods"][name])
+    if done.returncode < 0 or is_out_of_memory(RuntimeError(done.stderr)):
+        raise UnsupportedError(f"needs more than {options.alone:g} GB")
+    raise UnsupportedError(done.stderr.strip().splitlines()[-1])
 
 
 def timed(step: Any, device: str) -> float:
@@ -169,6 +214,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of genes (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="steps of each method (default: 5)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--alone", type=float, metavar="GB", help="peaks in processes that may use so much memory")
+    parser.add_argument("--of-whole", type=Path, metavar="CELL", help="only print peaks, with what steps keep")
     parser.add_argument("--output", type=Path, metavar="JSON", help="write all figures here, row by row")
     return parser
 
@@ -179,15 +226,18 @@ def main(words: Sequence[str] | None = None) -> None:
     check_device(options.device)
     keep_freed_memory()
     specs = choose_methods(options.methods)
-    agreement = check(hub_workload(generated_cell(scale=SMALL_SCALE), options.conv), specs, options.device)
-    print(f"predictions and gradients agree within {agreement:.1e} in float64", flush=True)
-    cell = generated_cell(scale=options.scale)
+    agreement = None
+    if options.of_whole is None:
+        agreement = check(hub_workload(generated_cell(scale=SMALL_SCALE), options.conv), specs, options.device)
+        print(f"predictions and gradients agree within {agreement:.1e} in float64", flush=True)
+    cell = generated_cell(scale=options.scale) if options.of_whole is None else CellGraph.load(options.of_whole)
     about = {"processor": processor_name(), "threads": torch.get_num_threads(), "largest_difference": agreement}
     about |= {"genes": len(cell.genes), "edges": cell.num_edges, **environment("python -m benchmarks.bench")}
     rows = []
     for batch in options.batch:
         rows.append(measure(cell, specs, options, batch))
-        print(as_text(rows[-1]), flush=True)
+        if options.rounds:
+            print(as_text(rows[-1]), flush=True)
         if options.output is not None:
             write_json(options.output, {"environment": about, "rows": rows})
 

@@ -138,7 +138,7 @@ def build_ours(
 # These functions list the methods that are compared, by name.
 
 
-WITHOUT_KERNEL = {"edge_subgraph": "dgl_edge_subgraph", "edge_mask": "edge_mask"}
+WITHOUT_KERNEL = ("edge_subgraph", "edge_mask", "auto")
 
 
 def methods() -> dict[str, MethodSpec]:
@@ -146,17 +146,19 @@ def methods() -> dict[str, MethodSpec]:
 
     - ``pyg_spmm``: one edge list with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
     - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``.
-    - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
+    - ``dgl_loop``: ``dgl.edge_subgraph`` for every strain, one after the other.
+    - ``edge_subgraph``: the same graphs batched by ``dgl.batch``.
     - ``edge_mask``, ``node_mask:KERNEL``, ``difference:KERNEL``, and ``auto`` where there is such a strategy.
     - ``node_mask_compiled`` and ``difference_compiled``, with ``torch.compile`` for layers, and the same with
       ``_bfloat16``, with differences in half precision.
     """
-    specs = [MethodSpec(f"pyg_{form}", partial(_build_pyg, form=form)) for form in ("spmm", "replicated")]
+    peers = {"pyg_spmm": "spmm", "pyg_replicated": "replicated", "dgl_loop": "loop"}
+    specs = [MethodSpec(name, partial(_build_pyg, form=form)) for name, form in peers.items()]
     for strategy in dict.fromkeys([*STRATEGIES, "auto"]):
         if not _is_strategy(strategy):
             continue
-        for kernel in ("auto",) if strategy in (*WITHOUT_KERNEL, "auto") else ("auto", *KERNELS):
-            name = WITHOUT_KERNEL.get(strategy) or ("auto" if strategy == "auto" else f"{strategy}:{kernel}")
+        for kernel in ("auto",) if strategy in WITHOUT_KERNEL else ("auto", *KERNELS):
+            name = strategy if strategy in WITHOUT_KERNEL else f"{strategy}:{kernel}"
             specs.append(MethodSpec(name, partial(build_ours, strategy=strategy, kernel=kernel)))
     for strategy in ("node_mask", "difference"):
         for half in (False, True):
@@ -175,8 +177,7 @@ def choose_methods(names: Sequence[str]) -> list[MethodSpec]:
     known = methods()
     chosen: dict[str, MethodSpec] = {}
     for name in names:
-        full = {"edge_subgraph": "dgl_edge_subgraph"}.get(name, name)
-        full = full if full in known else f"{full}:auto"
+        full = name if name in known else f"{name}:auto"
         if name != "all" and full not in known:
             raise ConfigError("unknown method", got=name, expected=", ".join(["all", *known]), do="name one of these")
         chosen |= known if name == "all" else {full: known[full]}

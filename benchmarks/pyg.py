@@ -1,10 +1,10 @@
-"""Compute the heterograph model in PyTorch Geometric, in the two ways that differ, with this package's weights."""
+"""Compute the heterograph model in PyTorch Geometric and in a loop of DGL, with this package's weights."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch_geometric.nn.aggr import AttentionalAggregation
 from benchmarks.methods import Method, UnsupportedError
 from benchmarks.workload import Workload
 from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
@@ -122,7 +123,7 @@ class Replicated:
         N, self.num_strains = keep_NB.shape
         keep = keep_NB.T.flatten()
         shift_B1 = N * torch.arange(self.num_strains, device=keep.device).unsqueeze(1)
-        self.inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]] = {}
+        self.inputs: dict[Relation, tuple[Any, ...]] = {}
         for relation in relations:
             src = (cell[relation].src + shift_B1).flatten()
             dst = (cell[relation].dst + shift_B1).flatten()
@@ -153,7 +154,7 @@ class Shared:
     def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
         self.num_strains = keep_NB.shape[1]
         keep_NB1 = keep_NB.unsqueeze(-1)
-        self.inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]] = {}
+        self.inputs: dict[Relation, tuple[Any, ...]] = {}
         for relation in relations:
             edges = torch.stack([cell[relation].src, cell[relation].dst])
             kept_EB = keep_NB[edges[0]].float()
@@ -173,19 +174,69 @@ class Shared:
         return x[self.gene_of_kept, self.strain_of_kept], self.strain_of_kept
 
 
-# These classes compute the heterograph model in PyTorch Geometric, with the weights of this package's model.
+class LoopConv(nn.Module):
+    """Convolve one strain after the other, each on its own graph of DGL.
+
+    Shapes:
+        x [B, N, H], a graph for each strain → [B, N, H].
+    """
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.update_states = Update(conv)
+
+    def forward(self, x: Tensor, graphs: Sequence[Any], *_: Tensor) -> Tensor:
+        """Return new states."""
+        ops = import_dgl().ops
+        reduce = ops.copy_u_mean if self.update_states.mean else ops.copy_u_sum
+        received = torch.stack([reduce(graph, rows) for graph, rows in zip(graphs, x, strict=True)])
+        out: Tensor = self.update_states(x, received)
+        return out
+
+
+class Subgraphs:
+    """This layout has a graph for each strain, by ``dgl.edge_subgraph``, made in every step: the next batch has others.
+
+    Args:
+        cell: the wild type.
+        relations: of genes, those in use.
+        keep_NB: [N, B] which genes every strain keeps.
+    """
+
+    def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
+        self.num_strains, self.cell, self.relations = keep_NB.shape[1], cell, list(relations)
+        self.keep_NB, self.inputs = keep_NB, dict[Relation, tuple[Any, ...]]()
+        # Pooling needs rows in order of strains.
+        self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
+
+    def spread(self, x_NH: Tensor) -> Tensor:
+        """Return the same states for every strain, [B, N, H], and make the strains' graphs."""
+        dgl, graphs = import_dgl(), []
+        for keep in self.keep_NB.unbind(1):
+            kept = {r: (keep[self.cell[r].src] & keep[self.cell[r].dst]).nonzero().squeeze(1) for r in self.relations}
+            graphs.append(dgl.edge_subgraph(self.cell.heterograph(), kept, relabel_nodes=False, store_ids=False))
+        self.inputs = {r: ([graph[r] for graph in graphs],) for r in self.relations}
+        return x_NH.repeat(self.num_strains, 1, 1)
+
+    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows of kept genes and the strain of each, in order of strains."""
+        return x[self.strain_of_kept, self.gene_of_kept], self.strain_of_kept
+
+
+# These classes compute the heterograph model with the weights of this package's model.
 
 
 FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "replicated": MaskedConv,
     "spmm": SharedConv,
+    "loop": LoopConv,
 }
 
 
 class Layout(Protocol):
     """A layout gives graphs of several strains to PyG."""
 
-    inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]
+    inputs: dict[Relation, tuple[Any, ...]]
     num_strains: int
 
     def spread(self, x_NH: Tensor) -> Tensor:
@@ -193,6 +244,9 @@ class Layout(Protocol):
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of kept genes and the strain of each."""
+
+
+LAYOUTS: dict[str, Callable[..., Layout]] = {"replicated": Replicated, "spmm": Shared, "loop": Subgraphs}
 
 
 class PygLayer(nn.Module):
@@ -213,7 +267,7 @@ class PygLayer(nn.Module):
         self.mean, self.residual = config.cross_relation == "mean", config.residual
         self.mixer = layer.mixer(GENE)
 
-    def forward(self, x: Tensor, inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    def forward(self, x: Tensor, inputs: dict[Relation, tuple[Any, ...]]) -> Tensor:
         """Return new states, in the layout of ``x``."""
         members = zip(self.relations, self.convs, self.after, strict=True)
         outputs: list[Tensor] = [after(conv(x, *inputs[relation])) for relation, conv, after in members]
@@ -232,7 +286,7 @@ class PygCell(Method):
     Args:
         weights: model whose submodules are used.
         genotypes: the batch, on the device of ``weights``.
-        form: ``replicated`` or ``spmm``.
+        form: ``replicated``, ``spmm`` or ``loop``.
 
     Raises:
         UnsupportedError: relations with other nodes than genes, edge weights, or parts of the model that only this
@@ -299,7 +353,7 @@ def _check_supported(weights: HeteroCell) -> None:
 
 
 def _layout(weights: HeteroCell, keep_NB: Tensor, form: str) -> Layout:
-    return (Replicated if form == "replicated" else Shared)(weights.cell, _used(weights), keep_NB)
+    return LAYOUTS[form](weights.cell, _used(weights), keep_NB)
 
 
 def build_pyg(workload: Workload, device: str, *, form: str) -> PygCell:

@@ -32,7 +32,7 @@ def cell() -> CellGraph:
 @pytest.mark.parametrize("conv", ["gin", "sage"])
 def test_predictions_and_all_gradients_agree_in_every_method(cell: CellGraph, conv: str) -> None:
     specs = [spec for spec in methods().values() if not spec.compiled]
-    assert {"pyg_spmm", "pyg_replicated", "dgl_edge_subgraph", "edge_mask"} < {spec.name for spec in specs}
+    assert {"pyg_spmm", "pyg_replicated", "dgl_loop", "edge_subgraph", "edge_mask"} < {spec.name for spec in specs}
     assert 0 < check(hub_workload(cell, conv), specs, "cpu") <= TOLERANCE
 
 
@@ -65,7 +65,7 @@ def test_every_kernel_is_tried_and_names_may_be_short() -> None:
         assert {f"{strategy}:{kernel}" for kernel in ("auto", *KERNELS)} <= set(methods())
     assert [spec.name for spec in choose_methods(["node_mask", "edge_subgraph"])] == [
         "node_mask:auto",
-        "dgl_edge_subgraph",
+        "edge_subgraph",
     ]
     with pytest.raises(ConfigError, match=r"unknown method\n  got:      magic\n  expected: all, pyg_spmm, "):
         choose_methods(["magic"])
@@ -88,7 +88,7 @@ def test_weighted_edges_are_beyond_the_peers(cell: CellGraph) -> None:
         choose_methods(["pyg_spmm"])[0].build(dataclasses.replace(hub_workload(cell, "gin"), cell=weighted), "cpu")
 
 
-@pytest.mark.parametrize("name", ["pyg_spmm", "pyg_replicated", "node_mask", "difference"])
+@pytest.mark.parametrize("name", ["pyg_spmm", "pyg_replicated", "dgl_loop", "node_mask", "difference"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_learn(cell: CellGraph, name: str, dtype: str) -> None:
     workload = hub_workload(cell, "sage")
