@@ -27,6 +27,7 @@ from benchmarks.methods import Method, MethodSpec, UnsupportedError, choose_meth
 from benchmarks.workload import Workload, hub_workload, random_workload
 from dglcell.errors import MissingDependencyError
 from dglcell.files.atomic import write_json
+from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.machine.devices import check_device, measured_memory
 from dglcell.machine.processor import is_out_of_memory, keep_freed_memory, processor_name
@@ -101,37 +102,8 @@ def check(workload: Workload, specs: Sequence[MethodSpec], device: str) -> float
 
 
 def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Namespace, batch: int) -> dict[str, Any]:
-    """Return medians of steps that the methods took in turn, and the peak of memory of each."""
-    config = HeteroCellConfig(
-        hidden=options.hidden, layers=options.layers, conv=options.conv, metabolism=False, dropout=0.0
-    )
-    workload = random_workload(cell, config, batch, options.deletions, seed=0).to(options.device)
-    steps, left_out, peaks = {}, {}, {}
-    for spec in specs:
-        try:
-            if options.alone:
-                peaks[spec.name] = alone(cell, spec.name, batch, options)
-            if options.alone or options.of_whole:
-                compiled = random_workload(cell, config, 2, options.deletions, seed=0).to(options.device)
-                training_step(spec.build(compiled, options.device), compiled, "float32")()
-            with measured_memory(options.device) as peak:
-                step = training_step(spec.build(workload, options.device), workload, "float32")
-                if not options.alone:
-                    step()  # compiles
-            if not options.alone and not options.of_whole:
-                with measured_memory(options.device) as peak:
-                    step()
-        except (MissingDependencyError, UnsupportedError) as error:
-            left_out[spec.name] = str(error)
-            continue
-        steps[spec.name] = step
-        peaks.setdefault(spec.name, peak.bytes)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(max(1, round(options.rounds * min(1, FEWER_FROM / batch))) if options.rounds else 0):
-        for name, step in steps.items():
-            seconds[name].append(timed(step, options.device))
-    if not options.rounds:
-        return {"methods": peaks, "left_out": left_out}
+    """Return medians of the methods' steps, and the peak of memory of each."""
+    seconds, peaks, left_out = (alone if options.alone else in_turn)(cell, specs, options, batch)
     medians = {name: statistics.median(of) for name, of in seconds.items()}
     first = next(iter(medians.values()), float("nan"))
     return {
@@ -151,42 +123,80 @@ def measure(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Name
     }
 
 
-def alone(cell: CellGraph, name: str, batch: int, options: argparse.Namespace) -> int:
-    """Return the peak of a method that is built and takes a step in a process of its own.
+Measured = tuple[dict[str, list[float]], dict[str, int], dict[str, str]]
+"""Seconds of steps and peaks of bytes by method, and why other methods were left out."""
 
-    Raises:
-        UnsupportedError: the method fails there, for example for want of memory.
-    """
+
+def in_turn(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Namespace, batch: int) -> Measured:
+    """Let the methods take steps in turn in this process."""
+    config = HeteroCellConfig(
+        hidden=options.hidden, layers=options.layers, conv=options.conv, metabolism=False, dropout=0.0
+    )
+    workload, few = (
+        random_workload(cell, config, of, options.deletions, seed=0).to(options.device) for of in (batch, 2)
+    )
+    steps, seconds, peaks, left_out = {}, dict[str, list[float]](), {}, {}
+    for spec in specs:
+        try:
+            if options.of_parent:
+                training_step(spec.build(few, options.device), few, "float32")()  # compiles
+            with measured_memory(options.device) as peak:
+                step = training_step(spec.build(workload, options.device), workload, "float32")
+                first = timed(step, options)
+            if not options.of_parent:
+                with measured_memory(options.device) as peak:
+                    step()
+        except (MissingDependencyError, UnsupportedError) as error:
+            left_out[spec.name] = str(error)
+            continue
+        steps[spec.name], peaks[spec.name] = step, peak.bytes
+        seconds[spec.name] = [first] if options.of_parent else []
+    for _ in range(options.rounds):
+        for name, step in steps.items():
+            seconds[name].append(timed(step, options))
+    return seconds, peaks, left_out
+
+
+def alone(cell: CellGraph, specs: Sequence[MethodSpec], options: argparse.Namespace, batch: int) -> Measured:
+    """Let each method take steps in a process of its own, whose peak has all that it keeps between steps."""
+    seconds, peaks, left_out = dict[str, list[float]](), {}, {}
+    rounds, limit = max(1, round(options.rounds * min(1, FEWER_FROM / batch))), int(options.alone * 1e9)
+    keys = ("hidden", "layers", "deletions", "conv", "device")
+    words = [word for key in keys for word in (f"--{key}", getattr(options, key))]
+    words += ["--batch", batch, "--rounds", rounds - 1, *(["--cpu-seconds"] if options.cpu_seconds else [])]
     with tempfile.TemporaryDirectory() as folder:
         saved, file = Path(folder) / "cell", Path(folder) / "found.json"
-        cell.save(saved)
-        keys = ("hidden", "layers", "deletions", "conv", "device")
-        sizes = [word for key in keys for word in (f"--{key}", getattr(options, key))]
-        own = ("--of-whole", saved, "--output", file, "--methods", name, "--batch", batch, "--rounds", 0)
-        limit = int(options.alone * 1e9)
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.bench", *map(str, [*own, *sizes])],
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode == 0:
-            (row,) = json.loads(file.read_text())["rows"]
-            return int(row["methods"][name])
-    if done.returncode < 0 or is_out_of_memory(RuntimeError(done.stderr)):
-        raise UnsupportedError(f"needs more than {options.alone:g} GB")
-    raise UnsupportedError(done.stderr.strip().splitlines()[-1])
+        save_cell(cell, saved)
+        for spec in specs:
+            own = ["--of-parent", saved, "--output", file, "--methods", spec.name]
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks.bench", *map(str, [*words, *own])],
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
+                capture_output=True,
+                text=True,
+            )
+            row = json.loads(file.read_text())["rows"][0] if done.returncode == 0 else {"methods": {}, "left_out": {}}
+            if spec.name in row["methods"]:
+                of = row["methods"][spec.name]
+                seconds[spec.name], peaks[spec.name] = [of["seconds"]], of["peak_bytes"]
+            elif done.returncode < 0 or is_out_of_memory(RuntimeError(done.stderr)):
+                left_out[spec.name] = f"needs more than {options.alone:g} GB"
+            else:
+                left_out[spec.name] = row["left_out"].get(spec.name) or done.stderr.strip().splitlines()[-1]
+            print(spec.name, seconds.get(spec.name), left_out.get(spec.name, ""), file=sys.stderr, flush=True)
+    return seconds, peaks, left_out
 
 
-def timed(step: Any, device: str) -> float:
-    """Return the seconds of one step."""
-    if device != "cpu":
+def timed(step: Any, options: argparse.Namespace) -> float:
+    """Return the seconds of one step, on the clock or of the processor."""
+    clock = time.process_time if options.cpu_seconds else time.perf_counter
+    if options.device != "cpu":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    start = clock()
     step()
-    if device != "cpu":
+    if options.device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def as_text(row: dict[str, Any]) -> str:
@@ -214,8 +224,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of genes (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="steps of each method (default: 5)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--alone", type=float, metavar="GB", help="peaks in processes that may use so much memory")
-    parser.add_argument("--of-whole", type=Path, metavar="CELL", help="only print peaks, with what steps keep")
+    parser.add_argument("--alone", type=float, metavar="GB", help="a process for each method, which may use so much")
+    parser.add_argument("--cpu-seconds", action="store_true", help="seconds of the processor, where others use it, too")
+    parser.add_argument("--of-parent", type=Path, metavar="CELL", help="how `--alone` starts such a process")
     parser.add_argument("--output", type=Path, metavar="JSON", help="write all figures here, row by row")
     return parser
 
@@ -227,17 +238,16 @@ def main(words: Sequence[str] | None = None) -> None:
     keep_freed_memory()
     specs = choose_methods(options.methods)
     agreement = None
-    if options.of_whole is None:
+    if options.of_parent is None:
         agreement = check(hub_workload(generated_cell(scale=SMALL_SCALE), options.conv), specs, options.device)
         print(f"predictions and gradients agree within {agreement:.1e} in float64", flush=True)
-    cell = generated_cell(scale=options.scale) if options.of_whole is None else CellGraph.load(options.of_whole)
+    cell = generated_cell(scale=options.scale) if options.of_parent is None else read_cell(options.of_parent)
     about = {"processor": processor_name(), "threads": torch.get_num_threads(), "largest_difference": agreement}
     about |= {"genes": len(cell.genes), "edges": cell.num_edges, **environment("python -m benchmarks.bench")}
     rows = []
     for batch in options.batch:
         rows.append(measure(cell, specs, options, batch))
-        if options.rounds:
-            print(as_text(rows[-1]), flush=True)
+        print(as_text(rows[-1]), flush=True)
         if options.output is not None:
             write_json(options.output, {"environment": about, "rows": rows})
 

@@ -150,8 +150,8 @@ class DglConv(Convolution):
         was_training = self.module.training
         try:
             with torch.no_grad():
-                found = self.module.eval()(trial.graph, (trial.source_NCH[:, 0], trial.destination_MCH[:, 0]))
-                shape = tuple(found.flatten(1).shape)
+                rows = trial.source_NCH[:, 0], trial.destination_MCH[:, 0]
+                shape = tuple(self._call(self.module.eval(), trial.masked, None, *rows).shape)
         except Exception as error:  # any code may run here
             raise self._error("cannot be called", error, "see the guide on DGL") from error
         finally:
@@ -229,14 +229,17 @@ class DglConv(Convolution):
     def _call(
         self, module: nn.Module, edges: EdgeRows, weight_E: Tensor | None, source: Tensor, destination: Tensor
     ) -> Tensor:
+        if weight_E is None and takes_weights(self.kind, always=True):
+            weight_E = source.new_ones(edges.graph.num_edges())
         weights = {} if weight_E is None or not self.takes_weights else {WEIGHTS: weight_E}
         found: Tensor = module(edges.graph, (source, destination), **weights)
         return found.flatten(1)
 
 
-def takes_weights(kind: type[nn.Module]) -> bool:
-    """Return whether the modules of a class take weights of edges."""
-    return WEIGHTS in inspect.signature(kind.forward).parameters
+def takes_weights(kind: type[nn.Module], *, always: bool = False) -> bool:
+    """Return whether the modules of a class take weights of edges; with ``always``, whether they need them."""
+    known = inspect.signature(kind.forward).parameters
+    return WEIGHTS in known and (not always or known[WEIGHTS].default is inspect.Parameter.empty)
 
 
 def refused(what: str, name: str, *, takes: bool) -> ConfigError:

@@ -52,6 +52,18 @@ def _sum(nodes: Any) -> dict[str, Tensor]:
     return {"received": nodes.mailbox["m"].sum(1)}
 
 
+class Gate(nn.Module):
+    """Weighted sums, gated by the node's own row, where weights must be given."""
+
+    def __init__(self, in_feats: int, out_feats: int) -> None:
+        super().__init__()
+        self.message, self.gate = nn.Linear(in_feats, out_feats), nn.Linear(in_feats, out_feats)
+
+    def forward(self, graph: Any, feat: tuple[Tensor, Tensor], edge_weight: Tensor) -> Tensor:
+        received: Tensor = dgl.ops.u_mul_e_sum(graph, self.message(feat[0]), edge_weight)
+        return self.gate(feat[1]).sigmoid() * received
+
+
 class Largest(nn.Module):
     """The largest message, which no weight can take away where all are negative."""
 
@@ -88,6 +100,7 @@ SUMMING: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "graph_none": (dgl.nn.GraphConv, {"norm": "none"}),
     "gin": (dgl.nn.GINConv, {}),
     "own": (OwnSum, {}),
+    "gate": (Gate, {}),
 }
 OTHERS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "gatv2": (dgl.nn.GATv2Conv, {"num_heads": 2}),
@@ -117,7 +130,8 @@ def on_reduced_graphs(
         weight = torch.tensor([w for *_, w in edges], dtype=torch.float64)
         sizes = {t: len(nodes) for t, nodes in kept.items()}
         graph = dgl.heterograph({relation: ends}, num_nodes_dict=sizes, idtype=torch.int64)
-        weights = {"edge_weight": weight} if relation in cell.weights and conv.takes_weights else {}
+        given = conv.takes_weights and (relation in cell.weights or isinstance(conv.module, Gate))
+        weights = {"edge_weight": weight} if given else {}
         source = source_NBH[kept[relation[0]], b]
         destination = source if same else destination_MBH[kept[relation[2]], b]
         found.append(conv.module(graph, (source, destination), **weights).flatten(1) if len(edges) else None)
