@@ -29,7 +29,7 @@ from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.table import CLASSIFICATION
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import cores, processor_name
-from dglcell.metrics import ResultRow
+from dglcell.metrics import ENSEMBLE_OF, ResultRow
 from dglcell.new_experiment.cell import Downloads, find_cell
 from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, write_experiment
@@ -207,6 +207,8 @@ TABLES = [
 ]
 
 
+TOGETHER = f"{ENSEMBLE_OF}baseline"
+
 # These functions run `init` on the tables.
 
 
@@ -233,7 +235,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
     # Constant predictions have no correlation.
     whole = {name: values for name, values in scores_of.items() if len(values) == splits and not np.isnan(values).any()}
     means = {name: round(float(np.mean(values)), 4) for name, values in whole.items()}
-    nulls = {name: value for name, value in means.items() if name != model}
+    nulls = {name: value for name, value in means.items() if name not in (model, TOGETHER)}
     best = max(nulls, key=nulls.__getitem__)
     return {
         "table": table.name,
@@ -252,6 +254,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         "cpu_minutes": max(minutes for _, minutes in runs),
         "metric": "average precision" if table.name in CLASSES else "pearson",
         "score": means[model],
+        "ensemble_score": means.get(TOGETHER),
         "best_null": best,
         "best_null_score": nulls[best],
         "difference": round(means[model] - nulls[best], 4),
@@ -265,7 +268,9 @@ def _train(seed: int) -> tuple[dict[str, float], float]:
     began = time.process_time()
     rows = train(config).rows
     minutes = round((time.process_time() - began) / 60, 2)
-    return {row.model: _score(row) for row in rows if row.part == "test"}, minutes
+    # An ensemble has a weight of its own in each split.
+    tested = {TOGETHER if row.is_ensemble else row.model: _score(row) for row in rows if row.part == "test"}
+    return tested, minutes
 
 
 def _score(row: ResultRow) -> float:

@@ -16,7 +16,7 @@ from dglcell.report.genes import strain_tables
 from dglcell.report.page import NOTE, UNDEFINED, Grid, data_uri, format_value, number, page_tables, write_page
 from dglcell.report.results_table import NO_TEST_PART
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.report.sentences import left_out_lines, lines_below, tested
+from dglcell.report.sentences import left_out_lines, lines_below, predicts_lines, tested
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
@@ -58,6 +58,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         "tables": page_tables(rows),
         "table_note": NOTE if rows else NO_TEST_PART,
         "lines_below": [
+            *predicts_lines(run.results.get("predicts", {})),
             *lines_below(rows, config["split"]["kind"]),
             *left_out_lines(run.results.get("left_out", {})),
         ],

@@ -40,6 +40,15 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
     return lines
 
 
+def predicts_lines(choices: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Say for each phenotype what predicts it, and why.
+
+    Args:
+        choices: phenotype → ``name`` and ``why``, as ``predicts`` in ``results.json``.
+    """
+    return [f"{phenotype} is predicted by {one['name']} ({one['why']})" for phenotype, one in choices.items()]
+
+
 def within_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Say for each phenotype the mean of Pearson's r within each medium or other condition.
 

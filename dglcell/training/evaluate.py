@@ -23,6 +23,7 @@ from dglcell.metrics import ResultRow, json_safe
 from dglcell.plots.data import sample
 from dglcell.report.genes import own_names
 from dglcell.report.run_page import write_report
+from dglcell.report.sentences import predicts_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.baselines import Baselines, baselines_of_run, fit_baselines, kept_baselines
 from dglcell.training.checkpoint import Trained, load_trained
@@ -141,8 +142,8 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselin
             batch_size=config.data.evaluation_batch,
         )
     found = score(prepared, baselines, config.model.name, predictions)
-    for phenotype, choice in found.choices.items():
-        log.info("%s is predicted by %s (%s)", phenotype, choice.name, choice.why)
+    for line in predicts_lines(choices_as_json(found.choices)):
+        log.info("%s", line)
     rows = with_ceilings(found.rows, prepared)
     calibration = calibrate_intervals(prepared, found.chosen, trained.path.name, trained.epoch)
     if calibration is not None and "test" in found.chosen:
