@@ -40,7 +40,6 @@ class Problem:
         similarity: returns how similar all genes are to those of the training part; called if it is needed.
         most_deletions: most deletions of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
-        others: strains outside of the split that are to be predicted, too.
     """
 
     train: Strains
@@ -50,7 +49,6 @@ class Problem:
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
     reactions: Reactions | None = None
-    others: Strains | None = None
 
     @property
     def beyond_deletions(self) -> str | None:
@@ -58,8 +56,7 @@ class Problem:
 
         Conditions that a simulator has computed of the strains themselves do not count.
         """
-        parts = [part for part in (self.train, self.validation, self.others) if part is not None]
-        words = ["strengths"] if any(part.strengths is not None for part in parts) else []
+        words = [] if self.train.strengths is self.validation.strengths is None else ["strengths"]
         if self.train.conditions.keys() - {*self.train.computed}:
             words.append("conditions")
         return " and ".join(words) or None
