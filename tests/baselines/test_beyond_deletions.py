@@ -194,7 +194,7 @@ def test_null_models_of_deletions_refuse_strengths(name: str) -> None:
     model = best_of(ALL_NULL_MODELS[name], problem)
     strains = problem.validation
     weak = replace(strains, strengths=np.full(len(strains.targets), 0.5, np.float32))
-    with pytest.raises(DataError, match=r"cannot express strengths[\s\S]*only delete genes[\s\S]*additive ridge"):
+    with pytest.raises(DataError, match=r"cannot express strengths[\s\S]*only delete genes[\s\S]*--with network"):
         model.predict(weak)
     with pytest.raises(DataError, match="cannot express strengths"):
         next(iter(ALL_NULL_MODELS[name].fitted(replace(problem, train=weak, y_train=problem.y_validation))))
