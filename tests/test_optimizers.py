@@ -15,7 +15,6 @@ from dglcell.optimizers import (
     OptimizerConfig,
     SchedulerConfig,
     cosine_restarts,
-    count_steps,
     make_optimizer,
     make_scheduler,
 )
@@ -131,18 +130,3 @@ def test_the_plateau_waits_and_then_falls() -> None:
         made["scheduler"].step(loss)
         found.append(optimizer.param_groups[0]["lr"])
     assert found == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.001])
-
-
-@pytest.mark.parametrize(
-    ("batches", "epochs", "accumulate", "steps"),
-    [
-        (10, 3, {}, 30),
-        (10, 3, {0: 3}, 12),  # 4 an epoch: the last one is short
-        (10, 4, {0: 2, 2: 5}, 5 + 5 + 2 + 2),
-        (10, 4, {2: 10}, 10 + 10 + 1 + 1),
-        (10, 2, {5: 10}, 20),
-        (1, 5, {0: 8}, 5),
-    ],
-)
-def test_steps_are_counted_with_accumulation(batches: int, epochs: int, accumulate: dict[int, int], steps: int) -> None:
-    assert count_steps(batches, epochs, accumulate) == steps

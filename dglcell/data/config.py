@@ -85,12 +85,10 @@ genes that are drawn."""
 TRAINED_DELETIONS = 2
 """Most deletions of a training strain in a split by their number, where the configuration does not say."""
 
-METABOLIC = "metabolic"
 MAX_FOLDS = 100
 
 Kind = Annotated[str, one_of(*KINDS)]
 Rule = Annotated[str, one_of("any", "all")]
-Take = Annotated[str, one_of("singles_first", "proportional")]
 Unlisted = Annotated[str, one_of("refuse", "unused")]
 TrainShare = Annotated[
     float, must(lambda share: 0 < share <= 1, "is no share of the training strains", "more than 0, and at most 1")
@@ -110,11 +108,9 @@ Folds = Annotated[int, must(lambda folds: 3 <= folds <= MAX_FOLDS, "is out of ra
 
 @dataclass
 class SubsetConfig:
-    """Keep only some strains of a split, in the proportions of its parts."""
+    """Keep only some strains of a split, in the proportions of its parts: single deletions first."""
 
     size: SubsetSize = 1000  # number of strains to keep, in all parts together
-    genes: str | None = None  # only strains that delete one of these genes: metabolic, or a file with one name a line
-    take: Take = "singles_first"  # singles_first: then the same number for each number of deletions | proportional
 
 
 @dataclass

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence, Sized
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from dglcell.data.config import (
     GENE_SPLITS,
-    METABOLIC,
     NONE,
     PARTS,
     TRAIN,
     TRAINED_DELETIONS,
     UNUSED,
     SplitConfig,
-    SubsetConfig,
 )
 from dglcell.data.partition import (
     Bins,
@@ -43,11 +41,8 @@ from dglcell.data.partition import (
 )
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
-from dglcell.files.atomic import atomic_file, canonical_hash, find_raw, parse_json, sha256_file
+from dglcell.files.atomic import atomic_file, canonical_hash, parse_json, sha256_file
 from dglcell.files.untrusted import UnreadableError, read_npz
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import CATALYSES
-from dglcell.graph.vocabulary import read_gene_list
 
 # Splits that another program wrote: JSON lists of strain numbers.
 
@@ -129,98 +124,35 @@ def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int
 # A smaller split: fewer strains, the same proportions of the parts.
 
 
-def subset_genes(
-    subset: SubsetConfig, table: Strains, raw: str | None = None, cell: CellGraph | None = None
-) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
-    """Return which genes are listed, [N] (None without a list), and the record of the list.
-
-    The metabolic genes are those of the cell graph's GPR rules.
-
-    Raises:
-        DataError: the list is not found or has no gene of the store, or the cell graph has no metabolic genes.
-        GraphError: the list is damaged or empty.
-    """
-    if subset.genes is None:
-        return None, asdict(subset)
-    if subset.genes == METABOLIC:
-        listed, where, digest = metabolic_genes(cell), "the metabolic genes of the cell graph", None
-    else:
-        path = find_raw(subset.genes, raw)
-        listed, where, digest = frozenset(read_gene_list(path).names), f"gene list '{path}'", sha256_file(path)
-    genes = np.array([name in listed for name in table.names])
-    if not genes.any():
-        raise DataError(
-            f"{where}: no gene of the store is among them",
-            got=f"{len(listed):,} names",
-            expected=f"names such as {', '.join(table.names[:3])}",
-            do="list systematic names, one a line",
-        )
-    record = {
-        **asdict(subset),
-        "genes": subset.genes if digest is None else path.name,
-        "genes_sha256": digest or canonical_hash(sorted(listed)),
-        "genes_listed": len(listed),
-        "genes_known": int(genes.sum()),
-    }
-    return genes, record
-
-
-def metabolic_genes(cell: CellGraph | None) -> frozenset[str]:
-    """Return the names of the genes that catalyse a reaction of the cell graph.
-
-    Raises:
-        DataError: there are none.
-    """
-    if cell is None or CATALYSES not in cell.relations:
-        raise DataError(
-            f"`split.subset.genes: {METABOLIC}`: the cell graph has no metabolic genes",
-            do="set `cell.model` and `cell.metabolism: true`, or name a file of genes",
-        )
-    return frozenset(cell.genes.names[gene] for gene in np.unique(cell.edges(CATALYSES).src))
-
-
-def subset_parts(
-    parts: Parts,
-    table: Strains,
-    size: int,
-    seed: int,
-    genes: NDArray[np.bool_] | None = None,
-    take: str = "singles_first",
-) -> Parts:
+def subset_parts(parts: Parts, table: Strains, size: int, seed: int) -> Parts:
     """Keep ``size`` strains of a split; the others become unused.
 
-    Each part keeps its share of the strains there are to choose from; which ones is random in ``seed``.
+    Each part keeps its share of the strains. Within a part, strains with at most one deletion are taken first, then the
+    others evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
 
     Args:
         parts: [S] the whole split.
         table: the strains.
         size: strains to keep in all parts together.
-        seed: seed of the choice.
-        genes: [N] keep only strains that delete one of these, where given.
-        take: ``singles_first``: within a part, strains with at most one deletion are taken first, then the others
-            evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
-            ``proportional``: whatever their number of deletions.
+        seed: seed of the choice among equals.
 
     Raises:
         DataError: there are fewer than ``size`` strains to choose from.
     """
     eligible = parts != UNUSED
-    if genes is not None:
-        eligible &= table.total(genes[table.targets]) > 0
     if eligible.sum() < size:
         raise DataError(
             "the subset is larger than what it is taken from",
             got=f"size {size:,}",
-            expected=f"at most {int(eligible.sum()):,} strains" + ("" if genes is None else " with a listed gene"),
-            do="lower the size of the subset, or list more genes",
+            expected=f"at most {int(eligible.sum()):,} strains",
+            do="lower the size of the subset",
         )
     order = shuffled(strain_keys(table), seed)
-    members = [np.flatnonzero(eligible & (parts == part)) for part in range(len(PARTS))]
+    members = [np.flatnonzero(parts == part) for part in range(len(PARTS))]
     kept = np.full_like(parts, UNUSED)
     for strains, quota in zip(members, _proportional([len(m) for m in members], size), strict=True):
-        level = table.num_deletions[strains] * (take == "singles_first")
-        for number, count in _takes(level, quota):
-            same = strains[level == number]
+        for number, count in _takes(table.num_deletions[strains], quota):
+            same = strains[table.num_deletions[strains] == number]
             chosen = same[np.argsort(order[same], kind="stable")[:count]]
             kept[chosen] = parts[chosen]
     return kept
@@ -365,22 +297,17 @@ class Split:
         return split
 
 
-def make_split(
-    config: SplitConfig, table: Strains, store_sha256: str, raw: str | None = None, cell: CellGraph | None = None
-) -> Split:
+def make_split(config: SplitConfig, table: Strains, store_sha256: str) -> Split:
     """Divide the strains of a store, or read the split that ``config.path`` names.
 
     Args:
         config: the configuration of the split.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
-        raw: folder of raw files, where the gene list of a subset may lie.
-        cell: whose metabolic genes a subset may be made of.
 
     Raises:
         ConfigError: the configuration is wrong.
         DataError: a part would be empty, or a file is missing or unfit.
-        GraphError: the gene list of a subset is damaged or empty.
     """
     config.validate()
     if config.path is not None:
@@ -389,8 +316,9 @@ def make_split(
         parts, parameters = divide(config, table)
         split = Split(parts, config.kind, config.seed, parameters, store_sha256)
     if config.subset is not None:
-        genes, record = subset_genes(config.subset, table, raw, cell)
-        parts = subset_parts(split.part, table, config.subset.size, config.seed, genes, config.subset.take)
+        parts = subset_parts(split.part, table, config.subset.size, config.seed)
+        # Hashes of published splits are over this record, which has more keys than a subset has today.
+        record: dict[str, Any] = {"size": config.subset.size, "genes": None, "take": "singles_first"}
         of = {"subset_of": split.sha256} if config.kind == "file" else {}
         parameters = {**split.parameters, "subset": record, **of}
         split = dataclasses.replace(split, part=parts, seed=config.seed, parameters=parameters)

@@ -326,7 +326,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     table, new = store.read(), False
     if split is None:
-        split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
+        split = make_split(config.split, table, store.sha256)
         new = True
     seen = config.model.conditions
     table = table.with_conditions(table.conditions if seen is None else seen)

@@ -15,8 +15,6 @@ from dglcell.config.read import (
     hide_override,
     load_config,
     named_experiments,
-    parse_config,
-    parse_yaml,
     to_yaml,
 )
 from dglcell.errors import ConfigError
@@ -233,22 +231,6 @@ def test_files_that_are_no_configurations(tmp_path: Path, content: bytes, expect
     path = tmp_path / "x.yaml"
     path.write_bytes(content)
     assert expected in refusal(path)
-
-
-def test_lists_and_mappings_cannot_be_merged(tmp_path: Path) -> None:
-    write(tmp_path, "a.yaml", "cell: {networks: [a]}\n")
-    path = write(tmp_path, "b.yaml", "extends: a.yaml\ncell: {networks: {a: {path: x}}}\n")
-    assert "a key is a list in one place and a mapping in another" in refusal(path)
-
-
-@pytest.mark.parametrize("override", ["slurm.time=2:00:00", "slurm={time: 2:00:00}", "slurm.time='2:00:00'"])
-def test_a_time_is_not_a_number_of_seconds(minimal: Path, override: str) -> None:
-    config = load_config(minimal, [override])
-    assert config.slurm.time == "2:00:00"
-    assert parse_config(parse_yaml(to_yaml(config), where="x"), where="x").slurm.time == "2:00:00"
-    minimal.write_text(minimal.read_text() + "slurm: # é\n  time: 1:30\n  array_limit: 5\n  setup: [a, 12:00, 'b:1']\n")
-    slurm = load_config(minimal).slurm
-    assert (slurm.time, slurm.array_limit, slurm.setup) == ("1:30", 5, ["a", "12:00", "b:1"])
 
 
 def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:

@@ -16,9 +16,6 @@ from dglcell.data.partition import Parts
 from dglcell.data.split import Split, divide, make_split
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.schema import CATALYSES
-from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import random_table, table_of
 from tests.examples import examples
 
@@ -61,10 +58,6 @@ from tests.examples import examples
         (SplitConfig("file"), r"`split.kind: file` and `split.path` go together\n.*kind file, path None\n"),
         (SplitConfig(path="x.json"), r"`split.kind: file` and `split.path` go together\n.*kind random, path x.json\n"),
         (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse, unused"),
-        (
-            SplitConfig(subset=SubsetConfig(take="first")),
-            r"`split.subset.take` is unknown\n.*first\n.*singles_first, p",
-        ),
         (SplitConfig(train_share=0.0), r"`split.train_share` is no share .*\n.*0.0\n.*more than 0, and at most 1"),
         (SplitConfig(train_share=1.5), r"`split.train_share` is no share of the training strains\n.*1.5\n"),
         (SplitConfig(subset=SubsetConfig(size=2)), r"`split.subset.size` is too small\n.*2\n.*3 or more"),
@@ -226,59 +219,6 @@ def test_every_strain_trains(tmp_path: Path) -> None:
     split.save(tmp_path / "split.npz")
     with pytest.raises(DataError, match=r"has no validation and no test part\n.*\n.*set `split.kind: none` and"):
         make_split(SplitConfig("file", path=str(tmp_path / "split.npz")), table, STORE)
-
-
-def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
-    listed = TABLE.names[:100]
-    path = tmp_path / "metabolism.txt"
-    path.write_text("# metabolic genes\n\n" + "\n".join(f"{name}  # note" for name in listed) + "\nnot_a_gene\n")
-    config = SplitConfig(subset=SubsetConfig(200, genes=str(path)))
-    split = make_split(config, TABLE, STORE)
-    assert split.counts["unused"] == 1800
-    record = split.parameters["subset"]
-    assert (record["genes"], record["genes_listed"], record["genes_known"]) == ("metabolism.txt", 101, 100)
-    assert len(record["genes_sha256"]) == 64
-    by_folder = replace(config, subset=SubsetConfig(200, genes="metabolism.txt"))
-    assert make_split(by_folder, TABLE, STORE, raw=str(tmp_path)).sha256 == split.sha256
-    strains = np.repeat(np.arange(len(TABLE)), TABLE.num_deletions)
-    hit = np.isin(np.arange(len(TABLE)), strains[TABLE.targets < 100])
-    assert hit[split.part != 255].all()
-
-
-def test_a_gene_list_without_a_known_gene_or_that_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "list.txt"
-    config = SplitConfig(subset=SubsetConfig(100, genes=str(path)))
-    with pytest.raises(DataError, match=r"raw file '.*list.txt' not found"):
-        make_split(config, TABLE, STORE)
-    path.write_text("HXK1\nHXK2\n")
-    message = r"gene list '.*': no gene of the store is among them\n.*2 names\n.*Y\d{5}.*\n.*systematic names"
-    with pytest.raises(DataError, match=message):
-        make_split(config, TABLE, STORE)
-
-
-def test_the_metabolic_genes_of_a_cell_graph_make_a_subset() -> None:
-    vocabularies = {"gene": Vocabulary.of(TABLE.names), "reaction": Vocabulary.of(["R1", "R2"])}
-    edges = Edges(np.array([3, 3, 40, 200]), np.array([0, 1, 1, 0]))
-    cell = CellGraph.assemble(vocabularies, {CATALYSES: edges})
-    config = SplitConfig(subset=SubsetConfig(24, genes="metabolic"))
-    split = make_split(config, TABLE, STORE, cell=cell)
-    listed = {cell.genes.names[gene] for gene in (3, 40, 200)}
-    kept = [genes for genes, part in zip(TABLE.genotypes, split.part, strict=True) if part != 255]
-    assert len(kept) == 24
-    assert all(listed & set(genes) for genes in kept)
-    assert split.parameters["subset"]["genes"] == "metabolic"
-    assert split.parameters["subset"]["genes_known"] == 3
-    other = CellGraph.assemble(vocabularies, {CATALYSES: Edges(np.array([3, 41]), np.array([0, 1]))})
-    assert make_split(config, TABLE, STORE, cell=other).sha256 != split.sha256
-
-
-def test_metabolic_genes_without_metabolism() -> None:
-    cell = CellGraph.assemble(
-        {"gene": Vocabulary.of(TABLE.names)}, {("gene", "x", "gene"): Edges(np.array([0]), np.array([1]))}
-    )
-    for graph in (None, cell):
-        with pytest.raises(DataError, match=r"metabolic`: the cell graph has no metabolic genes\n.*`cell.metabolism"):
-            make_split(SplitConfig(subset=SubsetConfig(24, genes="metabolic")), TABLE, STORE, cell=graph)
 
 
 def test_a_subset_of_a_file_keeps_its_parts_and_remembers_the_file(split: Split, tmp_path: Path) -> None:

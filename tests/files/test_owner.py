@@ -23,7 +23,6 @@ from dglcell.files.owner import (
     LEASE_SECONDS,
     Lease,
     Process,
-    abandoned,
     foreign_holder,
     held,
     lives,
@@ -56,11 +55,6 @@ def test_a_process_that_has_ended_is_gone_for_certain(tmp_path: Path) -> None:
     assert lives(child("print(Process.this().mark)", tmp_path).stdout.strip()) is False
 
 
-def test_another_process_of_the_same_number_is_not_taken_for_it() -> None:
-    this = Process.this()
-    assert lives(replace(this, started=this.started - 1).mark) is False
-
-
 def test_a_process_whose_end_nobody_has_noticed_yet_is_gone() -> None:
     unnoticed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     mark = replace(Process.this(), pid=unnoticed.pid, started=owner._state(unnoticed.pid)[0]).mark
@@ -74,21 +68,6 @@ def test_a_process_whose_end_nobody_has_noticed_yet_is_gone() -> None:
 @pytest.mark.parametrize("change", [{"boot": "another boot"}, {"namespace": 1}, {"boot": "", "host": "another host"}])
 def test_of_processes_elsewhere_nothing_is_known(change: dict[str, object]) -> None:
     assert lives(replace(Process.this(), **change).mark) is None
-
-
-@pytest.mark.parametrize("mark", ["", "x", "node1-17", "0123456789", "0123456789-1"])
-def test_of_other_names_nothing_is_known(mark: str) -> None:
-    assert lives(mark) is None
-
-
-def test_a_file_of_a_container_with_the_same_host_name_is_left_alone(tmp_path: Path) -> None:
-    isolated = ("unshare", "--pid", "--fork")
-    done = child("partial_of(Path('file')).touch(); print(os.getpid())", tmp_path, *isolated)
-    if done.returncode != 0:
-        pytest.skip(f"cannot make a namespace here: {done.stderr}")
-    assert int(done.stdout) < 10, "numbers begin anew there"
-    assert abandoned(tmp_path / "file") == []
-    assert [path.name for path in abandoned(tmp_path / "file", alone=True)] == os.listdir(tmp_path)
 
 
 # Leases.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from dglcell.graph.cell_files import read_cell
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import train
 from dglcell.training.task import StrainTask
-from tests.tiny import BARE, Tiny, fresh_dglcell, history
+from tests.tiny import BARE, Tiny, history
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "quickstart_tiny.json"
 
@@ -78,59 +77,12 @@ def test_everything_needed_is_written_before_the_first_step(
 KEYS = ("tracking.wandb=offline", "slurm.requeue=false", "slurm.environment={TOKEN: s3cret}")
 
 
-@pytest.fixture(scope="module")
-def worked(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Return the folder in which a process of its own trained with a secret, and what it said."""
-    folder = tmp_path_factory.mktemp("worked")
-    home = {name: str(folder / "home") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
-    done = fresh_dglcell("train", tiny.file, *KEYS, cwd=folder, **home)
-    assert done.returncode == 0, done.stderr
-    return folder, done
-
-
-def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(
-    tiny: Tiny,
-    worked: tuple[Path, subprocess.CompletedProcess[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    folder, first = worked
-    assert "building store data/insilico-" in first.stderr
-    assert "training from scratch" in first.stderr
-    assert "Warning" not in first.stderr
-    assert "epoch    2/2  loss " in first.stdout
-    files = "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
-    assert f"{files}\nPredict with `dglcell predict runs/tiny/seed-0 GENOTYPES.csv`.\n" in first.stdout
-    table = first.stdout[first.stdout.index("phenotype") : first.stdout.index("picture")]
-    for model in ("hetero_cell", "training mean", "additive ridge"):
-        lines = [line for line in table.splitlines() if " less that of " not in line]
-        assert sum(model in line for line in lines) == 2
-    assert (folder / "runs/tiny/seed-0/report.png").read_bytes().startswith(b"\x89PNG")
-    record = (folder / "runs/tiny/seed-0/metrics.jsonl").read_bytes()
-
-    monkeypatch.chdir(folder)
-    # Another value of a secret does not make it another run.
-    assert main(["train", str(tiny.file), "plot=false", "slurm.environment={TOKEN: other, MORE: x}"]) == 0
-    assert "continuing from runs/tiny/seed-0/checkpoints/last.ckpt, written after epoch 2" in caplog.text
-    assert "training is finished after 2 epochs; evaluating" in caplog.text
-    assert table in capsys.readouterr().out
-    assert (folder / "runs/tiny/seed-0/metrics.jsonl").read_bytes() == record
-
-
 def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out
     rows = json.loads(tiny_run.results.read_text())["rows"]
     assert f"{rows[0]['metrics']['mse']:#.4g}" in printed
     assert main(["evaluate", str(tiny_run.path), "--checkpoint", "last"]) == 0
-
-
-def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Tiny, tmp_path: Path) -> None:
-    options = ("model.dropout=0.1", "trainer.epochs=2")
-    first, second = (tiny.train(tmp_path / name, *options).directory for name in ("a", "b"))
-    assert history(first) == history(second)
-    assert history(tiny.train(tmp_path, *options, "seed=1").directory) != history(first)
 
 
 def golden_losses(directory: RunDirectory) -> dict[str, list[float]]:
@@ -150,17 +102,3 @@ def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) 
     assert golden["overrides"] == options
     for key, losses in found.items():
         assert losses == pytest.approx(golden[key], rel=1e-5)
-
-
-def test_a_model_learns_32_strains_by_heart(tiny: Tiny, tmp_path: Path) -> None:
-    options = [
-        "split.subset.size=40",
-        "trainer.epochs=40",
-        "data.batch_size=32",
-        "optimizer.lr=0.05",
-        "model.hidden=16",
-    ]
-    rows = history(tiny.train(tmp_path, *options).directory)
-    assert rows[0]["train/fitness/n"] == 32
-    assert rows[0]["train/loss"] > 0.5
-    assert rows[-1]["train/loss"] < 0.01

@@ -245,18 +245,6 @@ def test_files_arrive_from_every_kind_of_address(
     assert files(raw / "other") == []
 
 
-def test_an_archive_without_the_file_and_a_torn_one(address: str, published: Path, tmp_path: Path) -> None:
-    file = replace(FILE, urls=(f"{address}/n.zip",), member="nothing.tab")
-    with pytest.raises(DataError, match=r"archive 'n\.zip' holds 0 files called 'nothing\.tab'\n.*other\.tab"):
-        file.fetch(tmp_path)
-    archive = tmp_path / "archives/n.zip"
-    archive.write_bytes((published / "n.zip").read_bytes()[:50])
-    record_path(archive).unlink()
-    with pytest.raises(DataError, match="is not a whole archive"):
-        file.fetch(tmp_path)
-    assert files(tmp_path / "networks") == []
-
-
 # Tables that are made.
 
 

@@ -55,7 +55,7 @@ def test_splits_of_every_sort_come_from_a_configuration(tiny: Tiny, tmp_path: Pa
     file = ["split.kind=file", f"split.path={tmp_path / 'split.npz'}"]
     assert sizes(*file) == second
     # Every gene of the model is metabolic.
-    assert sum(sizes(*file, "split.subset.size=100", "split.subset.genes=metabolic")) == 100
+    assert sum(sizes(*file, "split.subset.size=100")) == 100
     assert sum(sizes("split.kind=gene_split_2", "split.test_genes=20")) < whole
 
 
