@@ -22,7 +22,8 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE
 from dglcell.models.model import StrainModel
-from dglcell.nn.heads import GENES
+from dglcell.models.terms.link import PARTS, WHOLES
+from dglcell.nn.heads import CHANGED_GENES
 from dglcell.perturbation.attribution import Attribution, Received, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
@@ -32,8 +33,8 @@ from dglcell.training.checkpoint import Trained
 if TYPE_CHECKING:
     import pandas as pd
 
-GRAPH, LINK, REMAINDER = "graph", "link", "remainder"
-"""These are terms; what reads genes names itself. A remainder is what functions without an exact rule leave."""
+GRAPH, GENES, LINK, REMAINDER = "graph", "genes", "link", "remainder"
+"""These are terms, beside those of one's own. A remainder is what functions without an exact rule leave."""
 
 POOLING = "leaves the pooling"
 """This stands for a relation where a node is lost to a pooling."""
@@ -202,8 +203,10 @@ def _of_phenotype(found: Attribution, batch: GenotypeBatch, change_B: Tensor) ->
     for name, x in found.sources:
         value_BK = (x * next(gradient)).detach().unsqueeze(-1).flatten(2).sum(2)
         strain, place = value_BK.nonzero(as_tuple=True)
-        what = {"term": name, "node_type": GENE, "node": genes_BK[strain, place]} if name == GENES else {"term": LINK}
-        sources.append(_columns(strain, value_BK[strain, place], **{"relation": name, **what}))
+        what: dict[str, Any] = {"term": LINK, "relation": name} if name in (PARTS, WHOLES) else {"term": name}
+        if name == CHANGED_GENES:
+            what = {"term": GENES, "node_type": GENE, "node": genes_BK[strain, place]}
+        sources.append(_columns(strain, value_BK[strain, place], **what))
     return [*sources, _remainder(found, sources, change_B.detach())], nodes
 
 

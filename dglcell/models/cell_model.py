@@ -27,6 +27,7 @@ from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BaseCache, BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.rules import from_source
 
 log = logging.getLogger("dglcell")
 
@@ -196,7 +197,7 @@ class CellModel(StrainModel):
             vectors = {**seen.vectors, **vectors}  # as they were before other terms moved them
         for name, term in terms.items():
             if (score := term(seen)) is not None:
-                parts[name] = score
+                parts[name] = from_source(name, score, term.of_wild_type)
         phenotypes = self.combine(list(parts.values()))
         for term in terms.values():
             phenotypes = term.finish(phenotypes, seen)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dglcell.nn.blocks import HEAD_GAIN, make_activation, start_at_the_mean
 from dglcell.perturbation.rules import from_source
 
-GENES = "genes"
+CHANGED_GENES = "changed genes"
 """What heads give for the deleted genes has this name among the sources of a change."""
 
 
@@ -100,7 +100,7 @@ class HyperSAGNN(nn.Module):
         dynamic = x_BKH
         for attention in self.attention:
             dynamic = attention(dynamic, removed_BK)
-        there_BK1 = from_source(GENES, removed_BK).unsqueeze(-1)
+        there_BK1 = from_source(CHANGED_GENES, removed_BK).unsqueeze(-1)
         score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * there_BK1
         return score_BKT.sum(1) / removed_BK.abs().sum(1, keepdim=True).clamp(min=1)
 
@@ -160,7 +160,7 @@ class FactorisationMachine(nn.Module):
         if self.own_effects is not None and self.own_vectors is not None:
             effect_BKT = effect_BKT + F.embedding(genes_BK, self.own_effects)
             vector_BKF = vector_BKF + F.embedding(genes_BK, self.own_vectors)
-        there_BK1 = from_source(GENES, removed_BK.to(x_BKH.dtype)).unsqueeze(-1)
+        there_BK1 = from_source(CHANGED_GENES, removed_BK.to(x_BKH.dtype)).unsqueeze(-1)
         vector_BKF = vector_BKF * there_BK1
         products_BF = 0.5 * (vector_BKF.sum(1).square() - vector_BKF.square().sum(1))
         out: Tensor = (effect_BKT * there_BK1).sum(1) + self.score(products_BF)

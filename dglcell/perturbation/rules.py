@@ -391,17 +391,20 @@ def as_difference(x_B: Tensor) -> Tensor:
     return x_B if active() is None else cast(Tensor, PerturbedTensor(torch.zeros_like(x_B), x_B, 1))
 
 
-def from_source(name: str, x_B: Tensor, of_wild_type: float = 0.0) -> Tensor:
+def from_source(name: str, x_B: Tensor, of_wild_type: float | Callable[[Tensor], Tensor] = 0.0) -> Tensor:
     """Return numbers of strains, [B, …], as they are; in attribution mode their differences are a source.
+
+    Differences that have sources already are returned as they are then, too.
 
     Args:
         name: where they come from.
         x_B: the strains' numbers.
-        of_wild_type: what takes their place in the wild type.
+        of_wild_type: what takes their place in the wild type, or a function of them that returns it.
     """
     attribution = active()
-    if attribution is None:
+    if attribution is None or isinstance(x_B, PerturbedTensor):
         return x_B
-    source = (x_B.detach() - of_wild_type).requires_grad_()
+    base_B = torch.zeros_like(x_B) + (of_wild_type(x_B) if callable(of_wild_type) else of_wild_type)
+    source = (x_B - base_B).detach().requires_grad_()
     attribution.sources.append((name, source))
-    return cast(Tensor, PerturbedTensor(torch.full_like(x_B, of_wild_type), source, 1))
+    return cast(Tensor, PerturbedTensor(base_B, source, 1))

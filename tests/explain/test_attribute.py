@@ -22,6 +22,7 @@ from dglcell.models.dango import Dango
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
+from dglcell.models.terms.term import Seen, Term
 from dglcell.nn.config import LINKS
 from dglcell.perturbation.attribution import active, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -61,9 +62,10 @@ def fresh(config: ModelConfig, kind: type[StrainModel]) -> StrainModel:
     """A model of two phenotypes in float64 with random weights, whose link knows two measured strains."""
     torch.manual_seed(0)
     model = randomise(kind(small_cell(), config, 2, None), std=0.3).double().eval()  # type: ignore[call-arg]
-    link = getattr(model, "link", None)
-    if link is not None:
-        link.choose([link.name] * 2, torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
+    assert ("link" in model.terms) == (getattr(config, "link", "identity") != "identity")
+    if "link" in model.terms:
+        link = model.terms["link"]
+        link.choose([link.link] * 2, torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
         if link.measured is not None:
             labels = torch.tensor([[0.5, 0.1], [0.7, 0.9]], dtype=torch.float64)
             link.measured.remember(model.cell, GenotypeBatch.from_lists([[0], [5, 6]]), labels)
@@ -132,6 +134,30 @@ def test_so_do_those_of_the_other_models(operator: str, what: str) -> None:
     assert set(found.sources["term"]) == {"genes"}
     config = DangoConfig(hidden=8, heads=2, zero_weights={"physical": 1.0, "empty": 1.0})
     assert set(check(fresh(config, Dango), batch_of(what)).sources["term"]) == {"genes"}
+
+
+class Own(Term):
+    """A term of a user's own, which reads the wild type's states of changed genes and has a score for none."""
+
+    sees_genes = True
+
+    def forward(self, seen: Seen) -> Tensor:
+        return 0.5 + (seen.x_BKH.sum(2) * seen.removed_BK).sum(1, keepdim=True).tanh().expand(-1, 2)
+
+    def of_wild_type(self, like_BT: Tensor) -> Tensor:
+        return like_BT.new_full((1, 2), 0.5)
+
+
+def test_a_term_of_ones_own_is_a_source_by_its_score() -> None:
+    torch.manual_seed(0)
+    config = HeteroCellConfig(hidden=8, layers=1)
+    model = randomise(HeteroCell(small_cell(), config, 2, terms=["graph", Own]), 0.3).double().eval()
+    found = check(model.requires_grad_(False), batch_of("deletions"))
+    assert found.sources["term"].nunique() == 2
+    own = summed(found.sources[found.sources["term"] != GRAPH], found)
+    score = list(model.terms.values())[1]
+    expected = model(batch_of("deletions")).parts[score.name] - 0.5
+    np.testing.assert_allclose(own, expected.numpy(), atol=1e-12)
 
 
 def test_a_logistic_normaliser_is_part_of_the_change() -> None:

@@ -13,7 +13,7 @@ from dglcell.kernels.pooled_shares import pooled_shares
 from dglcell.models.terms.config import OPERATOR_HEADS, OperatorConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term
 from dglcell.nn.blocks import mlp, start_at_the_mean
-from dglcell.nn.heads import GENES
+from dglcell.nn.heads import CHANGED_GENES
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept, activities, keep_nodes
@@ -65,7 +65,7 @@ class DeletionAttention(nn.Module):
         share_BhK = pooled_shares(query_hNd, key_hGd.unflatten(1, (B, K)), present_BK, weight_NB)
         if partly:  # more of a gene acts in the opposite direction
             share_BhK = share_BhK * removed_BK.sign().to(share_BhK.dtype).unsqueeze(1)
-        share_BhK = from_source(GENES, share_BhK.transpose(1, 2)).transpose(1, 2)
+        share_BhK = from_source(CHANGED_GENES, share_BhK.transpose(1, 2)).transpose(1, 2)
         value_BKhd = self.value(deleted_GH).view(B, K, heads, width // heads)
         out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).flatten(1))
         return out
