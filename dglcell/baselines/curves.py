@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
 from dglcell.baselines.composition import not_fitness_like
@@ -44,6 +43,8 @@ class Curve:
             y: [n] what was measured there.
             weights: [n] weights of the measurements; 1 if not given.
         """
+        from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
+
         found, errors = [], []
         for rises in (False, True):
             fit = IsotonicRegression(increasing=rises).fit(x, y, weights)

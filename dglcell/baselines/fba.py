@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
 from dglcell.baselines.problem import SIMULATED, Family, NullModel, Problem
 from dglcell.data.columns import COMPUTED, CONDITION, Column
@@ -60,6 +59,8 @@ class RisingCurve(NullModel):
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from strains that all have a label."""
+        from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
+
         curve = IsotonicRegression().fit(AsComputed(self.column).predict(strains), y.astype(np.float64))
         self.growth = np.asarray(curve.X_thresholds_, dtype=np.float64)
         self.value = np.asarray(curve.y_thresholds_, dtype=np.float64)

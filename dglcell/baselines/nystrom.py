@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.kernel_ridge import KernelRidge
 
 from dglcell.baselines.beyond_deletions import blocks
 from dglcell.baselines.problem import Problem
@@ -28,6 +27,8 @@ def solved(
     kernel: NDArray[np.floating], values: NDArray[np.floating], penalties: Sequence[float]
 ) -> Iterator[tuple[float, NDArray[np.float64]]]:
     """Yield each penalty and the coefficients of all strains, [S], from their kernel, [S, S], and ``values``, [S]."""
+    from sklearn.kernel_ridge import KernelRidge  # is slow to import, and needed to fit only
+
     for penalty in penalties:
         yield penalty, KernelRidge(alpha=penalty, kernel="precomputed").fit(kernel, values).dual_coef_
 

@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.linear_model import Ridge
 
 from dglcell.baselines.beyond_deletions import Conditions, refuse_strengths
 from dglcell.baselines.problem import ANY, MORE, Family, NullModel, Problem, each, labelled
@@ -54,6 +53,8 @@ class AdditiveRidge(NullModel):
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        from sklearn.linear_model import Ridge  # is slow to import, and needed to fit only
+
         strains, labels = labelled(strains, y)
         self.conditions = Conditions.of(strains) if strains.conditions else None
         design = sparse.csr_array(strains.design)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.model_selection import KFold
-from sklearn.utils.extmath import randomized_svd
 
 from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, summed
 from dglcell.baselines.problem import ANY, FOLDS, Family, NullModel, Problem
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import HistGradientBoostingRegressor
 
 AXES = 32
 LEAVES = (7, 31)
@@ -57,6 +57,8 @@ class Features:
 
     def without_own(self, problem: Problem) -> NDArray[np.float64]:
         """Return the features of the training strains, whose additive effects are fitted to other folds, [S, F]."""
+        from sklearn.model_selection import KFold  # is slow to import, and needed to fit only
+
         found = self(problem.train)
         if len(problem.train) > FOLDS:
             for others, fold in KFold(FOLDS, shuffle=True, random_state=0).split(found):
@@ -81,6 +83,8 @@ class Features:
 
 def _axes(matrix: Any) -> NDArray[np.float32]:
     """Return the leading right singular vectors of a matrix, times their singular values: [columns, A]."""
+    from sklearn.utils.extmath import randomized_svd  # is slow to import, and needed to fit only
+
     most = min(AXES, *(size - 1 for size in matrix.shape))
     if most < 1:
         return np.zeros((matrix.shape[1], 0), np.float32)
@@ -153,6 +157,8 @@ class BoostedTrees(NullModel):
 
 
 def _fitted(problem: Problem) -> Iterator[NullModel]:
+    from sklearn.ensemble import HistGradientBoostingRegressor  # is slow to import, and needed to fit only
+
     problem = problem.labelled()
     features = Features.of(problem)
     numbers = features.without_own(problem)
