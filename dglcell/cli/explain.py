@@ -20,7 +20,7 @@ EPILOG = """\
 strains:
   dglcell explain RUN "b0008 b2464"
   dglcell explain RUN b0008 "icd:0.3 b0008"
-  dglcell explain RUN genotypes.csv -o explanations.csv --picture explanations.png
+  dglcell explain RUN genotypes.csv -o found.csv --picture found.png
 Write each strain as the names of its genes, with what is left of a weakened one behind it. A table is read as `predict`
 reads it. If the model sees conditions, give them as --condition NAME=VALUE or in columns of the table.
 
