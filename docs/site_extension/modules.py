@@ -17,6 +17,7 @@ FOLDERS = {
     "data": "Data",
     "training": "Training",
     "prediction": "Prediction",
+    "explain": "Explanations",
     "new_experiment": "First experiments",
     "cluster": "Jobs",
     "config": "Configuration",
