@@ -265,7 +265,7 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     assert "my_parts:Additive" in capsys.readouterr().out
     (folder / "in.csv").write_text("genes\nb0008;b0114\n")
     assert main(["predict", str(run.path), "in.csv", "-o", "out.csv"]) == 0
-    assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
+    assert (folder / "out.csv").read_text().startswith("genes,predicted_by,predicted_length\nb0008;b0114,")
     files = read_run(run.path)
     assert page_content(files, b"")["title"] == "mine, seed 0"
     # Another process looks at the run, and nothing of it is imported; nor is it when the run predicts.

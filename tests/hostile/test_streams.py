@@ -73,7 +73,7 @@ def test_predictions_begin_no_cell_with_a_formula(tiny_run: RunDirectory, tmp_pa
     (tmp_path / "in.csv").write_text("genes,=note,x\nb0008;b0114,=HYPERLINK(1),-2\n")
     assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     header, row = (tmp_path / "out.csv").read_text().splitlines()
-    assert header.startswith("genes,'=note,x,predicted_fitness")
+    assert header.startswith("genes,'=note,x,predicted_by,predicted_fitness")
     assert row.startswith("b0008;b0114,'=HYPERLINK(1),-2,")
 
 

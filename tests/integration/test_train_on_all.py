@@ -50,7 +50,7 @@ def test_commands_say_it_too(run: RunDirectory, tiny: Tiny, capsys: pytest.Captu
     assert main(["evaluate", str(run.path)]) == 0
     assert capsys.readouterr().out == NO_TEST_PART + "\n"
     assert " ".join(format_runs(find_runs(run.path.parent)).split()).endswith("2/2 2 fitness no test part")
-    with pytest.raises(ConfigError, match=r"leaves no strain on which null models can be compared\n.*another `split"):
+    with pytest.raises(ConfigError, match=r"leaves no strain on which baselines can be compared\n.*another `split"):
         evaluate_baselines(tiny.config(run.path, *ALL))
 
 

@@ -17,7 +17,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from torch import Tensor, nn
 
-from dglcell.graph import resident
+from dglcell.graph import resident_graph
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import triton_products
 from dglcell.kernels.row_chain import CURVED, LINEAR, NORM, chained, steps_of
@@ -212,7 +212,7 @@ def _module(kind: type[nn.Module], width: int) -> nn.Module:
 
 def main() -> None:
     """Print all errors."""
-    resident.PIECE_EDGES = PIECE
+    resident_graph.PIECE_EDGES = PIECE
     found = [*product_errors(), *masked_errors(), *tile_errors(), *chain_errors()]
     print(json.dumps([asdict(error) for error in found]))
 

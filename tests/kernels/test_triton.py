@@ -60,7 +60,7 @@ def test_tiles_change_no_bit(errors: dict[tuple[str, str, str], float]) -> None:
 
 
 def test_rows_are_cut_where_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dglcell.graph.resident.PIECE_EDGES", 4)
+    monkeypatch.setattr("dglcell.graph.resident_graph.PIECE_EDGES", 4)
     pieces, rows = split_rows(torch.tensor([0, 4, 4, 13, 14, 19]).numpy())
     assert pieces.tolist() == [
         [0, 0, 4, -1], [1, 4, 4, -1], [2, 4, 8, 0], [2, 8, 12, 1], [2, 12, 13, 2], [3, 13, 14, -1], [4, 14, 18, 3],

@@ -66,7 +66,10 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
     assert rows[-1]["validation/loss"] == pytest.approx(mean, rel=1e-5)
     assert {row.phenotype for row in result.rows} == {"fitness", "other"}
     header, *lines = result.directory.predictions("test").read_text().splitlines()
-    assert header == "genes,measured_fitness,predicted_fitness,measured_other,predicted_other"
+    assert (
+        header
+        == "genes,measured_fitness,predicted_fitness,measured_other,predicted_other,network_fitness,network_other"
+    )
     missing = [line for line in lines if line.split(",")[3] == ""]
     assert 0 < len(missing) < len(lines)
     assert all(line.split(",")[4] for line in missing)
@@ -338,9 +341,10 @@ def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def measured_and_predicted(run: RunDirectory, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """From the table of predictions, NaN where a label is missing."""
+    """From the table of predictions of the network, NaN where a label is missing."""
     rows = list(csv.DictReader(run.predictions(part).open()))
-    return tuple(np.array([float(row[f"{k}_sick"] or "nan") for row in rows]) for k in ("measured", "predicted"))  # type: ignore[return-value]
+    network = "network" if "network_sick" in rows[0] else "predicted"
+    return tuple(np.array([float(row[f"{k}_sick"] or "nan") for row in rows]) for k in ("measured", network))  # type: ignore[return-value]
 
 
 def test_epochs_record_the_metrics_of_classes(run: RunDirectory) -> None:
