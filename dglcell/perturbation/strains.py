@@ -153,7 +153,9 @@ def perturbations_of(
         nodes[next(iter(cell.num_nodes))] = Targets(offsets[:0], offsets, 0)
     changed = None
     if isinstance(edges, Mapping):
-        resolved = {relation_of(cell.resident, name): (lists, left.pop(name, None)) for name, lists in edges.items()}
+        left = {of if of in cell.num_nodes else relation_of(cell.resident, of): x for of, x in left.items()}
+        meant = {relation_of(cell.resident, name): lists for name, lists in edges.items()}
+        resolved = {relation: (lists, left.pop(relation, None)) for relation, lists in meant.items()}
         changed = EdgePerturbations({r: _edges(cell, r, *of) for r, of in resolved.items()}, strains)
     elif edges is not None:
         changed = EdgePerturbations.build(cell.resident, edges)

@@ -17,8 +17,13 @@ from torch import Tensor, nn
 
 import dglcell
 from dglcell.errors import DglcellError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import Derivation, dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import keep_masks
 from tests.examples import examples
 from tests.perturbation.states_of import agree
 
@@ -212,8 +217,11 @@ def test_edges_are_named_by_their_ids_in_dgl() -> None:
         graph = dgl.remove_edges(cell.graph, torch.tensor(edges, dtype=torch.int64), etype=LIKES)
         alone = dglcell.perturb(dglcell.CellGraph(graph), {"user": [[]]}).aggregate(LIKES, x).whole()
         agree([found[:, strain]], [alone[:, 0]])
-    by_name = dglcell.perturb(cell, {"user": [[], [], []]}, edges={"likes": [[0, 7], [39], []]})
-    assert torch.equal(by_name.aggregate(LIKES, x).whole(), found)
+    gone = torch.zeros(3)
+    for name, other in (("likes", LIKES), (LIKES, "likes")):
+        edges = {name: [[0, 7], [39], []]}
+        by_name = dglcell.perturb(cell, {"user": [[], [], []]}, edges=edges, activities={other: gone})
+        assert torch.equal(by_name.aggregate(LIKES, x).whole(), found)
     reduced = dglcell.graphs(cell, {"user": [[1]]}, edges={"likes": [[0, 7]]})[0]
     assert reduced.edges["likes"].data["day"].tolist() == reduced.edges["likes"].data[dgl.EID].tolist()
     assert not {0, 7} & {*reduced.edges["likes"].data[dgl.EID].tolist()}
@@ -254,6 +262,19 @@ def test_what_is_lost_with_others_is_said_by_the_user(derive: Any, items: list[i
     assert kept["tag"].squeeze(1).int().tolist() == tags
     weak = dglcell.perturb(dglcell.CellGraph(EDGES, derive=[LIKES]), {"user": [["bob"]]}, activities={"user": [[0.5]]})
     assert weak.kept["item"].strengths_NB.squeeze(1).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("lose_blocked", [False, True])
+def test_cells_of_experiments_have_their_rules(lose_blocked: bool) -> None:
+    cell = build_cell(CellConfig(model="textbook", lose_blocked=lose_blocked))
+    genes = ["b0727", "b0720", "b2926"]
+    batch = GenotypeBatch.from_lists([[cell.genes.index(gene)] for gene in genes])
+    found, known = (
+        dglcell.perturb(cell, {"gene": [[gene] for gene in genes]}).keep,
+        keep_masks(ResidentCell.of(cell), batch),
+    )
+    assert all(torch.equal(found[node_type], known[node_type]) for node_type in cell.num_nodes)
+    assert (~found["reaction"]).sum(0).tolist() == ([2, 6, 8] if lose_blocked else [1, 1, 2])
 
 
 @needs_dgl
