@@ -7,14 +7,15 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2 --dist loadfile
 # Files and folders whose slow tests are run; all of them where empty.
 SLOW ?=
+RUNS := .venv/runs
 INSTALLED := .venv/installed
 # Where Python is told to keep no compiled files, every process would rewrite every assertion and compile every module.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean
 
-demo: $(INSTALLED)  ## compute a deletion screen, predict genes that training never deletes, compare with null models, draw, check with DGL
-	$(BIN)/dglcell train conf/106-ecoli-core/gene_disjoint.yaml split.seed=0 --control 3
+demo: $(RUNS)  ## compute a deletion screen, predict genes that training never deletes, compare with null models, draw, check with DGL
+	$(BIN)/dglcell train conf/106-ecoli-core/gene_disjoint.yaml split.seed=0 --control 1
 	$(BIN)/dglcell check runs/106-ecoli-core/gene_disjoint/seed-0 --strains 32 --quiet || test $$? -eq 3 # without DGL
 
 test: $(INSTALLED)  ## everything but the slow tests
@@ -72,11 +73,16 @@ bench: $(INSTALLED)  ## time training steps against the methods that came before
 
 install: $(INSTALLED)
 
-# torch first and on its own, so that a build chosen by hand (CPU or CUDA) is kept.
-$(INSTALLED): pyproject.toml constraints.txt
+# What a user needs. torch comes first and on its own, so that a build chosen by hand (CPU or CUDA) is kept.
+$(RUNS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(RUNS)
+
+# What a developer needs beside it.
+$(INSTALLED): $(RUNS)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[wandb,parquet,bench]" --group dev
 	touch $(INSTALLED)
 
