@@ -248,6 +248,7 @@ class ReportData:
         best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
         points: largest number of single points that are drawn in one panel.
         doses: part → strengths of strains; none where strains delete their genes.
+        predicts: phenotype → what predicts it: the model, a baseline, or both together.
     """
 
     title: str
@@ -259,6 +260,7 @@ class ReportData:
     best_epoch: int | None = None
     points: int = DEFAULT_POINTS
     doses: Mapping[str, Doses] = field(default_factory=dict)
+    predicts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def phenotypes(self) -> list[str]:

@@ -86,7 +86,9 @@ def draw_agreement(axes: Axes, run: ReportData, phenotype: str) -> None:
     axes.set(xlim=robust_range(p.predicted), ylim=robust_range(measured))
     axes.locator_params(axis="x", nbins=6)
     unit = run.units.get(phenotype, "")
-    axes.set_xlabel(with_unit(f"predicted {shorten(phenotype)}", unit))
+    by = run.predicts.get(phenotype)
+    predicted = f"{shorten(phenotype)} predicted by {shorten(by, MODEL_NAME_LENGTH)}" if by else None
+    axes.set_xlabel(with_unit(predicted or f"predicted {shorten(phenotype)}", unit))
     axes.set_ylabel(with_unit(f"measured {shorten(phenotype)}", unit))
 
 
@@ -210,8 +212,10 @@ def draw_curves(
     if best_epoch is not None:
         axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
     axes.margins(x=0.02)
+    if len(history) == 1:
+        axes.set_xlim(0.5, 1.5)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if len(curves) > 1:
         axes.legend()
     return True

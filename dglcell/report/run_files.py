@@ -181,6 +181,7 @@ class RunFiles:
             best_epoch=self.best_epoch if self.rows else None,  # the last one, where nothing says which is best
             points=self.config["plot_points"],
             doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
+            predicts={name: of["name"] for name, of in self.results.get("predicts", {}).items()},
         )
 
 

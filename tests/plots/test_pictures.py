@@ -12,7 +12,7 @@ import pytest
 
 from dglcell.data.table import REGRESSION
 from dglcell.plots.data import STYLE, new_figure, shorten
-from dglcell.plots.panels import draw_models, draw_validation_score
+from dglcell.plots.panels import draw_agreement, draw_models, draw_validation_score
 from dglcell.plots.pictures import comparison, described, overview
 from tests.plots.invented import RUNS, png_size, predictions, run_of
 
@@ -51,6 +51,17 @@ def test_the_model_stands_beside_null_models_the_best_on_top() -> None:
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["additive ridge", "dglcell"]  # that of a constant prediction is undefined
     assert [bar.get_width() for bar in axes.patches] == [test[name] for name in names]
+
+
+def test_points_say_what_predicts_them() -> None:
+    run = run_of({"fitness": predictions(100)}, predicts={"fitness": "kernel ridge"})
+    assert drawn(draw_agreement, run, "fitness").get_xlabel() == "fitness predicted by kernel ridge"
+
+
+def test_one_epoch_is_one_tick() -> None:
+    axes = drawn(draw_validation_score, run_of({"fitness": predictions(100)}, epochs=1), ["fitness"], REGRESSION)
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
 
 
 def test_the_best_null_model_is_a_line_in_the_learning_curve() -> None:
