@@ -226,11 +226,7 @@ class Subgraphs:
 # These classes compute the heterograph model with the weights of this package's model.
 
 
-FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "replicated": MaskedConv,
-    "spmm": SharedConv,
-    "loop": LoopConv,
-}
+FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {"replicated": MaskedConv, "spmm": SharedConv, "loop": LoopConv}
 
 
 class Layout(Protocol):

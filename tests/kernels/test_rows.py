@@ -112,12 +112,7 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
 
 
 @examples(30)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    weighted=st.booleans(),
-    share=st.sampled_from([0.0, 0.5, 1.0]),
-    width=WIDTHS,
-)
+@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), share=st.sampled_from([0.0, 0.5, 1.0]), width=WIDTHS)
 def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, width: int) -> None:
     case = Case(seed, weighted=weighted)
     index, generator = case.sources, torch.Generator().manual_seed(seed)
