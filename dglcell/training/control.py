@@ -14,8 +14,7 @@ from dglcell.files.atomic import write_json
 from dglcell.metrics import ResultRow
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.control_rows import CONTROL, WITHOUT_MESSAGES, control_rows
-from dglcell.training.evaluate import rows_as_json
+from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
 from dglcell.training.run import train
 from dglcell.training.signals import StopSignals
 
@@ -77,17 +76,13 @@ def train_control(
     control = without_messages(config, epochs)
     log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
     train(control, command, signals)
-    return _add_control(config)
-
-
-def _add_control(config: Config) -> list[ResultRow]:
-    """Put the rows of the control into the results of a run, and return them; none if the run is not finished."""
     run = RunDirectory(config.run_directory)
     if not run.results.exists():
         return []
-    split = Split.load(run.split).sha256
-    rows = control_rows(run.path, split)
-    add_rows(run, rows)
+    rows = control_rows(run.path, Split.load(run.split).sha256)
+    results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
+    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
+    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})
     if config.plot:
         write_report(run.path)
     return rows
@@ -96,10 +91,3 @@ def _add_control(config: Config) -> list[ResultRow]:
 def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
     """Return the rows of a run with those of its control, in place of earlier ones."""
     return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
-
-
-def add_rows(run: RunDirectory, rows: list[ResultRow]) -> None:
-    """Put the control's rows into ``results.json`` of a run, in place of earlier ones."""
-    results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
-    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
-    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})

@@ -22,20 +22,23 @@ from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
 from dglcell.plots.data import sample
 from dglcell.report.genes import own_names
+from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import predicts_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.baselines import Baselines, baselines_of_run, fit_baselines, kept_baselines
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
-from dglcell.training.control_rows import control_rows
 from dglcell.training.predicted import predict_and_embed, write_predictions
 from dglcell.training.predicting import Choice, choices_as_json
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.training.result_rows import score
-from dglcell.uncertainty.calibration import Calibration
+from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibration
 
 log = logging.getLogger("dglcell")
+
+CONTROL, WITHOUT_MESSAGES = "-without-messages", "without messages"
+"""The name of the control's experiment ends in the first, and tables give the second name to its model."""
 
 SEPARATORS = frozenset(';,"')
 """No name of a gene may contain this in the column ``names``."""
@@ -142,7 +145,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained, baselin
             batch_size=config.data.evaluation_batch,
         )
     found = score(prepared, baselines, config.model.name, predictions)
-    for line in predicts_lines(choices_as_json(found.choices)):
+    for line in predicts_lines(choices_as_json(found.choices)) if baselines.models else ():
         log.info("%s", line)
     rows = with_ceilings(found.rows, prepared)
     calibration = calibrate_intervals(prepared, found.chosen, trained.path.name, trained.epoch)
@@ -217,6 +220,35 @@ def evaluate_baselines(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, about)
     return rows, baselines
+
+
+def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
+    """Return the metrics of a run's control, if it was trained with its seed and on its split.
+
+    Its intervals are left out, because it does not predict.
+
+    Args:
+        run: run directory of the experiment; that of its control is looked for beside the experiment.
+        split_sha256: SHA-256 of the split of the run.
+    """
+    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
+    if not RunDirectory(path).results.exists():
+        return []
+    control = read_run(path, parts=())
+    if control.environment["hashes"]["split"] != split_sha256:
+        log.info("%s was trained on another split, and is not compared with", path)
+        return []
+    left_out = {*OF_INTERVALS, OF_CLASSES}
+    return [
+        dataclasses.replace(
+            row,
+            model=WITHOUT_MESSAGES,
+            is_null=True,
+            metrics={name: value for name, value in row.metrics.items() if name not in left_out},
+        )
+        for row in control.rows
+        if row.is_network
+    ]
 
 
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:

@@ -54,6 +54,10 @@ SEED = 0
 """This seed of the calibration shuffles the validation strains before they are divided."""
 
 
+OF_INTERVALS, OF_CLASSES = ("covered", "width", "constant_covered", "constant_width"), "calibrated_brier"
+"""These are the metrics of `Calibrated.measure`."""
+
+
 @dataclass(frozen=True)
 class Calibrated:
     """This is the calibration of one phenotype.
@@ -129,13 +133,12 @@ class Calibrated:
             if self.probability is None or not known.any():
                 return {}
             errors = self.probability(predicted_S[known]) - measured_S[known]
-            return {"calibrated_brier": float(np.mean(errors.astype(float) ** 2))}
+            return {OF_CLASSES: float(np.mean(errors.astype(float) ** 2))}
         if len(self.scores) < fewest_strains(INTERVAL_COVERAGE):
             return {}
         own = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE)
         same = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE, constant=True)
-        names = "covered", "width", "constant_covered", "constant_width"
-        return dict(zip(names, (own.inside, own.width, same.inside, same.width), strict=True))
+        return dict(zip(OF_INTERVALS, (own.inside, own.width, same.inside, same.width), strict=True))
 
     def covers(
         self, features_SF: Values, predicted_S: Values, measured_S: Values, coverage: float, *, constant: bool = False

@@ -13,8 +13,7 @@ from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from dglcell.models.config import HeteroCellConfig
 from dglcell.training.control import without_messages
-from dglcell.training.control_rows import control_rows
-from dglcell.training.evaluate import evaluate_run
+from dglcell.training.evaluate import control_rows, evaluate_run
 from tests.tiny import BARE, Tiny, history
 
 
@@ -53,7 +52,11 @@ def test_its_rows_stand_among_the_null_models(tiny: Tiny, tmp_path: Path, capsys
     theirs = json.loads((control / "results.json").read_text())["rows"]
     for path in (run.results, tmp_path / "tiny" / "baselines.json"):
         found = [row for row in json.loads(path.read_text())["rows"] if row["model"] == "without messages"]
-        assert [(row["part"], row["metrics"]) for row in found] == [(row["part"], row["metrics"]) for row in theirs]
+        for own, row in zip(found, theirs, strict=True):
+            assert own["part"] == row["part"]
+            assert {name: row["metrics"][name] for name in own["metrics"]} == own["metrics"]
+            assert "pearson" in own["metrics"]
+            assert "covered" not in own["metrics"]
         assert all(row["is_null"] for row in found)
         assert {row["part"] for row in found} == {"validation", "test"}
     # Given again, nothing is trained and no row stands twice; an evaluation shows it, too.
@@ -97,11 +100,15 @@ def test_a_control_that_cannot_be_is_refused_before_the_training(
     assert not (tmp_path / "tiny").exists()
 
 
-def test_train_shows_controls_beside_the_model(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_shows_controls_beside_the_model(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     arguments = ["train", str(tiny.file), "--control", "1", *tiny.overrides(tmp_path, *BARE, "trainer.epochs=1")]
     for _ in range(2):  # finished runs are not trained again
         assert main(arguments) == 0
         said = capsys.readouterr().out
         assert said.count(" without messages ") == 2, "one for each part"
+        assert said.count("intervals for 90 %: hold") == 1, "those of what predicts"
+    assert "is predicted by" not in caplog.text, "there was nothing to choose from"
     rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
     assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
