@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from benchmarks.workload import Workload
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -31,8 +31,8 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.machine.processor import keep_freed_memory
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import environment

@@ -17,10 +17,9 @@ from benchmarks.workload import Workload
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import GENE, Relation
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.terms.genes import Genes
-from dglcell.models.terms.graph import Graph
+from dglcell.models.terms.scores import Genes, Graph
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.nn.pooling import AttentionPooling

@@ -12,8 +12,8 @@ from torch import Tensor
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 
 

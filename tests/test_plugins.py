@@ -18,8 +18,8 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.config import LOSSES
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import CONVS, MODELS
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import make_model
 from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -39,7 +39,7 @@ from dglcell.data.strains import Strains
 from dglcell.losses.config import LossConfig
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.config import ModelConfig
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.config import ConvOptions
 from dglcell.nn.convolutions import Convolution

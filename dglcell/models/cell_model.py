@@ -17,7 +17,7 @@ from dglcell.graph.schema import GENE
 from dglcell.kernels import row_chain
 from dglcell.kernels.spmm import default_kernel
 from dglcell.machine.devices import free_memory
-from dglcell.models.config import CellModelConfig, HeteroCellConfig, ModelConfig, PlannedTerm
+from dglcell.models.config import CellModelConfig, HeteroCellConfig, ModelConfig, PlannedTerm, SetOperatorConfig
 from dglcell.models.encoder import CellEncoder
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
@@ -353,3 +353,29 @@ class CellModel(StrainModel):
         precision = "differences in bfloat16" if found.half else "differences in the base's precision"
         layers = "layers compiled" if found.compiled else "layers not compiled"
         return f"strategy {strategy} ({why}), kernel {kernel}, {precision}, {layers}"
+
+
+class HeteroCell(CellModel):
+    r"""Predict phenotypes from the cell graph of every strain.
+
+    Messages are passed over the surviving edges of every strain. ``Graph`` scores by how much the pooled states of a
+    strain differ from the wild type's, and ``Genes`` the deleted genes by their *wild-type* states. ``Covariates``,
+    ``Activities`` and ``Link`` follow where the configuration asks for them.
+
+    The model follows ``GeneInteractionDango`` of the torchcell project; here metabolism is used in both directions and
+    norms are per node.
+    """
+
+    Config = HeteroCellConfig
+
+
+class SetOperator(CellModel):
+    r"""Predict phenotypes as :math:`f(G, S) = g(F(G), S)`: the encoder F sees the wild type's graph alone.
+
+    **It does not compute on the strains' own graphs**: no edge is removed and no reaction is lost with its enzyme. What
+    a deletion does to the network must be learnt by g: ``Genes`` scores the deleted genes' states, and with ``operator:
+    both`` ``Operator`` lets all genes attend to the deleted ones. In return a step encodes one graph, whatever the
+    batch, and an evaluation pass encodes only once: the states are kept until the model is trained, moved or loaded.
+    """
+
+    Config = SetOperatorConfig

@@ -68,7 +68,7 @@ class ModelConfig(CovariatesConfig):
     combination = "sum"
     compile = "false"
 
-    kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
+    kernel: Kernel = "auto"  # how sparse products are computed: auto | csr | tiled | dense | triton
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
 
     def provides(self) -> frozenset[str]:
@@ -132,14 +132,15 @@ class CellModelConfig(ModelConfig):
                     do=f"add `{needed[0]}` to the list",
                 )
 
+    def scoring(self) -> list[Any]:
+        """Return the terms that score strains where `terms` is null."""
+        return []
+
     def own_terms(self) -> list[Any]:
         """Return the list of terms that the model has where `terms` is null."""
-        return self.terms_of_covariates()
-
-    def terms_of_covariates(self) -> list[str]:
-        """Return the terms that see covariates and strengths; there are none where strains have neither."""
         seen = bool(self.conditions or self.strength_curves or self.strength_from)
-        return [*(["covariates"] if seen else []), *(["activities"] if self.strength_from else [])]
+        used = {"covariates": seen, "activities": bool(self.strength_from), "link": self.link != "identity"}
+        return [*self.scoring(), *(name for name, is_used in used.items() if is_used)]
 
     def planned_terms(self) -> list[PlannedTerm]:
         """Return the class and the keys of each term.
@@ -215,7 +216,12 @@ class EncoderConfig(CellModelConfig):
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
-        self._validate_conv()
+        if self.conv not in CONVS:
+            self.convolution()[1].validate()
+        elif self.conv_options is not None:
+            raise ConfigError(
+                f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`", do="remove the key"
+            )
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         how = self.cross_relation
@@ -238,14 +244,6 @@ class EncoderConfig(CellModelConfig):
     def calls_module(self) -> bool:
         """Return whether `model.conv` is a module that is written for DGL."""
         return self.conv not in CONVS and hasattr(self._conv_class(), "kind")
-
-    def _validate_conv(self) -> None:
-        if self.conv not in CONVS:
-            self.convolution()[1].validate()
-        elif self.conv_options is not None:
-            raise ConfigError(
-                f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`", do="remove the key"
-            )
 
     def convolution(self) -> tuple[type[Convolution], ConvOptions]:
         """Return the class of convolutions, and the options that they are made with.
@@ -317,9 +315,9 @@ CONVS = {
 
 @dataclass
 class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
-    """Configure the heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
+    """Configure the heterograph model (``dglcell.models.cell_model.HeteroCell``)."""
 
-    implementation, base = "dglcell.models.hetero_cell:HeteroCell", "bases/growth.yaml"
+    implementation, base = "dglcell.models.cell_model:HeteroCell", "bases/growth.yaml"
 
     name: str = "hetero_cell"
     local_head: bool = True  # score the deleted genes by their wild-type states
@@ -342,33 +340,30 @@ class HeteroCellConfig(LinkConfig, GenesConfig, GraphConfig, EncoderConfig):
                 got=self.pool,
                 do="set `model.metabolism: true` or `model.pool: [gene]`",
             )
-        self._validate_local_head()
-
-    def own_terms(self) -> list[Any]:
-        heads = ["graph", "genes"] if self.local_head else ["graph"]
-        return [*heads, *self.terms_of_covariates(), *(["link"] if self.link != "identity" else [])]
-
-    def about(self) -> str:
-        return f"{self.name}, {self.strategy}"
-
-    def _validate_local_head(self) -> None:
-        if self.local_head:
-            self.check_local_head(self.hidden)
-        if self.local_head and self.combination == "none":
+        if not self.local_head:
+            return
+        self.check_local_head(self.hidden)
+        if self.combination == "none":
             raise ConfigError(
                 "`model.combination: none` would leave the local head without use",
                 do="set `model.local_head: false`, or combine by `sum` or `mean`",
             )
+
+    def scoring(self) -> list[Any]:
+        return ["graph", "genes"] if self.local_head else ["graph"]
+
+    def about(self) -> str:
+        return f"{self.name}, {self.strategy}"
 
 
 @dataclass
 class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
     """Configure the model of a wild type encoded once on which deleted genes act.
 
-    The model is ``dglcell.models.set_operator.SetOperator``.
+    The model is ``dglcell.models.cell_model.SetOperator``.
     """
 
-    implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
+    implementation, base = "dglcell.models.cell_model:SetOperator", "bases/pairs.yaml"
 
     name: str = "set_operator"
     combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean
@@ -383,9 +378,8 @@ class SetOperatorConfig(LinkConfig, GenesConfig, OperatorConfig, EncoderConfig):
                 expected=f"a multiple of {OPERATOR_HEADS}",
             )
 
-    def own_terms(self) -> list[Any]:
-        heads = ["genes"] if self.operator == "local" else ["genes", "operator"]
-        return [*heads, *self.terms_of_covariates(), *(["link"] if self.link != "identity" else [])]
+    def scoring(self) -> list[Any]:
+        return ["genes"] if self.operator == "local" else ["genes", "operator"]
 
     def about(self) -> str:
         return f"{self.name}, {self.operator}"
@@ -427,9 +421,8 @@ class DangoConfig(CellModelConfig):
                 "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
             )
 
-    def own_terms(self) -> list[Any]:
-        scorer = {"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}
-        return [scorer, *self.terms_of_covariates()]
+    def scoring(self) -> list[Any]:
+        return [{"name": "genes", "local_layers": 2, "local_heads": self.heads, "local_gain": self.gain}]
 
     def provides(self) -> frozenset[str]:
         return frozenset({"reconstruction"} if self.reconstruction else ())

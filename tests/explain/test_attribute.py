@@ -17,11 +17,10 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _in_conditions, check_attributable
 from dglcell.graph.resident import ResidentCell
+from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
 from dglcell.models.dango import Dango
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.term import Seen, Term
 from dglcell.nn.config import LINKS
 from dglcell.perturbation.attribution import active, attributing

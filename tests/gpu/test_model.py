@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
+from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import SetOperatorConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.config import OPERATORS
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch

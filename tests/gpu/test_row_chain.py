@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dglcell.kernels import row_chain
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.cell_model import HeteroCell
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.gpu.cells import STRAINS, make_cell

@@ -22,8 +22,8 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.steady_state import SteadyState
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch

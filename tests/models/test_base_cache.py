@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.choices import Choices

@@ -16,8 +16,8 @@ from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.models import cell_model
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.choices import Choices

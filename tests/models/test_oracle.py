@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import CONVS, HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.choices import Choices

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import ConfigError
+from dglcell.models.cell_model import SetOperator
 from dglcell.models.config import SetOperatorConfig
 from dglcell.models.model import make_model
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.config import OPERATORS
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples

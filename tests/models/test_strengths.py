@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from dglcell.checks import LEAST_STRENGTH
 from dglcell.errors import GenotypeError
+from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
-from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.config import OPERATORS
 from dglcell.models.terms.link import Link
 from dglcell.nn.heads import HyperSAGNN

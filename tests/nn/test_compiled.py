@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.blocks import make_norm
 from dglcell.nn.config import LINKS, CrossRelation
 from dglcell.nn.cross_relation import make_mixer

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from dglcell.models import cell_model
-from dglcell.models.cell_model import SHARE_OF_MEMORY
+from dglcell.models.cell_model import SHARE_OF_MEMORY, HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import KEPT_COMPILED
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import choices
 from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -26,10 +26,9 @@ from dglcell.losses.config import (
     MseDistSupcrConfig,
 )
 from dglcell.losses.loss import make_loss
+from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.config import OPERATORS as SET_OPERATORS
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer

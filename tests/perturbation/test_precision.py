@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from benchmarks.cells import generated_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.resident_graph import dgl_runs_on
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import rules as differences
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
+from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of

@@ -18,7 +18,7 @@ import pytest
 
 from dglcell import api
 from dglcell.cli import main
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.cell_model import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design

@@ -13,10 +13,10 @@ from dglcell.nn.config import AUTO_LINK, LINKS, check_heads
 TERMS = {
     name: f"dglcell.models.terms.{place}"
     for name, place in {
-        "graph": "graph:Graph",
-        "operator": "operator:Operator",
-        "genes": "genes:Genes",
-        "activities": "activities:Activities",
+        "graph": "scores:Graph",
+        "operator": "scores:Operator",
+        "genes": "scores:Genes",
+        "activities": "covariates:Activities",
         "covariates": "covariates:Covariates",
         "link": "link:Link",
     }.items()

@@ -1,7 +1,8 @@
-"""Let models see the covariates of strains, and let media and changed edges change their graphs."""
+"""Let models see covariates, learn from them what is left of genes, and let media and edges change strains' graphs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -222,6 +223,48 @@ class Covariates(Term):
         if self.alone is None or self.conditions is None:
             return score_BT
         return score_BT + self.alone(self.conditions.of(seen.strains))
+
+
+class Activities(Term):
+    r"""Learn what is left of a strain's genes from some of its conditions, such as an allele or features of a guide.
+
+    .. math:: s = \sigma\big(\operatorname{logit}(s_0) + f(c)\big)
+
+    with the network f, which starts at zero, and the strength :math:`s_0` that the table gives, or else the prior. All
+    strains with the same allele have the same strength, and a guide's strength follows from its features, so that no
+    measurement has a number of its own. What is deleted stays deleted, and what is not weakened (1 or more) stays so.
+    Where the table gives strengths (``strength_curves``), strains without any delete all of their genes.
+    """
+
+    Config = CovariatesConfig
+    config: CovariatesConfig
+    learns_activities = True
+
+    def __init__(self, config: CovariatesConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        self.conditions = Conditions(config.conditions or {}, config.conditions_of_strength())
+        hidden = [config.strength_hidden] if config.strength_hidden else []
+        self.network = mlp([self.conditions.width, *hidden, 1], surroundings.activation, 0.0)
+
+    def start(self) -> None:
+        set_to_zero(self.network[-1])
+
+    def fit(self, train: Training, cell: ResidentCell) -> None:
+        self.conditions.fit_to(train)
+
+    def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
+        """Return the strains with the strengths that are learned."""
+        given_P = genotypes.strengths
+        if given_P is None and self.config.strength_curves:
+            return genotypes
+        change_P = self.network(self.conditions.of(genotypes)).squeeze(1)[genotypes.strains]
+        if given_P is None:
+            prior = self.config.strength_prior
+            return replace(genotypes, strengths=torch.sigmoid(change_P + math.log(prior / (1 - prior))))
+        weakened_P = (given_P > 0) & (given_P < 1)
+        inside_P = torch.where(weakened_P, given_P, 0.5).to(change_P)
+        left_P = torch.where(weakened_P, torch.sigmoid(change_P + inside_P.logit()), given_P)
+        return replace(genotypes, strengths=left_P)
 
 
 def _media(cell: ResidentCell, names: Sequence[str]) -> Tensor:

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.models.cell_model import CellModel
+from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
-from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
-from dglcell.models.set_operator import SetOperator
-from dglcell.models.terms.activities import Activities
 from dglcell.models.terms.config import CovariatesConfig
-from dglcell.models.terms.covariates import Conditions, Covariates
+from dglcell.models.terms.covariates import Activities, Conditions, Covariates
 from dglcell.models.terms.term import Seen, Surroundings
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import resident_cell

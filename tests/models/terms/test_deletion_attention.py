@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.kernels import pooled_shares
-from dglcell.models.terms.operator import DeletionAttention
+from dglcell.models.terms.scores import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
 from tests.perturbation.states_of import LargestResult

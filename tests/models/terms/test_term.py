@@ -13,11 +13,9 @@ from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.cell_model import CellModel
+from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import CellModelConfig, DangoConfig, HeteroCellConfig, SetOperatorConfig
 from dglcell.models.dango import Dango
-from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.config import TERMS, TermConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term, Training
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
-from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.set_operator import SetOperator
 from dglcell.models.terms.link import Link
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import textbook_cell

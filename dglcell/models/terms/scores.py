@@ -1,23 +1,83 @@
-"""Let all genes attend to the deleted ones, and score by how much their pooled states change."""
+"""Score strains by their own graphs, by what deletions do to all genes, and by the changed genes alone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE
 from dglcell.kernels.pooled_shares import pooled_shares
-from dglcell.models.terms.config import OPERATOR_HEADS, OperatorConfig
+from dglcell.models.terms.config import OPERATOR_HEADS, GenesConfig, GraphConfig, OperatorConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term
 from dglcell.nn.blocks import mlp, start_at_the_mean
-from dglcell.nn.heads import CHANGED_GENES
+from dglcell.nn.config import check_heads
+from dglcell.nn.heads import CHANGED_GENES, FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept, activities, keep_nodes
-from dglcell.perturbation.states import pooling_shares
+from dglcell.perturbation.states import States, pooling_shares
+
+
+class OfVector(Term):
+    """Score strains by an MLP on a vector of each, which is zero for the wild type.
+
+    Attributes:
+        head: the MLP.
+    """
+
+    head: nn.Sequential
+
+    def start(self) -> None:
+        start_at_the_mean(self.head[-1])
+
+    def forward(self, seen: Seen) -> Tensor:
+        score_BT: Tensor = self.head(seen.vectors[self.name])
+        return score_BT
+
+    def of_wild_type(self, like_BT: Tensor) -> Tensor:
+        score_1T: Tensor = self.head(like_BT.new_zeros(1, self.width))
+        return score_1T
+
+
+class Graph(OfVector):
+    r"""Pool the kept nodes: :math:`z_w` of the wild type, :math:`z_i` of strain i; score :math:`z_p = z_w - z_i`.
+
+    Pooling takes a mean, which a few changed nodes move by about 1/N; :math:`z_p` is multiplied by N, so that it is of
+    order one. The score is an MLP on it.
+
+    Raises:
+        ConfigError: a node type is not in the cell graph.
+    """
+
+    Config = GraphConfig
+    config: GraphConfig
+
+    def __init__(self, config: GraphConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        hidden, activation, dropout = surroundings.hidden, surroundings.activation, surroundings.dropout
+        self.nodes, self.width = surroundings.cell.num_nodes, hidden * len(config.pool)
+        if missing := sorted(set(config.pool) - set(self.nodes)):
+            raise ConfigError(
+                "`model.pool` names node types that the cell graph does not have",
+                got=missing,
+                expected=", ".join(self.nodes),
+                do="set `cell.metabolism: true` or `model.pool: [gene]`",
+            )
+        self.pools = nn.ModuleDict({t: AttentionPooling(hidden, activation, dropout) for t in config.pool})
+        self.head = mlp([self.width, hidden, surroundings.outputs], activation, dropout)
+
+    @classmethod
+    def reads(cls, config: GraphConfig) -> list[str]:
+        return config.pool
+
+    def pool(self, states: Mapping[str, States], kept: Mapping[str, Kept]) -> Tensor:
+        pooled = [self.pools[t](states[t], kept[t]).difference_BH * self.nodes[t] for t in self.config.pool]
+        return torch.cat(pooled, dim=-1)
 
 
 class DeletionAttention(nn.Module):
@@ -76,7 +136,7 @@ def _by_head(x_NH: Tensor, heads: int) -> Tensor:
     return x_NH.view(len(x_NH), heads, x_NH.shape[1] // heads).transpose(0, 1)
 
 
-class Operator(Term):
+class Operator(OfVector):
     r"""Predict from the difference of pooled states to the wild type, :math:`z_p = z_w - z(S)`.
 
     No strain's own graph is computed: what a deletion does to the states of kept genes is learnt
@@ -93,19 +153,8 @@ class Operator(Term):
         self.pooling = AttentionPooling(self.width, activation, dropout)
         self.head = mlp([self.width, self.width, surroundings.outputs], activation, dropout)
 
-    def start(self) -> None:
-        start_at_the_mean(self.head[-1])
-
     def see(self, seen: Seen) -> Seen:
         return replace(seen, vectors={**seen.vectors, self.name: self._difference(seen)})
-
-    def forward(self, seen: Seen) -> Tensor:
-        score_BT: Tensor = self.head(seen.vectors[self.name])
-        return score_BT
-
-    def of_wild_type(self, like_BT: Tensor) -> Tensor:
-        score_1T: Tensor = self.head(like_BT.new_zeros(1, self.width))
-        return score_1T
 
     def _difference(self, seen: Seen) -> Tensor:
         """Return the pooled states of the wild type minus those of every strain, [B, H]."""
@@ -123,3 +172,39 @@ class Operator(Term):
         # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
         # processes that train together wait for every one.
         return F.linear(-moved_BH, self.pooling.value.weight) + ~some_B1 * self.pooling.value.bias
+
+
+class Genes(Term):
+    """Score the changed genes by self-attention among them, by products of their vectors, or both (``LocalHead``)."""
+
+    Config = GenesConfig
+    sees_genes = True
+
+    def __init__(self, config: GenesConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings)
+        hidden, outputs, dropout = surroundings.hidden, surroundings.outputs, surroundings.dropout
+        attention, factorisation = None, None
+        if config.local_kind != "factorisation":
+            check_heads(hidden, config.local_heads, key="model.local_heads")
+            attention = HyperSAGNN(
+                hidden,
+                outputs,
+                layers=config.local_layers,
+                heads=config.local_heads,
+                gain=config.local_gain,
+                activation=surroundings.activation,
+                dropout=dropout,
+            )
+        if config.local_kind != "hyper_sagnn":
+            genes = surroundings.cell.num_nodes[GENE] if config.local_deviations else None
+            factorisation = FactorisationMachine(
+                hidden, outputs, factors=config.local_factors, dropout=dropout, genes=genes
+            )
+        self.head = LocalHead(attention, factorisation)
+
+    def start(self) -> None:
+        self.head.start_at_the_mean()
+
+    def forward(self, seen: Seen) -> Tensor:
+        score_BT: Tensor = self.head(seen.x_BKH, seen.genes_BK, seen.removed_BK)
+        return score_BT
