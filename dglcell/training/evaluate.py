@@ -30,9 +30,8 @@ from dglcell.training.baselines import Baselines, baselines_of_run, fit_baseline
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.predicted import predict_and_embed, write_predictions
-from dglcell.training.predicting import Choice, choices_as_json
+from dglcell.training.predicting import Choice, choices_as_json, score
 from dglcell.training.prepare import Prepared, prepare, prepare_run
-from dglcell.training.result_rows import score
 from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibration
 
 log = logging.getLogger("dglcell")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytorch_lightning as pl
@@ -18,30 +19,28 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.composition import not_fitness_like
 from dglcell.config.experiment import Config, TrainerConfig
+from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
-from dglcell.errors import ConfigError, count
+from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
-from dglcell.models.model import make_model
+from dglcell.models.model import StrainModel, make_model
 from dglcell.models.terms.term import Training
 from dglcell.optimizers import count_steps
+from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
-from dglcell.training.advice import warn_of_falling_loss
-from dglcell.training.callbacks import (
-    CheckpointFiles,
-    Preemption,
-    leave_signals_alone,
-)
-from dglcell.training.checkpoint import describe_run
+from dglcell.trained_models import find_run
+from dglcell.training.callbacks import CheckpointFiles, Preemption, leave_signals_alone
+from dglcell.training.checkpoint import MODEL, describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.prepare import Prepared
-from dglcell.training.signals import StopSignals
-from dglcell.training.start_from import take_weights
+from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
 
@@ -169,6 +168,75 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def read_start(config: Config) -> ReadCheckpoint | None:
+    """Read the checkpoint that `start_from` names; return None where it is null.
+
+    Of a run, or of a trained model, it is the checkpoint that the run reports.
+
+    Raises:
+        CheckpointError: there is no such run or checkpoint, or it is damaged.
+        DataError: a trained model cannot be fetched.
+    """
+    if config.start_from is None:
+        return None
+    path = Path(config.start_from)
+    if path.suffix != ".ckpt" or not path.is_file():
+        run = RunDirectory(find_run(config.start_from))
+        path = run.checkpoint(read_run_config(run)["trainer"]["checkpoint"])
+    return ReadCheckpoint(path, to_continue=False)
+
+
+def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -> None:
+    """Copy the weights of another run whose names and shapes the model has, too, and say which stay fresh.
+
+    Only trained weights are copied. What follows from the training strains, such as the scale of labels, is the new
+    run's own.
+
+    Raises:
+        CheckpointError: the other run has another cell graph, or no weight that fits.
+    """
+    path, about = read.path, read.about
+    if about.cell_sha256 != prepared.cell.sha256:
+        raise CheckpointError(
+            f"`start_from`: '{path}' belongs to another cell graph",
+            got=f"cell {about.cell_sha256[:12]}",
+            expected=f"cell {prepared.cell.sha256[:12]}, that of this run",
+            do="give both experiments the same `cell`",
+        )
+    state = {name.removeprefix(MODEL): tensor for name, tensor in read.take()["state_dict"].items()}
+    own = dict(model.named_parameters())
+    fresh = [name for name, weight in own.items() if name not in state or state[name].shape != weight.shape]
+    if all(own[name].ndim < 2 for name in own.keys() - set(fresh)):  # a single bias is no start
+        raise CheckpointError(
+            f"`start_from`: no weight of '{path}' fits this model",
+            got=listing(fresh),
+            expected="some matrices of the same names and shapes",
+            do="give both experiments the same keys of `model`, such as `model.hidden`",
+        )
+    with torch.no_grad():
+        for name in own.keys() - set(fresh):
+            own[name].copy_(state[name])
+    log.info("starting from the weights of '%s' after %s", path, count(read.epoch + 1, "epoch"))
+    if fresh:
+        log.info("these weights are not in it, or of another shape: %s", listing(fresh))
+    if about.phenotypes != tuple(prepared.dataset.phenotypes):
+        log.info("its heads of phenotypes were trained for %s", listing(about.phenotypes))
+    split, beside = prepared.split, RunDirectory(path.parent.parent).split
+    other = Split.load(beside) if beside.is_file() else None
+    if other is None or other.store_sha256 != split.store_sha256:
+        log.info("whether that run was trained on strains of this run's validation or test part is not known")
+        return
+    for part in EVALUATED:
+        number = int(((other.part == TRAIN) & (split.part == PARTS.index(part))).sum())
+        if number:
+            log.warning(
+                "%s strains of the %s part trained the run that this one starts from: results there may show memory "
+                "instead of understanding, unless they had other labels there",
+                f"{number:,} of {split.counts[part]:,}",
+                part,
+            )
 
 
 Data = TypeVar("Data", bound=StrainDataModule)
@@ -299,3 +367,32 @@ def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDat
         eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
     )
+
+
+SHORT = 5
+"""A training of fewer epochs is meant to be short, so its end says nothing about the loss."""
+
+FALL = 0.02
+"""A loss still falls if it has lost this share of its value in the last quarter of the epochs."""
+
+
+def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
+    """Warn if a longer training would have gone on learning."""
+    figure = "validation/loss" if epochs and epochs[-1].get("validation/loss") is not None else "train/loss"
+    losses = [row[figure] for row in epochs if row.get(figure) is not None]
+    if len(losses) >= SHORT and is_rank_zero() and still_falling(losses):
+        log.warning(
+            "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run "
+            "directory",
+            figure.replace("/", " "),
+            losses[-1],
+            3 * len(losses),
+        )
+
+
+def still_falling(losses: Sequence[float]) -> bool:
+    """Return whether the loss was lowest at the end and clearly lower than before the last quarter of epochs."""
+    if len(losses) < 2:
+        return False
+    before = min(losses[: -max(1, len(losses) // 4)])
+    return losses[-1] <= min(losses) and before - losses[-1] > FALL * abs(before)

@@ -25,17 +25,12 @@ from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
-from dglcell.training.checkpoint import (
-    check_continues,
-    resume_from,
-    starting_point,
-)
+from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import PARENT, check_allocation, heed_signals
 from dglcell.training.evaluate import report
-from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
+from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
 from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
-from dglcell.training.start_from import read_start
 from dglcell.training.task import StrainTask
 
 log = logging.getLogger("dglcell")

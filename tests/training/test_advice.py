@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.training.advice import still_falling, warn_of_falling_loss
+from dglcell.training.fit import still_falling, warn_of_falling_loss
 
 
 def test_a_loss_that_still_falls_is_said(caplog: pytest.LogCaptureFixture) -> None:

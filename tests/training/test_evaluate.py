@@ -23,8 +23,8 @@ from dglcell.training.evaluate import (
     write_embedding,
 )
 from dglcell.training.predicted import predict_and_embed
+from dglcell.training.predicting import score
 from dglcell.training.prepare import prepare, prepare_run
-from dglcell.training.result_rows import score
 from tests.tiny import TINY, Tiny
 
 
