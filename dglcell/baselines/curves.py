@@ -1,7 +1,8 @@
-"""Fit null models of strengths: the phenotype is a monotone curve over how much of a gene is lost."""
+"""Fit monotone curves: over how much of a gene is lost, and over the growth by flux balance analysis."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
@@ -11,9 +12,13 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.problem import MORE, Family, NullModel, Problem, each, labelled
+from dglcell.baselines.problem import MORE, SIMULATED, Family, NullModel, Problem, each, labelled
 from dglcell.baselines.simple import AdditiveRidge
+from dglcell.data.columns import COMPUTED, CONDITION, Column
 from dglcell.data.strains import Strains
+from dglcell.errors import DataError
+
+Values = NDArray[np.float64]
 
 CONDITION_ALPHA = 1.0
 """Penalty of the effects of conditions, which are taken off before curves are fitted."""
@@ -35,22 +40,26 @@ class Curve:
     values: NDArray[np.float64]
 
     @classmethod
-    def of(cls, x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> Self:
-        """Return the curve with the least squared error, falling or rising (isotonic regression).
+    def monotone(cls, x: Values, y: Values, weights: Values | None = None, *, rises: bool = True) -> Self:
+        """Return the curve with the least squared error that never falls, or else never rises (isotonic regression).
 
         Args:
             x: [n] places, in any order; n is at least 1.
             y: [n] what was measured there.
             weights: [n] weights of the measurements; 1 if not given.
+            rises: whether it may rise, and not fall.
         """
         from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
 
-        found, errors = [], []
-        for rises in (False, True):
-            fit = IsotonicRegression(increasing=rises).fit(x, y, weights)
-            found.append(cls(fit.X_thresholds_, fit.y_thresholds_))
-            errors.append(float(np.average(np.square(y - found[-1](x)), weights=weights)))
-        return found[errors[1] < RISES * errors[0]]
+        fit = IsotonicRegression(increasing=rises).fit(x, y, weights)
+        return cls(fit.X_thresholds_, fit.y_thresholds_)
+
+    @classmethod
+    def of(cls, x: Values, y: Values, weights: Values | None = None) -> Self:
+        """Return the one of both curves with the smaller error; arguments are those of ``monotone``."""
+        falling, rising = (cls.monotone(x, y, weights, rises=rises) for rises in (False, True))
+        errors = [float(np.average(np.square(y - one(x)), weights=weights)) for one in (falling, rising)]
+        return rising if errors[1] < RISES * errors[0] else falling
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the values of the curve at ``x``."""
@@ -115,9 +124,7 @@ class GeneCurves(NullModel):
             values[of] = curves.get(gene, self.pooled)(amounts[of])
         return self._together(values, amounts, strains) + self.conditions.of_conditions(strains)
 
-    def _together(
-        self, values: NDArray[np.float64], amounts: NDArray[np.float64], strains: Strains
-    ) -> NDArray[np.float64]:
+    def _together(self, values: Values, amounts: Values, strains: Strains) -> Values:
         """Combine the values of all targets, [P], into one value for each strain, [S]; ``amounts`` are lost, [P]."""
         wild = float(self.pooled(np.zeros(1))[0])
         if self.combined == PRODUCT:
@@ -150,3 +157,67 @@ def _lacks(problem: Problem) -> str | None:
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 PRODUCT_OF_CURVES = Family(each(partial(GeneCurves, combined=PRODUCT), *SHRINKAGES), _lacks, MORE)
 MINIMUM_OF_CURVES = Family(each(partial(GeneCurves, combined=MINIMUM), *SHRINKAGES), _lacks, MORE)
+
+SIMULATOR = "FbaGrowth"
+"""This simulator (`dglcell.data.sources.fba_growth`) computes the columns."""
+
+
+@dataclass
+class AsComputed(NullModel):
+    """Predict y = the growth that was computed. Its unit need not be that of the labels: the correlation counts.
+
+    Attributes:
+        column: name of the covariate.
+    """
+
+    column: str
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """Return the column, [S]; strains without it are refused."""
+        found = strains.columns.get(Column(CONDITION, self.column))
+        if found is None:
+            raise DataError(
+                f"FBA: the strains have no column '{self.column}'",
+                expected="strains as the store of a run has them, or as `predict` completes them",
+                do="set `data.fba`",
+            )
+        return np.asarray(found, dtype=np.float64)
+
+
+@dataclass
+class RisingCurve(NullModel):
+    """Predict y = f(growth that was computed), where f never falls.
+
+    Attributes:
+        column: name of the covariate.
+        curve: f.
+    """
+
+    column: str
+    curve: Curve = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        return self.curve(AsComputed(self.column).predict(strains))
+
+
+def _columns(problem: Problem) -> list[str]:
+    made = problem.train.provenance.parameters.get(COMPUTED, {})
+    return [name for name in problem.train.computed if made[name].get("simulator") == SIMULATOR]
+
+
+def _as_computed(problem: Problem) -> Iterator[NullModel]:
+    return (AsComputed(name) for name in _columns(problem))
+
+
+def _rising_curves(problem: Problem) -> Iterator[NullModel]:
+    for name in _columns(problem):
+        growth = AsComputed(name).predict(problem.train)
+        yield RisingCurve(name, Curve.monotone(growth, problem.y_train.astype(np.float64)))
+
+
+def _no_growth(problem: Problem) -> str | None:
+    return None if _columns(problem) else "needs the growth that `data.fba` computes"
+
+
+FBA = Family(_as_computed, _no_growth, about=SIMULATED)
+FBA_CURVE = Family(_rising_curves, _no_growth, about=SIMULATED)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import refuse_strengths
-from dglcell.baselines.nystrom import limit, spanned
-from dglcell.baselines.problem import Family, NullModel, Problem
+from dglcell.baselines.problem import Family, NullModel, Problem, limit, spanned
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains

@@ -15,8 +15,7 @@ from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import blocks
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.nystrom import MOST_STRAINS, SMALLEST, spanned
-from dglcell.baselines.problem import Family, NullModel, Problem, labelled
+from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Family, NullModel, Problem, labelled, spanned
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.strains import Strains
 

@@ -14,8 +14,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, owners
-from dglcell.baselines.nystrom import limit, solved, spanned
-from dglcell.baselines.problem import MORE, Family, NullModel, Problem
+from dglcell.baselines.problem import MORE, Family, NullModel, Problem, limit, solved, spanned
 from dglcell.data.strains import Strains
 
 OWN, SHARED = 0.4, 0.3

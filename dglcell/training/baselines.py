@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.baselines.fit import NullModel, Problem, fit_null_models, in_words, left_out_null_models
-from dglcell.baselines.packed import load_models, save_models
+from dglcell.baselines.fit import fit_null_models, left_out_null_models, load_models, save_models
+from dglcell.baselines.problem import NullModel, Problem, in_words
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.data.strains import Strains

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dglcell.baselines.fit import NullModel
+from dglcell.baselines.problem import NullModel
 from dglcell.config.experiment import Config
 from dglcell.config.read import as_plain_text, parse_config, to_yaml
 from dglcell.data.split import Split

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.fit import NullModel
+from dglcell.baselines.problem import NullModel
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, count, did_you_mean, listing

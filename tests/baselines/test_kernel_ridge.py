@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dglcell.baselines import kernel_ridge, nystrom
+from dglcell.baselines import kernel_ridge, problem
 from dglcell.baselines.kernel_ridge import ADDITIVE, KERNEL_RIDGE, KernelRidge, fit_kernel_ridge
 from dglcell.baselines.problem import in_words
 from dglcell.baselines.similarity import GeneSimilarity
@@ -143,7 +143,7 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     (whole,) = fitted(train, y[:600], unlike(40), 1.0, (0.1,))
     np.testing.assert_allclose(whole.predict(test), exact.predict(test), atol=2e-3)
     monkeypatch.setattr(kernel_ridge, "LANDMARKS", 300)
-    monkeypatch.setattr(nystrom, "MOST_STRAINS", 500)
+    monkeypatch.setattr(problem, "MOST_STRAINS", 500)
     (few,) = fitted(train, y[:600], unlike(40), 1.0, (0.1,))
     assert "(profiles 1, spread 0, penalty 0.1, 300 landmarks of a sample of 500 of 600 strains)" in in_words("", few)
     assert len(few.coefficients) == 300

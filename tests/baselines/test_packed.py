@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dglcell.api import load_cell
-from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models
-from dglcell.baselines.packed import load_models, save_models
+from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, load_models, save_models
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, NullModel, Problem
 from dglcell.baselines.reactions import Reactions
 from dglcell.data.columns import condition_columns

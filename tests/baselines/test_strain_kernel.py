@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dglcell.baselines import beyond_deletions, nystrom, strain_kernel
+from dglcell.baselines import beyond_deletions, problem, strain_kernel
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.strain_kernel import (
     OWN,
@@ -124,7 +124,7 @@ def test_a_large_table_has_landmarks_and_says_so(monkeypatch: pytest.MonkeyPatch
     found = fitted(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks"
     np.testing.assert_allclose(found.predict(strains), exact.predict(strains), atol=0.1)
-    monkeypatch.setattr(nystrom, "MOST_STRAINS", 70)
+    monkeypatch.setattr(problem, "MOST_STRAINS", 70)
     found = fitted(strains, y, unlike(5))[-1]
     assert found.limited == "60 landmarks of a sample of 70 of 80 strains"
     assert len(found.coefficients) == 60
