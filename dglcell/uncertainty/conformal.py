@@ -102,8 +102,8 @@ FEWEST = 200
 MOST = 1000
 """At most so many strains learn and choose a difficulty, and at most a half of all. The others calibrate."""
 
-KNOTS, STEPS, PRIOR = 6, 50, 1.0
-"""A learned difficulty has so many hat functions, takes at most so many Newton steps, and has a ridge of this size."""
+KNOTS, PRIOR = 6, 1.0
+"""A learned difficulty has so many hat functions. The second is its ridge, and the prior of a logistic regression."""
 
 FEATURES = 6
 """`features_of` returns so many."""
@@ -194,29 +194,16 @@ def learn_difficulty(features_SF: Values, errors_S: Values) -> Difficulty:
         features_SF: from `features_of`.
         errors_S: absolute errors, whose mean is above 0.
     """
+    from sklearn.linear_model import PoissonRegressor  # is slow to import, and needed to fit only
+
     knots = np.unique(np.quantile(features_SF[:, 0], np.linspace(0, 1, KNOTS)))
     others = features_SF[:, 1:]
     made = Difficulty(
         LEARNED, knots=tuple(knots.tolist()), low=tuple(others.min(0).tolist()), high=tuple(others.max(0).tolist())
     )
-    inputs, target = made._inputs(features_SF), errors_S / errors_S.mean()
-    weights = np.zeros(inputs.shape[1])
-
-    def loss(w: Values) -> float:
-        eta = np.clip(inputs @ w, -30, 30)
-        return float(np.sum(np.exp(eta) - target * eta) + PRIOR / 2 * w @ w)
-
-    for _ in range(STEPS):
-        mean = np.exp(np.clip(inputs @ weights, -30, 30))
-        gradient = inputs.T @ (mean - target) + PRIOR * weights
-        step = np.linalg.solve(inputs.T @ (mean[:, None] * inputs) + PRIOR * np.eye(len(weights)), gradient)
-        size = 1.0
-        while loss(weights - size * step) > loss(weights) and size > 1e-6:
-            size /= 2
-        weights = weights - size * step
-        if np.abs(size * step).max() < 1e-9:
-            break
-    return replace(made, weights=tuple(weights.tolist()))
+    found = PoissonRegressor(alpha=PRIOR / len(errors_S), fit_intercept=False, solver="newton-cholesky", tol=1e-9)
+    found.fit(made._inputs(features_SF), errors_S / errors_S.mean())
+    return replace(made, weights=tuple(found.coef_.tolist()))
 
 
 def by_spread(features_SF: Values, errors_S: Values) -> Difficulty:
@@ -254,8 +241,8 @@ def choose_difficulty(features_SF: Values, errors_S: Values, *, with_spread: boo
 
 PLATT, ISOTONIC = "logistic", "isotonic"
 
-NEWTON_STEPS, PRIOR = 25, 1.0
-"""These are the number of steps of a logistic regression, and the number of strains that its prior counts as."""
+NEWTON_STEPS = 25
+"""A logistic regression takes so many steps."""
 
 
 def log_odds(
@@ -314,13 +301,10 @@ def by_logistic(predicted_S: Values, y_S: Values) -> Probability:
 
 def by_steps(predicted_S: Values, y_S: Values) -> Probability:
     """Fit the probabilities that rise with predictions and are nearest to the labels (Zadrozny and Elkan 2002)."""
-    from scipy.optimize import isotonic_regression
+    from sklearn.isotonic import IsotonicRegression  # is slow to import, and needed to fit only
 
-    at, where, counts = np.unique(predicted_S.astype(float), return_inverse=True, return_counts=True)
-    means = np.bincount(where, y_S) / counts
-    found = isotonic_regression(means, weights=counts)
-    ends = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
-    return Probability(ISOTONIC, at=tuple(at[ends].tolist()), values=tuple(found.x[ends].tolist()))
+    found = IsotonicRegression().fit(predicted_S.astype(float), y_S)
+    return Probability(ISOTONIC, at=tuple(found.X_thresholds_.tolist()), values=tuple(found.y_thresholds_.tolist()))
 
 
 def fit_probability(predicted_S: Values, y_S: Values) -> Probability | None:
