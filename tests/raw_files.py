@@ -12,13 +12,14 @@ from pathlib import Path
 
 import cobra
 
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, STRING_CHANNELS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.graph.config import CellConfig
 
 GENES = (
     "Q0045", "YAL001C", "YAL002W", "YAL003W", "YAR002C-A", "YBL001C", "YBR001C", "YCL001W", "YDL227C", "YER001W",
     "YGL001C", "YPR001W",
 )  # fmt: skip
+STRING_CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database")
 FOREIGN = "YZZ999W"
 """A name that STRING and SGD know and the genome does not."""
 
@@ -51,10 +52,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("sgd_regulatory", sgd_regulation(genes)),
         ("tflink", tflink(genes)),
         ("yeastract", _table(["tf", "target"], pairs(genes))),
-        ("yeastract_pairs", (f"{protein_name(genes[1])};{name_of(target, genes)}" for target in genes)),
-        ("yeastract_matrix", yeastract_matrix(genes)),
         ("brentlab_tf_targets", _table(["REGULATOR", "TARGET"], pairs(genes), "\t")),
-        ("biogrid_physical", biogrid(genes)),
         ("biogrid_physical_3_4_156", _table(["orf_a", "orf_b"], pairs(genes))),
         ("hu2007_coexpression", (f"{a} {b} 0.75" for a, b in pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
@@ -110,11 +108,6 @@ def standard_name(gene: str, genes: Sequence[str]) -> str:
 def name_of(gene: str, genes: Sequence[str]) -> str:
     """Its standard name, or its systematic one."""
     return standard_name(gene, genes) or gene
-
-
-def protein_name(gene: str) -> str:
-    """Return the standard name of the second gene, as a protein's."""
-    return "Abc1p"
 
 
 def write_gene_sets(folder: Path, genes: Sequence[str]) -> None:
@@ -204,29 +197,6 @@ def tflink(genes: Sequence[str]) -> Iterator[str]:
     for target in [*(name_of(gene, genes) for gene in genes), "TWIN", "NOBODY"]:
         end = ['"ChIP', "1;2", "Saccharomyces cerevisiae", "YEASTRACT", "No", "-", "-", "-", "-"]
         yield "\t".join(["P1", "P2", "1", "2", factor, target, *end])
-
-
-def yeastract_matrix(genes: Sequence[str]) -> Iterator[str]:
-    """Yield one transcription factor, in protein notation, that regulates every second gene."""
-    yield ";".join(["", *(name_of(gene, genes) for gene in genes)])
-    yield ";".join([protein_name(genes[1]), *("1" if i % 2 else "0" for i in range(len(genes)))])
-
-
-def biogrid(genes: Sequence[str]) -> Iterator[str]:
-    """Physical rows of yeast; a genetic one, and one with a protein of another organism."""
-    columns = ["#BioGRID Interaction ID"]
-    for kind in ("Entrez Gene", "BioGRID ID", "Systematic Name", "Official Symbol", "Synonyms"):
-        columns += [f"{kind} Interactor A", f"{kind} Interactor B"]
-    columns += ["Experimental System", "Experimental System Type", "Author", "Publication Source"]
-    columns += ["Organism ID Interactor A", "Organism ID Interactor B", "Throughput", "Score", "Modification"]
-    columns += ["Qualifications", "Tags", "Source Database"]
-    yield "\t".join(columns)
-    rows = [(a, b, "physical", "559292") for a, b in pairs(genes)]
-    rows += [(genes[0], genes[3], "genetic", "559292"), (genes[0], "-", "physical", "9606")]
-    for i, (a, b, kind, organism) in enumerate(rows):
-        start = [str(i), "1", "2", "1", "2", a, b, "-", "-", "-", "-"]
-        middle = ["Two-hybrid", kind, "Nobody N (2001)", "PUBMED:1", "559292", organism]
-        yield "\t".join([*start, *middle, "Low Throughput", "-", "-", '"an unfinished remark', "-", "BIOGRID"])
 
 
 def cyc2008(genes: Sequence[str]) -> Iterator[str]:

@@ -167,7 +167,7 @@ def format_catalogue(raw: str | None = None) -> str:
 
 def _entries(files: dict[str, PublishedFile], raw: str | None) -> Iterator[str]:
     for name, file in files.items():
-        here = "here" if file.is_here(raw) else "not here" if file.addresses else "not here, and without an address"
+        here = "here" if file.is_here(raw) else "not here"
         about = f"{file.description}. {file.citation}. {file.licence}."
         yield f"  {name}"
         yield textwrap.indent(textwrap.fill(about, LIST_WIDTH - 4, break_on_hyphens=False), "    ")

@@ -19,15 +19,12 @@ from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.vocabulary import GeneSet, read_genome_table, read_gff, read_sgd_features
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
-PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
+PAIRS, GROUPS = "pairs", "groups"
 
-Layout = Annotated[str, one_of("", PAIRS, GROUPS, MATRIX)]
+Layout = Annotated[str, one_of("", PAIRS, GROUPS)]
 Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
 Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
 Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
-
-MATRIX_COLUMNS = ("row", "column")
-"""`columns` may name these in a matrix: the names at the left of its rows, and those above its columns."""
 
 
 @dataclass
@@ -43,7 +40,7 @@ class NetworkConfig:
     separator: Separator = "auto"  # auto , ; tab, or space (any run of blanks)
     header: bool | None = None  # the first line names the columns; null: only if a column is given by name
     quotes: bool | None = None  # fields may be in double quotes; null: true
-    layout: Layout = ""  # pairs | groups (columns gene, group) | matrix (an edge per cell that is not 0); empty: pairs
+    layout: Layout = ""  # pairs | groups (columns gene, group); empty: pairs
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
     not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
     weight: str | None = None  # column of edge weights
@@ -91,19 +88,13 @@ class NetworkConfig:
     def _validate_layout(self, key: str) -> None:
         if self.layout in ("", PAIRS):
             return
-        for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):
+        for name in ("weight", "channels", "relation_column"):
             if getattr(self, name):
                 raise ConfigError(
                     f"`{key}.{name}` does not apply to `layout: {self.layout}`",
                     got=getattr(self, name),
                     do="remove the key, or the layout",
                 )
-        if self.layout == MATRIX and sorted(self.columns) != sorted(MATRIX_COLUMNS):
-            raise ConfigError(
-                f"`{key}.columns` of a matrix",
-                got=list(self.columns),
-                expected="[row, column]: the names at the left act on those above; or [column, row]",
-            )
 
     def _validate_relations(self, key: str) -> None:
         if self.channels and (self.relation_column or self.weight):
@@ -188,9 +179,6 @@ def provenance(name: str, found: Found) -> dict[str, Any]:
     """
     return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
 
-
-STRING_CHANNELS = tuple(NETWORKS["string12_0"].table.channels)
-"""Evidence without text mining, in the order of the file: those that DANGO and experiment 006 use."""
 
 _DEFAULTS = NetworkConfig()
 

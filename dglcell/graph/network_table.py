@@ -176,7 +176,7 @@ def read_table(
                 f"network file '{path.name}' has too many columns",
                 got=f"{len(names):,}",
                 expected=f"{MOST_COLUMNS:,} or fewer",
-                do="keep those of genes and weights; a table of all pairs of genes needs `layout: matrix`",
+                do="keep those of genes and weights; write a matrix of pairs as a table of pairs",
             )
         positions = {column: _position(column, names, has_header, path) for column in wanted}
         frame = _read_text(path, pattern, len(names), skip=int(has_header), quotes=quotes)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,76 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, count
-from dglcell.files.atomic import DAMAGE, find_raw, sha256_file
-from dglcell.graph.catalogue import GROUPS, MATRIX, MATRIX_COLUMNS, NamedTable, NetworkConfig
+from dglcell.files.atomic import find_raw, sha256_file
+from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
 from dglcell.graph.known_names import PLACEHOLDERS, NameReport, enforce_name_policy
-from dglcell.graph.network_table import (
-    Codes,
-    EdgeTable,
-    first_line,
-    read_table,
-    separator_pattern,
-    split_line,
-    unreadable,
-)
+from dglcell.graph.network_table import EdgeTable, read_table
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, spelling
 from dglcell.published.file import FILES
 
 log = logging.getLogger("dglcell")
-
-
-def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable:
-    """Read a matrix of numbers, plain or ``.gz``: the first line names the columns, the first field each row.
-
-    Args:
-        path: the file.
-        separator: one of `SEPARATORS`; ``auto`` looks at the first line.
-        quotes: whether fields may stand in double quotes.
-
-    Returns:
-        A table with the columns `MATRIX_COLUMNS` and a row for every cell that is not zero.
-
-    Raises:
-        GraphError: the file is damaged or empty, or a cell holds no number.
-    """
-    import pandas as pd
-
-    try:
-        first = first_line(path)
-        pattern = separator_pattern(first, separator)
-        _refuse_repeated(split_line(first, pattern)[1:], path)
-        frame = pd.read_csv(
-            path,
-            sep=pattern,
-            header=0,
-            index_col=0,
-            keep_default_na=False,
-            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
-        )
-    except (*DAMAGE, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise unreadable(path, error) from error
-    for column in frame:
-        values = frame[column]
-        if not pd.api.types.is_numeric_dtype(values) or not np.isfinite(values).all():
-            raise GraphError(
-                f"network file '{path.name}': the cells below '{column}' are not all numbers",
-                expected="a matrix with names in its first line and its first column",
-                do="check `separator`, or whether the file is a table of pairs (`layout: pairs`)",
-            )
-    left, above = np.nonzero(frame.to_numpy(dtype=np.float64))
-    columns = dict(zip(MATRIX_COLUMNS, (Codes.of(left, frame.index), Codes.of(above, frame.columns)), strict=True))
-    return EdgeTable(path, columns, {name: name for name in MATRIX_COLUMNS}, left + 2)
-
-
-def _refuse_repeated(names: list[str], path: Path) -> None:
-    """Refuse names that occur twice above a matrix, because pandas would rename the second one."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise GraphError(
-            f"network file '{path.name}': two columns are called '{twice[0]}'", do="give each its own name"
-        )
 
 
 def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
@@ -163,8 +101,6 @@ def read_network(
 
 def _read(path: Path, config: NetworkConfig) -> EdgeTable:
     quotes = config.quotes is not False
-    if config.layout == MATRIX:
-        return read_matrix(path, config.separator, quotes=quotes)
     table = read_table(path, config.requested_columns(), config.separator, config.header, quotes=quotes)
     return table.where(config.where)
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from dglcell.config.read import load_config
-from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import METABOLIC_RELATIONS, gene_relation
-from tests.raw_files import GENES, pairs, tiny_overrides, write_raw_folder
+from tests.raw_files import GENES, STRING_CHANNELS, pairs, tiny_overrides, write_raw_folder
 
 CELLS = Path(__file__).resolve().parents[2] / "conf" / "cells"
 ALL = sorted(path.stem for path in CELLS.glob("*.yaml"))

@@ -238,5 +238,4 @@ def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert f"  {name}" in lines
     assert f"    {NETWORKS['tflink'].file.path}: here" in lines
     assert f"    {NETWORKS['string9_1'].file.path}: not here" in lines
-    assert f"    {NETWORKS['yeastract_matrix'].file.path}: not here, and without an address" in lines
     assert max(map(len, lines)) <= 100

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import ConfigError
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, STRING_CHANNELS, NetworkConfig, named_table
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig, named_table
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import gene_relation
-from tests.raw_files import GENES, pairs, write_raw_folder
+from tests.raw_files import GENES, STRING_CHANNELS, pairs, write_raw_folder
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +44,13 @@ def named(cell: CellGraph, relation: str) -> set[tuple[str, str]]:
 
 BOTH_WAYS = {*pairs(GENES), *((b, a) for a, b in pairs(GENES))}
 DIRECTED = set(pairs(GENES))
-REGULATED = {(GENES[1], target) for target in GENES}
 COMPLEXES = {(a, b) for i, a in enumerate(GENES) for j, b in enumerate(GENES) if a != b and i // 3 == j // 3}
 EXPECTED = {
-    **dict.fromkeys(("string12_0_physical", "sgd_physical", "biogrid_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
+    **dict.fromkeys(("string12_0_physical", "sgd_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
     **dict.fromkeys(("tong2004_interactions", "kuzmin2018_interactions"), BOTH_WAYS),
     **dict.fromkeys(("hu2007_coexpression", "ecoli_k12_neighbours"), BOTH_WAYS),
     **dict.fromkeys(("sgd_regulatory", "yeastract", "brentlab_tf_targets"), DIRECTED),
-    **dict.fromkeys(("tflink", "yeastract_pairs"), REGULATED),
-    "yeastract_matrix": {(GENES[1], target) for target in GENES[1::2]},
+    "tflink": {(GENES[1], target) for target in GENES},
     **dict.fromkeys(("cyc2008_complexes", "go_slim_sgd", "ecoli_k12_families"), COMPLEXES),
 }  # fmt: skip
 

@@ -61,11 +61,11 @@ def test_textbook_fits_the_terminal_and_is_deterministic() -> None:
 
 def test_sources_licences_and_hashes_are_told(tmp_path: Path) -> None:
     folder = write_raw_folder(tmp_path, GENES)
-    networks = {name: NetworkConfig(source=name) for name in ("tflink", "sgd_physical", "biogrid_physical")}
+    networks = {name: NetworkConfig(source=name) for name in ("tflink", "sgd_physical")}
     config = CellConfig(model="textbook", networks=networks, genes="union", aliases="sgd_features", unknown="drop")
     text = describe(build_cell(config, str(folder)))
-    assert "  model             textbook; sha256 " in text
+    assert "  model         textbook; sha256 " in text
     assert " (shipped with cobra)" in text
-    assert "  sgd_physical      sgd_physical, interaction_data.tab; CC BY 4.0 (SGD); sha256 " in text
-    assert "  aliases           sgd_features, SGD_features.tab; CC BY 4.0 (SGD); sha256 " in text
+    assert "  sgd_physical  sgd_physical, interaction_data.tab; CC BY 4.0 (SGD); sha256 " in text
+    assert "  aliases       sgd_features, SGD_features.tab; CC BY 4.0 (SGD); sha256 " in text
     assert max(len(line) for line in text.splitlines()) <= WIDTH

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.catalogue import NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
-from dglcell.graph.networks import network_edges, pairs_within_groups, read_matrix, read_network
+from dglcell.graph.networks import network_edges, pairs_within_groups, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from tests.examples import examples
 
@@ -34,31 +34,6 @@ def test_pairs_within_groups_are_all_combinations(rows: list[tuple[int, int]]) -
     ]
     first, second = pairs_within_groups(members, groups)
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == sorted(expected)
-
-
-@pytest.mark.parametrize("text", ["\tX\tY\tZ\nP\t0\t1\t0\nQ\t-2\t0\t0.5\n", ';X;Y;Z\n"P";0;1;0\n"Q";-2;0;0.5\n'])
-@pytest.mark.parametrize("name", ["m.txt", "m.txt.gz"])
-def test_a_matrix_gives_its_cells_that_are_not_zero(write: Write, name: str, text: str) -> None:
-    table = read_matrix(Path(write(name, text)), "auto")
-    row, column = table.text("row"), table.text("column")
-    cells = [(row.names[r], column.names[c]) for r, c in zip(row.rows, column.rows, strict=True)]
-    assert cells == [("P", "Y"), ("Q", "X"), ("Q", "Z")]
-    assert table.lines.tolist() == [2, 3, 3]
-
-
-@pytest.mark.parametrize("text", ["\tX\tY\nP\t0\tyes\n", "\tX\tY\nP\t0\n", "tf\ttarget\nP\tQ\n"])
-def test_cells_that_are_no_numbers(write: Write, text: str) -> None:
-    with pytest.raises(GraphError, match=r"the cells below '.*' are not all numbers"):
-        read_matrix(Path(write("m.txt", text)), "\t")
-
-
-def test_damaged_matrices(write: Write) -> None:
-    path = Path(write("m.txt.gz", "\tX\n" + "P\t1\n" * 9999))
-    path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(GraphError, match="cannot be read to its end"):
-        read_matrix(path, "\t")
-    with pytest.raises(GraphError, match="is empty or begins with an empty line"):
-        read_matrix(Path(write("m.txt", "")), "\t")
 
 
 GENES = Vocabulary.of(["YA", "YB", "YC", "YD"])
@@ -240,13 +215,6 @@ def test_members_of_a_group_are_paired(write: Write) -> None:
     assert provenance["relations"]["net"]["rows"] == 4
 
 
-def test_a_matrix_can_be_read_either_way(write: Write) -> None:
-    path = write("m.csv", ";YA;YB\nYC;1;0\nYD;0;0\n")
-    keys: dict[str, Any] = {"layout": "matrix", "directed": True}
-    assert named(relations(path, columns=["row", "column"], **keys)[0]["net"]) == {("YC", "YA")}
-    assert named(relations(path, columns=["column", "row"], **keys)[0]["net"]) == {("YA", "YC")}
-
-
 def test_bytes_that_are_no_text_matter_only_in_columns_that_are_read(tmp_path: Path) -> None:
     path = tmp_path / "n.tsv"
     path.write_bytes(b"a\tb\tauthor\nYA\tYB\tM\xfcller\n")
@@ -287,11 +255,6 @@ def test_values_that_cannot_name_a_relation(write: Write, value: str) -> None:
         ({"channels": ["c"], "weight": "w"}, "`k.channels` excludes"),
         ({"channels": ["c"], "relation_column": "m"}, "`k.channels` excludes"),
         ({"layout": "cloud"}, "`k.layout` is unknown"),
-        ({"layout": "matrix"}, "`k.columns` of a matrix"),
-        (
-            {"layout": "matrix", "columns": ["row", "column"], "weight": "w"},
-            "`k.weight` does not apply to `layout: matrix`",
-        ),
         ({"layout": "groups", "channels": ["c"]}, "`k.channels` does not apply to `layout: groups`"),
     ],
 )
