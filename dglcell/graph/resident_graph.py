@@ -448,7 +448,7 @@ def import_dgl() -> ModuleType:
             "DGL cannot be imported",
             got=str(error).partition("\n")[0],
             expected="dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page",
-            do="use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without: `model.strategy: auto`, no gatv2",
+            do="use Python 3.11 on Linux, `pip install dgl==1.1.3`; or do without it: the strategy auto, and no gatv2",
         ) from error
     module: ModuleType = dgl
     return module

@@ -122,12 +122,14 @@ class Vocabulary:
             )
         return self._index[name]
 
-    def find(self, name: str) -> str:
-        """Return the name in the vocabulary that ``name`` means.
+    def find(self, name: str, *, spelled: bool = True) -> str:
+        """Return the name in the vocabulary that ``name`` means; ``name`` itself where it means none.
 
-        It may differ by case or blanks or be another name; ``name`` itself is returned where none is meant.
+        Args:
+            name: a name of the vocabulary, or another name of a node.
+            spelled: whether it may differ in case and blanks, as in tables that people write.
         """
-        return name if name in self._index else self.others.resolve([name], self, spelled=True)[0][0]
+        return name if name in self._index else self.others.resolve([name], self, spelled=spelled)[0][0]
 
     def standard(self, name: str) -> str:
         """Return the standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""

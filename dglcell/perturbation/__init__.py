@@ -16,5 +16,6 @@ def no_edges(what: str, strategy: str) -> ConfigError:
         f"{what} needs a strategy that has single edges",
         got=strategy,
         expected=f"auto, {' or '.join(DGL_STRATEGIES)}",
-        do="set `model.strategy: edge_mask`, which needs DGL: `pip install dgl==1.1.3`, with Python 3.11 on Linux",
+        do='take `strategy="edge_mask"`, in an experiment `model.strategy: edge_mask`; it needs DGL: '
+        "`pip install dgl==1.1.3`, with Python 3.11 on Linux",
     )

@@ -67,7 +67,9 @@ class EdgePerturbations:
     num_strains: int
 
     @classmethod
-    def build(cls, cell: ResidentGraph, strains: Sequence[str | Sequence[EdgeTarget]]) -> EdgePerturbations:
+    def build(
+        cls, cell: ResidentGraph, strains: Sequence[str | Sequence[EdgeTarget]], *, spelled: bool = False
+    ) -> EdgePerturbations:
         """Look edges up by their ends, and check them.
 
         Edges are directed: both directions of an undirected network are two edges, unless a target says ``both``.
@@ -76,6 +78,7 @@ class EdgePerturbations:
         Args:
             cell: the wild-type cell; it knows names of nodes if it was made from a cell graph.
             strains: the changed edges of each strain, or a text that `read_edge_targets` reads.
+            spelled: whether names of nodes may differ in case and blanks, as in tables that people write.
 
         Raises:
             GenotypeError: a text cannot be read, a relation, node or edge does not exist, a strength is no amount, or a
@@ -86,7 +89,7 @@ class EdgePerturbations:
             for target in read_edge_targets(written) if isinstance(written, str) else written:
                 for one in _directions(target):
                     found.setdefault(relation_of(cell, one.relation, f": '{target}'"), []).append((strain, one))
-        return cls({r: _changes(cell, r, entries) for r, entries in found.items()}, len(strains))
+        return cls({r: _changes(cell, r, entries, spelled) for r, entries in found.items()}, len(strains))
 
     def take(self, rows: Tensor) -> EdgePerturbations:
         """Return what the strains ``rows``, [B] int64, do, in that order; strains may be repeated."""
@@ -126,14 +129,14 @@ def relation_of(graph: ResidentGraph, asked: str | Relation, where: str = "") ->
     return found[0]
 
 
-def _changes(cell: ResidentGraph, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]]) -> EdgeChanges:
+def _changes(
+    cell: ResidentGraph, relation: Relation, entries: Sequence[tuple[int, EdgeTarget]], spelled: bool
+) -> EdgeChanges:
     edges = cell[relation]
     device = edges.src.device
-    ends = [
-        (_node(cell, relation[0], target, target.source), _node(cell, relation[2], target, target.destination))
-        for _, target in entries
-    ]
-    source, destination = torch.tensor(ends, device=device).T
+    sources = [_node(cell, relation[0], target, target.source, spelled) for _, target in entries]
+    destinations = [_node(cell, relation[2], target, target.destination, spelled) for _, target in entries]
+    source, destination = torch.tensor([sources, destinations], device=device)
     strain = torch.tensor([strain for strain, _ in entries], device=device)
     key = destination * edges.num_src + source
     pairs, order = edges.edges_by_pair
@@ -151,11 +154,11 @@ def _changes(cell: ResidentGraph, relation: Relation, entries: Sequence[tuple[in
     return EdgeChanges(order[place], strain[entry], _strengths(entries, device)[entry])
 
 
-def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | int) -> int:
+def _node(cell: ResidentGraph, node_type: str, target: EdgeTarget, node: str | int, spelled: bool) -> int:
     """Return the index of a node that is given by index or name."""
     names = cell.names.get(node_type)
     if isinstance(node, str) and names is not None:
-        found = names.find(node)
+        found = names.find(node, spelled=spelled)
         if found in names:
             return names.index(found)
         do = "see `dglcell graph describe --names`"

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.errors import ConfigError, GenotypeError, GraphError, MissingDependencyError, did_you_mean
 from dglcell.graph.resident_graph import ResidentGraph, dgl_runs_on, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
@@ -170,8 +170,9 @@ def check_strategy(strategy: str) -> None:
         ConfigError: the strategy is unknown; the message names those that exist.
     """
     if strategy not in ("auto", *STRATEGIES):
-        expected = ", ".join(("auto", *STRATEGIES))
-        raise ConfigError("unknown strategy", got=strategy, expected=expected, do="set `model.strategy`")
+        known = ("auto", *STRATEGIES)
+        do = did_you_mean(strategy, known)
+        raise ConfigError("unknown strategy", got=strategy, expected=", ".join(known), do=do)
 
 
 def check_strategy_device(strategy: str, device_type: str) -> None:
@@ -185,7 +186,7 @@ def check_strategy_device(strategy: str, device_type: str) -> None:
         raise MissingDependencyError(
             f"strategy '{strategy}' asked for, but DGL was built without {device_type} support",
             expected=", ".join(s for s in STRATEGIES if s not in DGL_STRATEGIES),
-            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `model.strategy: node_mask`",
+            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or take the strategy node_mask",
         )
 
 

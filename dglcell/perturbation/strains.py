@@ -173,7 +173,7 @@ def _targets(cell: CellGraph, node_type: str, lists: Lists, left: Lists | Tensor
             expected=listing(cell.num_nodes),
             do=did_you_mean(node_type, cell.num_nodes),
         )
-    what, names = f"{node_type} node", cell.vocabularies[node_type]
+    what, names = f"{node_type} nodes", cell.vocabularies[node_type]
     ids = [_ids(what, strain, of, len(names), names) for strain, of in enumerate(lists)]
     activities = None if left is None else _activities(what, left, ids, cell.device)
     flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
@@ -181,7 +181,7 @@ def _targets(cell: CellGraph, node_type: str, lists: Lists, left: Lists | Tensor
 
 
 def _edges(cell: CellGraph, relation: Relation, lists: Lists, left: Lists | Tensor | None) -> EdgeChanges:
-    what, edges = f"edge of {relation}", cell.resident[relation]
+    what, edges = f"edges of {relation}", cell.resident[relation]
     ids = [_ids(what, strain, of, edges.num_edges) for strain, of in enumerate(lists)]
     flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
     strengths = torch.zeros(len(flat)) if left is None else _activities(what, left, ids, cell.device)
@@ -201,7 +201,7 @@ def _ids(
     """Return the ids of what a strain lacks, and refuse what is not there, or named twice."""
     if isinstance(targets, (str, Mapping)) or not isinstance(targets, Iterable):
         raise GenotypeError(
-            f"strain {strain}: its {what}s are no list", got=repr(targets), expected="a list of ids or names"
+            f"strain {strain}: its {what} are no list", got=repr(targets), expected="a list of ids or names"
         )
     if isinstance(targets, Tensor):
         listed: Any = targets.detach().cpu().numpy()
@@ -214,14 +214,14 @@ def _ids(
     wrong = ids if ids.dtype.kind not in "iu" else ids[(ids < 0) | (ids >= size)]
     if wrong.size or ids.ndim != 1:
         raise GenotypeError(
-            f"strain {strain}: there is no such {what}",
+            f"strain {strain}: there are no such {what}",
             got=listing(np.ravel(wrong if wrong.size else ids)),
             expected=f"whole numbers, 0 … {size - 1}" if size else "none",
         )
     found, times = np.unique(ids, return_counts=True)
     if (times > 1).any():
         raise GenotypeError(
-            f"strain {strain} names a {what} twice",
+            f"strain {strain} names {what} twice",
             got=listing(found[times > 1]),
             expected="each once",
             do="leave one out",
@@ -230,10 +230,10 @@ def _ids(
 
 
 def _named(what: str, strain: int, name: str, names: Vocabulary) -> int:
-    found = names.find(name)
+    found = names.find(name, spelled=False)
     if found not in names:
         raise GenotypeError(
-            f"strain {strain}: there is no {what} '{name}'{names.suggestion(name)}",
+            f"strain {strain}: there are no {what} called '{name}'{names.suggestion(name)}",
             expected=f"0 … {len(names) - 1}, or a name, e.g. {names.examples(3)}",
         )
     return names.index(found)
@@ -257,12 +257,12 @@ def _activities(
         fits, values = shape == sizes, torch.cat(lists).to(device)
     if not fits:
         raise GenotypeError(
-            f"the activities of a {what} do not fit what strains change",
+            f"the activities of {what} do not fit what strains change",
             got=f"numbers of activities: {listing(shape)}",
             expected=f"for each strain: {listing(sizes)}; or one tensor of {sum(sizes)}",
         )
     plain = values.detach().cpu().numpy()
     if no_strengths(plain).any():
         wrong = listing(plain[no_strengths(plain)])
-        raise GenotypeError(f"an activity of a {what} is no amount", got=wrong, expected=A_STRENGTH)
+        raise GenotypeError(f"an activity of {what} is no amount", got=wrong, expected=A_STRENGTH)
     return values

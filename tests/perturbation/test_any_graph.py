@@ -373,13 +373,19 @@ BAD = {
         ("no nodes of type 'users'", "item, tag, user", "did you mean user?"),
     ),
     "id out of range": Bad(
-        lambda c: dglcell.perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there is no such user node", "9", "0 … 8")
+        lambda c: dglcell.perturb(c, {"user": [[], [2, 9]]}), ("strain 1: there are no such user nodes", "9", "0 … 8")
     ),
     "negative id": Bad(lambda c: dglcell.perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
     "no number": Bad(lambda c: dglcell.perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
-    "unknown name": Bad(lambda c: dglcell.perturb(c, {"tag": [["cold"]]}), ("no tag node 'cold'", "e.g. 0, 1, 2")),
+    "unknown name": Bad(lambda c: dglcell.perturb(c, {"tag": [["cold"]]}), ("no tag nodes called 'cold'",)),
+    "name in another case": Bad(
+        lambda _: dglcell.perturb(dglcell.CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
+    ),
+    "edge in another case": Bad(
+        lambda _: dglcell.perturb(dglcell.CellGraph(EDGES), {}, edges=["likes:Ann>tea"]), ("'Ann' (close: ann)",)
+    ),
     "node twice": Bad(
-        lambda c: dglcell.perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names a item node twice", "1", "leave one out")
+        lambda c: dglcell.perturb(c, {"item": [[1, 2, 1]]}), ("strain 0 names item nodes twice", "1", "leave one out")
     ),
     "no list": Bad(lambda c: dglcell.perturb(c, {"item": [3]}), ("strain 0: its item nodes are no list", "3")),
     "one text": Bad(lambda c: dglcell.perturb(c, {"item": ["12"]}), ("are no list", "'12'")),
@@ -403,7 +409,7 @@ BAD = {
         lambda c: dglcell.perturb(c, {"item": [[0]]}, activities={"item": [[-0.1]]}), ("no amount", "-0.1", "0 for a")
     ),
     "edge out of range": Bad(
-        lambda c: dglcell.perturb(c, {}, edges={"likes": [[40]]}), ("no such edge of", "likes", "40", "0 … 39")
+        lambda c: dglcell.perturb(c, {}, edges={"likes": [[40]]}), ("no such edges of", "likes", "40", "0 … 39")
     ),
     "unknown relation": Bad(
         lambda c: dglcell.perturb(c, {}, edges={"like": [[0]]}), ("no relation", "like", "did you mean likes")

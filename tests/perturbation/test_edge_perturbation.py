@@ -125,7 +125,7 @@ def named_cell() -> Any:
 
 
 def test_edges_are_named_as_tables_write_them() -> None:
-    edges = EdgePerturbations.build(named_cell(), ["physical:YAL003W>YAL002W:0.25", "none", ""])
+    edges = EdgePerturbations.build(named_cell(), ["physical:yal003w>YAL002W:0.25", "none", ""], spelled=True)
     (changes,) = edges.relations.values()
     assert (edges.num_strains, changes.strains.tolist(), changes.strengths.tolist()) == (3, [0], [0.25])
 

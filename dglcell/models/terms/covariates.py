@@ -195,7 +195,7 @@ class Covariates(Term):
         known = 0 if self._edges_of is None else self._edges_of.num_strains
         if known != len(texts):
             try:
-                self._edges_of = EdgePerturbations.build(self.cell, texts)
+                self._edges_of = EdgePerturbations.build(self.cell, texts, spelled=True)
             except GenotypeError:
                 del texts[known:]  # Predictions named them, and the next ones shall not fail for them.
                 raise
