@@ -131,7 +131,7 @@ def build_ours(
     if recompute:
         workload = replace(workload, config=replace(workload.config, recompute="true"))
     model = workload.weights(strategy, kernel).to(device)
-    model.choose(Choices.default(device).for_layers(compiled=compiled, half=half))
+    model.choose(replace(Choices.default(device), compiled=compiled, half=half))
     return Ours(model)
 
 

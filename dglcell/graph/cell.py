@@ -205,9 +205,9 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, known_names, raw)
     if names:
         provenance["names"] = names
-    derive = losses_of_cell(relations.edges, lose_blocked=config.lose_blocked)
-    more: dict[str, Any] = {"lose_blocked": config.lose_blocked, "derive": derive}
-    more |= {} if metabolism is None else {"media": metabolism.media, "titles": metabolism.titles}
+    blocked, (media, titles) = config.lose_blocked, (metabolism.media, metabolism.titles) if metabolism else ({}, {})
+    derive = losses_of_cell(relations.edges, lose_blocked=blocked)
+    more: dict[str, Any] = {"lose_blocked": blocked, "derive": derive, "media": media, "titles": titles}
     return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
 
 

@@ -29,7 +29,7 @@ from dglcell.graph.schema import CATALYSES, GENE, Relation
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
-    from dglcell.graph.steady_state import SteadyState
+    from dglcell.graph.resident_graph import Derivation
 
 _META, _EDGES = "cell.json", "edges.npz"
 
@@ -54,7 +54,7 @@ def losses_of_cell(relations: Container[Relation], *, lose_blocked: bool) -> tup
     return (*by_rules, _blocked) if lose_blocked else by_rules
 
 
-def _blocked(cell: CellGraph) -> SteadyState:
+def _blocked(cell: CellGraph) -> Derivation:
     from dglcell.graph.steady_state import SteadyState  # here, so that a cell graph is read without torch
 
     return SteadyState.of(cell)
@@ -111,8 +111,8 @@ def read_cell(directory: Path) -> CellGraph:
         vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
     blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
     more = {name: meta.get(name, {}) for name in (*_MEDIA, *_TITLES)}
-    derive = losses_of_cell(relations, lose_blocked=blocked)
-    cell = CellGraph.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, derive=derive, **more)
+    more["derive"] = losses_of_cell(relations, lose_blocked=blocked)
+    cell = CellGraph.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, **more)
     if cell.sha256 != meta["sha256"]:
         raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
     return cell

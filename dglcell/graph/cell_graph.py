@@ -181,6 +181,8 @@ class CellGraph:
         }
         self.vocabularies = {**found.names, **numbered}
         self.content = {r: Edges(*found.ends[r], found.weights.get(r)) for r in sorted(found.ends)}
+        for relation, ends in self.content.items():
+            _check_ends(relation, ends, self.vocabularies)
         self.ndata, self.edata, self.device, self.derive = found.ndata, found.edata, found.device, tuple(derive)
         self.provenance, self.lose_blocked, self.media, self.titles = {}, False, {}, {}
 
@@ -439,9 +441,10 @@ def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Voc
         size = len(vocabularies.get(node_type, ()))
         if len(ends) and not 0 <= ends.min() <= ends.max() < size:
             raise GraphError(
-                f"relation {relation}: an edge ends outside the {node_type} vocabulary",
-                got=f"indices {ends.min()} to {ends.max()}",
-                expected=f"0 to {size - 1}",
+                f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not",
+                got=f"numbers {ends.min()} to {ends.max()}",
+                expected=f"0 … {size - 1}",
+                do="say how many nodes there are in `num_nodes`",
             )
 
 

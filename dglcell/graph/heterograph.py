@@ -245,15 +245,6 @@ def _add(found: Heterograph, relation: Relation, ends: Sequence[Tensor], data: D
             got=f"{len(src):,} and {len(dst):,}",
             expected="both ends of every edge",
         )
-    for node_type, end in ((relation[0], src), (relation[2], dst)):
-        number = found.num_nodes[node_type]
-        if len(end) and not 0 <= end.min() <= end.max() < number:
-            raise GraphError(
-                f"relation {relation}: an edge ends at a node of type '{node_type}' that there is not",
-                got=f"numbers {end.min()} to {end.max()}",
-                expected=f"0 … {number - 1}",
-                do="say how many nodes there are in `num_nodes`",
-            )
     found.ends[relation] = src, dst
     if weight in data:
         found.weights[relation] = _weight(relation, data.pop(weight), len(src))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dglcell.graph.cell_files import losses_of_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.metabolism import whole_reactions
@@ -75,7 +74,6 @@ class ResidentCell(ResidentGraph):
     @classmethod
     def of(cls, cell: CellGraph) -> ResidentCell:
         """Make the resident edges of a cell graph."""
-        rules = losses_of_cell(cell.content, lose_blocked=cell.lose_blocked)
         media = {
             name: {cell.vocabularies[REACTION].index(node): strength for node, strength in of.items()}
             for name, of in cell.media.items()
@@ -83,7 +81,7 @@ class ResidentCell(ResidentGraph):
         return cls(
             cell.num_nodes,
             cell.edge_tensors(),
-            derive=[rule if isinstance(rule, tuple) else rule(cell) for rule in rules],
+            derive=[rule if isinstance(rule, tuple) else rule(cell) for rule in cell.derive] or None,
             names=cell.vocabularies,
             weighed=relations_of_sources(cell),
             media=media,

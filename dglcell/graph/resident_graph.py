@@ -147,15 +147,6 @@ class ResidentRelation(nn.Module):
         numbers = torch.arange(self.num_edges, device=self.src.device)
         return numbers if self.given is None else torch.empty_like(numbers).index_copy_(0, self.given, numbers)
 
-    @property
-    @_made_once
-    def dgl_graph(self) -> DGLGraph:
-        """Return the relation as a bipartite DGL graph on the device of the buffers."""
-        return import_dgl().heterograph(
-            {("source", "edge", "destination"): (self.src, self.dst)},
-            num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
-        )
-
     @_made_once
     def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the in-edges of every destination node, or the out-edges of every source node if ``transposed``.

@@ -54,10 +54,6 @@ class Choices:
         share = min(self.dense_share, COMPILED_DENSE_SHARE) if self.compiled else self.dense_share
         return Execution(torch.bfloat16 if self.half else None, recompute, self.compiled, share)
 
-    def for_layers(self, *, compiled: bool, half: bool) -> Choices:
-        """Return the same choices for layers that are compiled or not, with differences in bfloat16 or not."""
-        return replace(self, compiled=compiled, half=half)
-
     def for_run(
         self,
         device_type: str,
@@ -85,7 +81,7 @@ class Choices:
         )
         half = (compiles or (pays and one_kernel)) and multiplies_bfloat16_fast(device_type)
         half = half if precision == "auto" else precision == "bf16"
-        return self.for_layers(compiled=compiles, half=half)
+        return replace(self, compiled=compiles, half=half)
 
 
 def multiplies_bfloat16_fast(device_type: str) -> bool:

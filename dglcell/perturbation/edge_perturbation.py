@@ -38,15 +38,22 @@ class EdgeChanges:
         changed = strength_EB[self.edges, self.strains] * self.strengths.to(strength_EB.dtype)
         return strength_EB.index_put((self.edges, self.strains), changed)
 
+    def left(self, strain: int, number: int) -> Tensor:
+        """Return what a strain leaves of each of ``number`` edges, [E]."""
+        mine = self.strains == strain
+        return self.strengths.new_ones(number).index_put((self.edges[mine],), self.strengths[mine])
+
     def take(self, rows: Tensor) -> EdgeChanges:
         """Return the changes of the strains ``rows``, [B] int64, in that order; strains may be repeated."""
         starts = torch.searchsorted(self.strains, torch.stack([rows, rows + 1]).contiguous())
         place, strains = ranges(starts[0], starts[1] - starts[0])
         return EdgeChanges(self.edges[place], strains, self.strengths[place])
 
-    def to(self, device: torch.device | str) -> EdgeChanges:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> EdgeChanges:
         """Return the same changes on ``device``."""
-        return EdgeChanges(self.edges.to(device), self.strains.to(device), self.strengths.to(device))
+        return EdgeChanges(
+            *(x.to(device, non_blocking=non_blocking) for x in (self.edges, self.strains, self.strengths))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +107,9 @@ class EdgePerturbations:
         shifted = {r: replace(changes, strains=changes.strains + 1) for r, changes in self.relations.items()}
         return EdgePerturbations(shifted, self.num_strains + 1)
 
-    def to(self, device: torch.device | str) -> EdgePerturbations:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> EdgePerturbations:
         """Return the same changes on ``device``."""
-        return replace(self, relations={relation: changes.to(device) for relation, changes in self.relations.items()})
+        return replace(self, relations={r: changes.to(device, non_blocking) for r, changes in self.relations.items()})
 
 
 def _directions(target: EdgeTarget) -> Iterator[EdgeTarget]:

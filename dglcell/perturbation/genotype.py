@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -159,33 +159,24 @@ class GenotypeBatch:
 
     def part(self, first: int, last: int) -> GenotypeBatch:
         """Return the strains from number ``first`` up to ``last``, without it; the host waits for the device."""
-        begin, end = self.offsets[[first, last]].tolist()
-        conditions = None if self.conditions is None else self.conditions[first:last]
+        mine = self.perturbations.nodes[GENE].part(first, last)
         chosen = torch.arange(first, last, device=self.genes.device)
         return replace(
             self,
-            genes=self.genes[begin:end],
-            offsets=self.offsets[first : last + 1] - begin,
-            strengths=None if self.strengths is None else self.strengths[begin:end],
+            genes=mine.nodes,
+            offsets=mine.offsets,
+            strengths=mine.activities,
             reactions=None if self.reactions is None else self.reactions.part(first, last),
-            conditions=conditions,
+            conditions=None if self.conditions is None else self.conditions[first:last],
             edges=None if self.edges is None else self.edges.take(chosen),
             blocked=None if self.blocked is None else self.blocked[first:last],
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
         """Return the batch on ``device``."""
-        return GenotypeBatch(
-            self.genes.to(device, non_blocking=non_blocking),
-            self.offsets.to(device, non_blocking=non_blocking),
-            self.max_deletions,
-            self.shared,
-            None if self.strengths is None else self.strengths.to(device, non_blocking=non_blocking),
-            None if self.reactions is None else self.reactions.to(device, non_blocking),
-            None if self.conditions is None else self.conditions.to(device, non_blocking=non_blocking),
-            None if self.edges is None else self.edges.to(device),
-            None if self.blocked is None else self.blocked.to(device, non_blocking=non_blocking),
-        )
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        there = {name: x.to(device, non_blocking=non_blocking) for name, x in parts.items() if hasattr(x, "to")}
+        return replace(self, **there)
 
 
 def _check_strengths(strengths: Tensor, strains: Tensor) -> None:

@@ -239,7 +239,7 @@ def perturb(
     if whole:
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     else:
-        base = _of_shared(graph, changes) if kept_pass is None else kept_pass.once(lambda: _of_shared(graph, changes))
+        base = (kept_pass or BasePass([])).once(lambda: keep_masks(graph, changes.of_shared()))
     slots = _slots(graph, changes)
     kept = {t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
@@ -249,10 +249,6 @@ def perturb(
     if device_type not in UNSTACKED_DEVICES and active() is None:
         execution = replace(execution, stack=True)
     return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept, graph)
-
-
-def _of_shared(graph: ResidentGraph, changes: Perturbations) -> dict[str, Tensor]:
-    return keep_masks(graph, changes.of_shared())
 
 
 def _slots(graph: ResidentGraph, changes: Perturbations) -> dict[str, Slots]:

@@ -108,21 +108,14 @@ def graphs(
     of_edges = {} if changes.edges is None else changes.edges.relations
     found = []
     for strain in range(changes.num_strains):
-        graph = cell.graph
-        kept_edges = {r: _left_of_edges(cell, r, of, strain) for r, of in of_edges.items()}
-        if kept_edges:
-            everything = {r: torch.ones(graph.num_edges(r), device=graph.device) for r in cell.relations}
-            amounts = everything | kept_edges
-            graph = dgl.edge_subgraph(graph, {r: amount != 0 for r, amount in amounts.items()}, relabel_nodes=False)
-            for relation, amount in kept_edges.items():
-                graph.edges[relation].data[ACTIVITY] = amount[amount != 0]
-        reduced = dgl.node_subgraph(graph, {node_type: of[:, strain] for node_type, of in keep.items()})
-        for relation in cell.relations if kept_edges else ():
-            data = reduced.edges[relation].data
-            data[dgl.EID] = graph.edges[relation].data[dgl.EID][data[dgl.EID]]
+        graph = dgl.node_subgraph(cell.graph, {node_type: of[:, strain] for node_type, of in keep.items()})
+        for relation, of_strains in of_edges.items():
+            whole, data = cell.resident[relation], graph.edges[relation].data
+            amount = data[ACTIVITY] = of_strains.left(strain, whole.num_edges)[whole.places[data[dgl.EID]]]
+            graph = dgl.remove_edges(graph, (amount == 0).nonzero().squeeze(1), etype=relation)
         for node_type, of in left.items():
-            reduced.nodes[node_type].data[ACTIVITY] = of[keep[node_type][:, strain], strain]
-        found.append(reduced)
+            graph.nodes[node_type].data[ACTIVITY] = of[keep[node_type][:, strain], strain]
+        found.append(graph)
     return dgl.batch(found) if batched else found
 
 
@@ -186,13 +179,6 @@ def _edges(cell: CellGraph, relation: Relation, lists: Lists, left: Lists | Tens
     flat, offsets = (x.to(cell.device) for x in _concatenated(ids))
     strengths = torch.zeros(len(flat)) if left is None else _activities(what, left, ids, cell.device)
     return EdgeChanges(edges.places[flat], torch.repeat_interleave(offsets.diff()), strengths.to(cell.device))
-
-
-def _left_of_edges(cell: CellGraph, relation: Relation, changes: EdgeChanges, strain: int) -> Tensor:
-    """Return what a strain leaves of the edges of a relation, [E], in the order of ``cell.graph``."""
-    mine = changes.strains == strain
-    left = torch.ones(cell.resident[relation].num_edges, dtype=changes.strengths.dtype, device=changes.strengths.device)
-    return left.index_put((changes.edges[mine],), changes.strengths[mine])[cell.resident[relation].places]
 
 
 def _ids(

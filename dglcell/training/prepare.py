@@ -137,8 +137,7 @@ def settle_what_models_see(config: Config, prepared: Prepared) -> Config:
         model = replace(model, strength_curves=True)
     if model.conditions and EDGES in model.conditions:
         model.validate()  # refuses edges beside strategies that have none
-        cell, written = ResidentCell.of(prepared.cell), model.conditions[EDGES]
-        EdgePerturbations.build(cell, written, spelled=True)  # refuses what is not there
+        EdgePerturbations.build(ResidentCell.of(prepared.cell), model.conditions[EDGES], spelled=True)  # and strangers
     if prepared.cell.media and MEDIUM not in (model.conditions or {}):
         raise ConfigError(
             "the cell graph has media, and the model does not see in which its strains grow",

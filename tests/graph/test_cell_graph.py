@@ -162,7 +162,7 @@ def test_untouched_genes_ignore_self_loops() -> None:
 
 
 def test_edges_outside_the_vocabulary_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"outside the gene vocabulary\n.*indices 0 to 3\n.*0 to 2"):
+    with pytest.raises(GraphError, match=r"type 'gene' that there is not\n.*numbers 0 to 3\n.*0 … 2"):
         small(edge=(0, 3))
 
 

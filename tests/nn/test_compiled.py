@@ -76,7 +76,7 @@ def test_layers_of_a_model(backend: str, conv: str, how: str, monkeypatch: pytes
     model = HeteroCell(cell, config).double()
     strains, found = GenotypeBatch.from_lists([[3], [10, 40], [3, 5]]), []
     for compiled in (False, True):
-        model.choose(Choices("node_mask").for_layers(compiled=compiled, half=False))
+        model.choose(Choices("node_mask", compiled=compiled))
         phenotypes = model(strains).phenotypes
         found.append([phenotypes, *gradients([phenotypes], list(model.parameters()))])
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

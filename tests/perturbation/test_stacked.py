@@ -116,7 +116,7 @@ def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
 
 def test_differences_in_half_precision(resident: ResidentCell, route: Route) -> None:
     model = model_of(resident).float()
-    model.choose(Choices("node_mask").for_layers(compiled=False, half=True))
+    model.choose(Choices("node_mask", half=True))
     check(model, route, tolerance=2e-2)
 
 
