@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from typing import Any, ClassVar, cast
@@ -33,6 +33,12 @@ them."""
 HEADS = ("num_heads", "heads")
 WEIGHTS = "edge_weight"
 
+OPTIONS = "`Config`, which is `model.conv_options` of an experiment"
+
+Weighing = tuple[tuple[float, float], bool]
+"""How a module on a whole graph computes what it computes on a reduced one: the powers of degrees that its weights make
+up for, and whether one call computes all strains."""
+
 POWERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
 """Modules divide what a node receives by its in-degree and by the out-degrees of its sources to these powers."""
 
@@ -46,19 +52,6 @@ class ModuleOptions(ConvOptions):
     def given(self) -> dict[str, Any]:
         """Return the arguments that have a value."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
-
-
-@dataclass(frozen=True)
-class Weighing:
-    """Say how a module on the whole graph computes what it computes on a graph without some edges.
-
-    Attributes:
-        powers: degrees of removed edges are made up for by weights with these powers, see ``POWERS``.
-        broadcasts: whether one call computes all strains.
-    """
-
-    powers: tuple[float, float]
-    broadcasts: bool
 
 
 class DglConv(Convolution):
@@ -88,7 +81,7 @@ class DglConv(Convolution):
         self.width = width
         self.module = self._made(width, config)
         self.takes_weights = takes_weights(self.kind)
-        self._weighing: Weighing | None = None
+        self._found: Weighing | None = None
         self._try()
 
     @classmethod
@@ -108,7 +101,7 @@ class DglConv(Convolution):
             return engine.convolve(self.relation, source, destination, self._on_subgraphs)
         if isinstance(engine, EdgeMask):
             return engine.convolve(self.relation, source, destination, self._on_masks)
-        raise no_edges(f"`model.conv: {self.named()}`", "node_mask or difference")
+        raise no_edges(f"`{self.named()}`", "node_mask or difference")
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """Return what the module computed, which has seen the nodes' own rows."""
@@ -124,12 +117,11 @@ class DglConv(Convolution):
         try:
             made = self.kind(**options)
         except Exception as error:  # modules refuse arguments in ways of their own
-            raise self._error("cannot be made", error, "set its arguments in `model.conv_options`") from error
+            raise self._error("cannot be made", error, f"set its arguments in {OPTIONS}") from error
         mixing = [type(one).__name__ for one in made.modules() if isinstance(one, _NormBase)]
         if mixing:
             raise ConfigError(
-                f"`model.conv: {self.named()}` takes statistics over nodes or strains: deleted genes and batch mates "
-                "would change a strain's prediction",
+                f"`{self.named()}` takes statistics over nodes or strains, so that batch mates would change a result",
                 got=mixing[0],
                 expected="norms of single rows, such as LayerNorm",
             )
@@ -138,7 +130,7 @@ class DglConv(Convolution):
     def _error(self, what: str, error: object, do: str) -> ConfigError:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         return ConfigError(
-            f"`model.conv: {self.named()}` {what}",
+            f"`{self.named()}` {what}",
             got=text,
             expected="module(graph, (source rows, destination rows)) → [nodes, H], as in dgl.nn.HeteroGraphConv",
             do=do,
@@ -146,31 +138,30 @@ class DglConv(Convolution):
 
     def _try(self) -> None:
         """Call the module on a small graph."""
-        trial = Trial(self.relation, self.width, torch.float32)
+        edges, *rows = _trial(self.relation, self.width, torch.float32)
         was_training = self.module.training
         try:
             with torch.no_grad():
-                rows = trial.source_NCH[:, 0], trial.destination_MCH[:, 0]
-                shape = tuple(self._call(self.module.eval(), trial.masked, None, *rows).shape)
+                shape = tuple(self._call(self.module.eval(), edges, None, *(x[:, 0] for x in rows)).shape)
         except Exception as error:  # any code may run here
             raise self._error("cannot be called", error, "see the guide on DGL") from error
         finally:
             self.module.train(was_training)
-        if shape != (trial.graph.num_dst_nodes(), self.width):
-            got = f"rows of {shape[1:]}, where `model.hidden` is {self.width}"
-            raise self._error("gives rows of another width", got, "set its widths in `model.conv_options`")
+        if shape != (edges.graph.num_dst_nodes(), self.width):
+            got = f"rows of {shape[1:]}, where the width is {self.width}"
+            raise self._error("gives rows of another width", got, f"set its widths in {OPTIONS}")
 
     def _on_subgraphs(self, edges: EdgeRows, source: Tensor, destination: Tensor) -> Tensor:
-        if edges.strength is None:
-            return self._call(self.module, edges, edges.weight, source, destination)
-        powers = self.weighing("a strain that weakens nodes or edges").powers
-        return self._call(self.module, edges, edges.dividing_by(powers), source, destination)
+        weight_E = edges.weight
+        if edges.strength is not None:
+            weight_E = edges.dividing_by(self._weighing("a strain that weakens nodes or edges")[0])
+        return self._call(self.module, edges, weight_E, source, destination)
 
     def _on_masks(self, edges: EdgeRows, source_NCH: Tensor, destination_MCH: Tensor) -> Tensor:
-        how = self.weighing("`model.strategy: edge_mask`")
+        how = self._weighing("the strategy edge_mask")
         return self._masked(self.module, how, edges, source_NCH, destination_MCH)
 
-    def weighing(self, what: str) -> Weighing:
+    def _weighing(self, what: str) -> Weighing:
         """Return how weights of zero can stand for removed edges, which is found out on a small graph, once.
 
         Args:
@@ -179,46 +170,50 @@ class DglConv(Convolution):
         Raises:
             ConfigError: they cannot.
         """
-        if self._weighing is None and self.takes_weights:
-            trial = Trial(
-                self.relation, self.width, torch.float64, next(self.module.parameters(), torch.empty(0)).device
+        if self._found is None and self.takes_weights:
+            self._found = self._find()
+        if self._found is None:
+            takes = "in which it counts" if self.takes_weights else f"which takes no `{WEIGHTS}`"
+            raise ConfigError(
+                f"{what} needs a module in which an edge of weight 0 counts for nothing",
+                got=f"`{self.named()}`, {takes}",
+                expected="a module that sums messages multiplied by `edge_weight`, such as dgl.nn.SAGEConv",
+                do="take the strategy edge_subgraph, with deletions only; or gatv2, which weighs attention",
             )
-            self._weighing = next((how for how in self._candidates() if self._is_right(how, trial)), None)
-        if self._weighing is None:
-            raise refused(what, self.named(), takes=self.takes_weights)
-        return self._weighing
+        return self._found
 
-    @staticmethod
-    def _candidates() -> Iterator[Weighing]:
-        for broadcasts in (True, False):
-            yield from (Weighing(powers, broadcasts) for powers in POWERS)
-
-    def _is_right(self, how: Weighing, trial: Trial) -> bool:
-        """Return whether the module on the trial's whole graph is equal to the module on its reduced graphs."""
+    def _find(self) -> Weighing | None:
+        """Return with which weights the module on a whole graph is equal to the module on its reduced graphs."""
         module = copy.deepcopy(self.module).double().eval()
         generator = torch.Generator().manual_seed(0)
+        device = next(module.parameters(), torch.empty(0)).device
+        edges, *rows = _trial(self.relation, self.width, torch.float64, device)
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-            try:
-                found = self._masked(module, how, trial.masked, trial.source_NCH, trial.destination_MCH)
-            except Exception:  # not every module can be called with more dimensions
-                return False
-            for column, reduced in enumerate(trial.reduced()):
-                rows = trial.source_NCH[:, column], trial.destination_MCH[:, column]
-                expected = self._call(module, reduced, reduced.weight, *rows)
-                if found[:, column].shape != expected.shape or not torch.allclose(
-                    found[:, column], expected, rtol=TOLERANCE, atol=TOLERANCE
-                ):
-                    return False
-        return True
+            kept = [left.nonzero().squeeze(1) for left in cast(Tensor, edges.strength).unbind(1)]
+            reduced = [import_dgl().edge_subgraph(edges.graph, ids, relabel_nodes=False) for ids in kept]
+            columns = [
+                self._call(module, EdgeRows(graph, None, None), None, *(x[:, column] for x in rows))
+                for column, graph in enumerate(reduced)
+            ]
+            expected = torch.stack(columns, dim=1)
+            for broadcasts, powers in itertools.product((True, False), POWERS):
+                try:
+                    found = self._masked(module, (powers, broadcasts), edges, *rows)
+                except Exception:  # not every module can be called with more dimensions
+                    continue
+                if found.shape == expected.shape and torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+                    return powers, broadcasts
+        return None
 
     def _masked(
         self, module: nn.Module, how: Weighing, edges: EdgeRows, source_NCH: Tensor, destination_MCH: Tensor
     ) -> Tensor:
         """Return the results of all columns, [M, C, H]."""
-        weight_EC = edges.dividing_by(how.powers)
-        if how.broadcasts:
+        powers, broadcasts = how
+        weight_EC = edges.dividing_by(powers)
+        if broadcasts:
             rows = source_NCH.contiguous(), destination_MCH.contiguous()
             found: Tensor = module(edges.graph, rows, **{WEIGHTS: weight_EC.unsqueeze(-1)})
             return found
@@ -242,51 +237,24 @@ def takes_weights(kind: type[nn.Module], *, always: bool = False) -> bool:
     return WEIGHTS in known and (not always or known[WEIGHTS].default is inspect.Parameter.empty)
 
 
-def refused(what: str, name: str, *, takes: bool) -> ConfigError:
-    """Return the error that weights of zero cannot stand for removed edges in a module."""
-    return ConfigError(
-        f"{what} needs a module in which an edge of weight 0 counts for nothing",
-        got=f"`model.conv: {name}`, " + ("in which it counts" if takes else f"which takes no `{WEIGHTS}`"),
-        expected="a module that sums messages multiplied by `edge_weight`, such as dgl.nn.SAGEConv",
-        do="set `model.strategy: edge_subgraph`, with deletions only; or `model.conv: gatv2`, which weighs attention",
-    )
+ENDS = (0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 2), (0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3)
+LEFT = (
+    (1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1),  # destination 2 receives nothing
+    (1, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1),
+)
+"""The small graph has edges with these sources and destinations, of which two strains have those marked by 1."""
 
 
-class Trial:
-    """Hold a small graph, of which two strains lack edges, to find out what a module does.
-
-    Args:
-        relation: relation whose node types the graph has.
-        width: width of rows.
-        dtype: type of rows.
-        device: device of the graph.
-    """
-
-    SOURCES = (0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 2)
-    DESTINATIONS = (0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3)
-    LEFT = (
-        (1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1),  # destination 2 receives nothing
-        (1, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1),
-    )
-
-    def __init__(self, relation: Relation, width: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
-        sizes = {relation[0]: 5, relation[2]: 5 if relation[0] == relation[2] else 4}
-        ends = torch.tensor(self.SOURCES, device=device), torch.tensor(self.DESTINATIONS, device=device)
-        self.graph = import_dgl().heterograph({relation: ends}, num_nodes_dict=sizes)[relation]
-        generator = torch.Generator().manual_seed(1)
-
-        def rows(number: int) -> Tensor:
-            return torch.randn(number, len(self.LEFT), width, generator=generator, dtype=dtype).to(device)
-
-        self.source_NCH = rows(sizes[relation[0]])
-        self.destination_MCH = self.source_NCH if relation[0] == relation[2] else rows(sizes[relation[2]])
-        self.masked = EdgeRows(self.graph, None, torch.tensor(self.LEFT, dtype=dtype, device=device).T)
-
-    def reduced(self) -> Iterator[EdgeRows]:
-        """Yield the graphs of the two strains without the edges that they lack."""
-        for left in cast(Tensor, self.masked.strength).unbind(1):
-            ids = left.nonzero().squeeze(1)
-            yield EdgeRows(import_dgl().edge_subgraph(self.graph, ids, relabel_nodes=False), None, None)
+def _trial(
+    relation: Relation, width: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> tuple[EdgeRows, Tensor, Tensor]:
+    """Return a small graph, with rows of its sources, [N, 2, H], and destinations, [M, 2, H], for two strains."""
+    sizes = {relation[0]: 5, relation[2]: 5 if relation[0] == relation[2] else 4}
+    graph = import_dgl().heterograph({relation: ENDS}, num_nodes_dict=sizes, device=device)[relation]
+    generator = torch.Generator().manual_seed(1)
+    rows = {t: torch.randn(n, 2, width, generator=generator, dtype=dtype).to(device) for t, n in sizes.items()}
+    strength_E2 = torch.tensor(LEFT, dtype=dtype, device=device).T
+    return EdgeRows(graph, None, strength_E2), rows[relation[0]], rows[relation[2]]
 
 
 @cache

@@ -1,7 +1,8 @@
-"""Hold the edges of strains as graphs of DGL, for strategies that have single edges and for modules written for DGL."""
+"""Hold the edges of strains as graphs of DGL, for modules written for DGL, and what the strategies of DGL share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from dglcell.graph.resident_graph import ResidentGraph
+from dglcell.graph.schema import Relation
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.sent import Kept
+from dglcell.perturbation.states import WholeStates
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -82,3 +89,34 @@ def _ratio(counts: Tensor, left: Tensor) -> Tensor:
     """Return how many times as much all edges are as those that are left, 1 where none is."""
     counts = counts.to(left.dtype).view(-1, *[1] * (left.dim() - 1))
     return torch.where(left == 0, 1, counts / torch.where(left == 0, 1, left))
+
+
+class GraphStrategy(ABC):
+    """Compute on graphs of DGL; states are whole, C = 1 + B columns with the wild type first.
+
+    Args:
+        cell: the cell graph.
+        kept: node type → which nodes the wild type and the strains keep.
+        perturbations: changes of single edges, with the wild type as the first strain; optional.
+    """
+
+    def __init__(
+        self, cell: ResidentGraph, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
+    ) -> None:
+        self.cell, self.kept = cell, kept
+        self.changes = {} if perturbations is None else perturbations.relations
+        self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
+        self._rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
+
+    def start(self, x_NH: Tensor) -> WholeStates:
+        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
+
+    def edge_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of a relation, which are found once a batch, for all layers."""
+        if (relation, dtype) not in self._rows:
+            self._rows[relation, dtype] = self.find_rows(relation, dtype)
+        return self._rows[relation, dtype]
+
+    @abstractmethod
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Find the edges of a relation in all columns."""

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from dglcell.graph.resident_graph import ResidentGraph, import_dgl
+from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import Relation
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
-from dglcell.perturbation.edge_rows import EdgeRows, GraphModule
-from dglcell.perturbation.sent import Kept
+from dglcell.perturbation.edge_rows import EdgeRows, GraphModule, GraphStrategy
 from dglcell.perturbation.states import Score, States, WholeStates
 
 
-class EdgeMask:
+class EdgeMask(GraphStrategy):
     """Aggregate with masked weights [E, C, 1] of edges, so that any edge of any strain can have its own strength.
 
     They are made once a batch, for all layers, and take 4 · E · C bytes in single precision. The graph itself stays as
-    it is. States are whole, C = 1 + B columns with the wild type first.
-
-    Args:
-        cell: the cell graph.
-        kept: node type → which nodes the wild type and the strains keep.
-        perturbations: changes of single edges, with the wild type as the first strain; optional.
+    it is.
     """
 
-    def __init__(
-        self,
-        cell: ResidentGraph,
-        kept: dict[str, Kept],
-        perturbations: EdgePerturbations | None = None,
-    ) -> None:
-        self.cell, self.kept, self.perturbations = cell, kept, perturbations
-        self._rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
-
-    @property
-    def num_strains(self) -> int:
-        """Return the number of strains, B."""
-        return next(iter(self.kept.values())).strains_NB.shape[1]
-
-    def start(self, x_NH: Tensor) -> WholeStates:
-        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
-
-    def edge_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
         """Return the edges of the cell graph, with fixed weights [E] and what every strain leaves of them, [E, C]."""
-        if (relation, dtype) not in self._rows:
-            edges = self.cell[relation]
-            source, destination = (self.kept[node_type].columns(dtype) for node_type in (relation[0], relation[2]))
-            # A weakened node receives as ever.
-            strength_EC = source[edges.src] * (destination[edges.dst] != 0)
-            changes = self.perturbations.relations.get(relation) if self.perturbations else None
-            strength_EC = strength_EC if changes is None else changes.put_into(strength_EC)
-            weight = None if edges.weight is None else edges.weight.to(dtype)
-            self._rows[relation, dtype] = EdgeRows(self.cell.heterograph()[relation], weight, strength_EC)
-        return self._rows[relation, dtype]
+        edges, changes = self.cell[relation], self.changes.get(relation)
+        source, destination = (self.kept[node_type].columns(dtype) for node_type in (relation[0], relation[2]))
+        # A weakened node receives as ever.
+        strength_EC = source[edges.src] * (destination[edges.dst] != 0)
+        strength_EC = strength_EC if changes is None else changes.put_into(strength_EC)
+        weight = None if edges.weight is None else edges.weight.to(dtype)
+        return EdgeRows(self.cell.heterograph()[relation], weight, strength_EC)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         assert isinstance(states, WholeStates)

@@ -8,40 +8,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident_graph import ResidentGraph, import_dgl
+from dglcell.graph.resident_graph import import_dgl
 from dglcell.graph.schema import WEIGHT, Relation
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
-from dglcell.perturbation.edge_rows import EdgeRows, GraphModule
-from dglcell.perturbation.sent import Kept
+from dglcell.perturbation.edge_rows import EdgeRows, GraphModule, GraphStrategy
 from dglcell.perturbation.states import Score, States, WholeStates
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
 
-class EdgeSubgraph:
+class EdgeSubgraph(GraphStrategy):
     """Hold one graph of all strains, made once a batch: any module of ``dgl.nn`` runs on it as it is.
 
-    Lost nodes keep a row, but their edges are removed. States are whole, C = 1 + B columns with the wild type first.
-    The graph has C · E edges at most, each of which takes 24 bytes once products have run forward and backward.
-
-    Args:
-        cell: the cell graph.
-        kept: node type → which nodes the wild type and the strains keep.
-        perturbations: changes of single edges, with the wild type as the first strain; optional.
+    Lost nodes keep a row, but their edges are removed. The graph has C · E edges at most, each of which takes 24 bytes
+    once products have run forward and backward.
     """
 
-    def __init__(
-        self, cell: ResidentGraph, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
-    ) -> None:
-        self.cell, self.kept = cell, kept
-        self.keep = {node_type: known.columns(torch.bool) for node_type, known in kept.items()}
-        self.perturbations = {} if perturbations is None else perturbations.relations
-        self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
-        self._rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
-
-    def start(self, x_NH: Tensor) -> WholeStates:
-        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
+    @cached_property
+    def keep(self) -> dict[str, Tensor]:
+        """Return which nodes every column keeps: node type → [N, C] bool."""
+        return {node_type: known.columns(torch.bool) for node_type, known in self.kept.items()}
 
     @cached_property
     def graphs(self) -> list[DGLGraph]:
@@ -59,42 +45,31 @@ class EdgeSubgraph:
         """Return ``graphs`` as one graph: node n of column c is ``c · N + n``."""
         return import_dgl().batch(self.graphs)
 
-    def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
-        surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
+    def _reduced(self, wild_type: DGLGraph, column: int) -> DGLGraph:
+        left = {r: of.left(column, self.cell[r].num_edges) for r, of in self.changes.items()}
+        surviving = {}
+        for relation in self.cell.relations:
+            edges = self.cell[relation]
+            alive = self.keep[relation[0]][edges.src, column] & self.keep[relation[2]][edges.dst, column]
+            alive = alive & (left[relation] != 0) if relation in left else alive
+            surviving[relation] = alive.nonzero().squeeze(1)
         ids = {relation: edges.to(wild_type.idtype) for relation, edges in surviving.items()}
         graph = import_dgl().edge_subgraph(wild_type, ids, relabel_nodes=False, store_ids=False)
-        for relation, changes in self.perturbations.items():
-            mine = changes.strains == strain
-            strength = changes.strengths.new_ones(self.cell[relation].num_edges)
-            strength = strength.index_put((changes.edges[mine],), changes.strengths[mine])
+        for relation, strength in left.items():
             graph.edges[relation].data["strength"] = strength[surviving[relation]]
         return graph
 
-    def _surviving(self, relation: Relation, strain: int) -> Tensor:
-        """Return the positions of the edges that the strain has, ascending."""
-        edges = self.cell[relation]
-        alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
-        if relation in self.perturbations:
-            changes = self.perturbations[relation]
-            alive[changes.edges[(changes.strains == strain) & (changes.strengths == 0)]] = False
-        return alive.nonzero().squeeze(1)
-
-    def edge_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
-        """Return the edges of all columns, with weights and strengths of edges times those of their sources.
-
-        They are found once a batch, for all layers.
-        """
-        if (relation, dtype) not in self._rows:
-            graph = self.batched[relation]
-            weight, strength = (
-                graph.edata[name].to(dtype) if name in graph.edata else None for name in (WEIGHT, "strength")
-            )
-            source = self.kept[relation[0]]
-            if source.strengths_NB is not None:
-                of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]
-                strength = of_sources if strength is None else of_sources * strength
-            self._rows[relation, dtype] = EdgeRows(graph, weight, strength)
-        return self._rows[relation, dtype]
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of all columns, with weights and strengths of edges times those of their sources."""
+        graph = self.batched[relation]
+        weight, strength = (
+            graph.edata[name].to(dtype) if name in graph.edata else None for name in (WEIGHT, "strength")
+        )
+        source = self.kept[relation[0]]
+        if source.strengths_NB is not None:
+            of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]
+            strength = of_sources if strength is None else of_sources * strength
+        return EdgeRows(graph, weight, strength)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         assert isinstance(states, WholeStates)
