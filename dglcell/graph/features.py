@@ -1,10 +1,13 @@
-"""Read fixed input features of nodes from a table with names in the first column and numbers in the others."""
+"""Read fixed input features of nodes from a table, or compute them from the metabolic model of the wild type."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +16,12 @@ from torch import Tensor
 
 from dglcell.errors import GraphError
 from dglcell.files.atomic import DAMAGE, open_text
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 
 def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
@@ -87,3 +95,102 @@ def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[
                 f"features '{path}', line {number}: a value is not finite", got=line[1:], expected="finite numbers"
             )
         yield line[0], values
+
+
+WILD_TYPE = "wild_type"
+"""This name, in place of a table of features, stands for what `wild_type_features` computes."""
+
+UNUSED_FLUX = 1e-9
+"""Fluxes below this are the solver's zero."""
+
+Fluxes = dict[str, float]
+
+
+def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Tensor:
+    """Return standardised features of nodes, from fluxes of the cell without deletions and from the model.
+
+    The fluxes are those of the fastest growth with the least total flux (Lewis et al. 2010, *Omic data from evolved E.
+    coli are consistent with computed optimal growth*). No deletion is computed, so that they say nothing of any strain
+    but the wild type.
+
+    Args:
+        model: any cobra model.
+        node_type: ``reaction`` or ``metabolite``.
+        names: names of the nodes of the cell graph.
+
+    Returns:
+        The features, [N, F] float32.
+
+    Raises:
+        GraphError: the model does not grow, or there are no such features for the node type.
+    """
+    if node_type not in COLUMNS:
+        raise GraphError(
+            f"there are no features `{WILD_TYPE}` of the node type '{node_type}'",
+            expected=" or ".join(COLUMNS),
+            do=f"give a table in `model.features.{node_type}`",
+        )
+    rows = COLUMNS[node_type](model, wild_type_fluxes(model), names)
+    return standardised(np.array(rows, dtype=np.float64))
+
+
+def wild_type_fluxes(model: Model) -> Fluxes:
+    """Return the flux of every reaction of the model at its fastest growth, with the least total flux.
+
+    Raises:
+        GraphError: the model does not grow.
+    """
+    from cobra.exceptions import OptimizationError
+    from cobra.flux_analysis import pfba
+
+    try:
+        fluxes = pfba(model).fluxes.to_dict()
+    except OptimizationError as error:
+        raise GraphError("the wild type has no fluxes", got=error, expected="a model that grows") from error
+    return {name: flux if abs(flux) > UNUSED_FLUX else 0.0 for name, flux in fluxes.items()}
+
+
+def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:
+    """Return how many nodes there are of the reaction and direction of each node; they share its flux equally."""
+    complexes = Counter((model_reaction(name), name[-1]) for name in reactions)
+    return [complexes[model_reaction(name), name[-1]] for name in reactions]
+
+
+def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:
+    rows = []
+    for name, nodes in zip(names, nodes_of_reactions(names), strict=True):
+        reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
+        flux, amounts = max(0.0, sign * fluxes[reaction.id]), [sign * n for n in reaction.metabolites.values()]
+        rows.append(
+            [
+                sign,
+                flux,
+                math.log1p(flux),
+                flux > 0,
+                reaction.lower_bound < 0 < reaction.upper_bound,
+                sum(amount < 0 for amount in amounts),
+                sum(amount > 0 for amount in amounts),
+                nodes,
+                reaction.boundary,
+                reaction.objective_coefficient != 0,
+            ]
+        )
+    return rows
+
+
+def _of_metabolites(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:
+    goal = [reaction for reaction in model.reactions if reaction.objective_coefficient]
+    rows = []
+    for name in names:
+        metabolite = model.metabolites.get_by_id(name)
+        flux = sum(abs(fluxes[r.id] * r.metabolites[metabolite]) for r in metabolite.reactions) / 2
+        needed = sum(reaction.metabolites.get(metabolite, 0.0) for reaction in goal)
+        rows.append([flux, math.log1p(flux), flux > 0, math.log1p(len(metabolite.reactions)), needed])
+    return rows
+
+
+COLUMNS: dict[str, Callable[[Model, Fluxes, Sequence[str]], list[list[float]]]] = {
+    REACTION: _of_reactions,
+    METABOLITE: _of_metabolites,
+}
+"""This maps a node type to a row of numbers for each of its nodes."""

@@ -30,10 +30,9 @@ from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
-from dglcell.graph.features import read_features
+from dglcell.graph.features import WILD_TYPE, read_features, wild_type_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import strains_of
 from dglcell.runs.directory import RunDirectory

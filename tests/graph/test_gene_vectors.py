@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dglcell.errors import GraphError
-from dglcell.graph.gene_vectors import read_gene_vectors
+from dglcell.graph.gene_space import read_gene_vectors
 from dglcell.graph.vocabulary import Vocabulary
 
 GENES = Vocabulary.of(["a", "b", "c", "d"])

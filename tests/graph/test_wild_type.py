@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dglcell.errors import GraphError
+from dglcell.graph.features import COLUMNS, wild_type_features, wild_type_fluxes
 from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.wild_type import COLUMNS, wild_type_features, wild_type_fluxes
 
 
 @pytest.fixture(scope="module")

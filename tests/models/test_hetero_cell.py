@@ -20,8 +20,8 @@ from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import Choices
 from tests.examples import examples
 from tests.gpu.cells import make_cell
 from tests.perturbation.states_of import agree

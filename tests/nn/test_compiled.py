@@ -15,10 +15,10 @@ from dglcell.nn.config import LINKS, CrossRelation
 from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.perturbation import execution
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import Choices
 from tests.models.terms.test_link import new_link
 from tests.random_cells import textbook_cell
 

@@ -11,9 +11,9 @@ from dglcell.models import cell_model
 from dglcell.models.cell_model import SHARE_OF_MEMORY, HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import KEPT_COMPILED
-from dglcell.perturbation import choices
-from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
+from dglcell.perturbation import perturb as choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import COMPILED_DENSE_SHARE, ROWS_WORTH_COMPILING, Choices
 from tests.models.test_base_cache import fixed_cell
 
 LONG, SHORT = 2 * ROWS_WORTH_COMPILING, 0.5 * ROWS_WORTH_COMPILING

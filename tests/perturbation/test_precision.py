@@ -17,8 +17,8 @@ from dglcell.graph.resident_graph import dgl_runs_on
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.perturbation import rules as differences
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import Choices
 from dglcell.perturbation.rules import PerturbedTensor
 
 FIRST = {"float32": 1e-4, "tf32": 0.01, "bfloat16": 0.02}

@@ -17,10 +17,9 @@ from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
 from dglcell.perturbation import execution, perturb
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.perturb import Choices, PerturbedCell
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
 from tests.random_cells import textbook_cell

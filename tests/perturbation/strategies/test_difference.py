@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.perturb import Choices, perturb
 from dglcell.perturbation.states import DifferenceStates, States
 from tests.random_cells import RandomCell
 
