@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,8 +110,8 @@ class SharedConv(nn.Module):
         return out.view_as(x).to(x.dtype)
 
 
-class Replicated:
-    """This layout has edge lists and masks of a disjoint union of strains, made once and kept on the device.
+class Layout:
+    """Give graphs of several strains to convolutions; rows are kept in the order of strains, which pooling needs.
 
     Args:
         cell: the wild type.
@@ -119,50 +120,14 @@ class Replicated:
     """
 
     def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
-        N, self.num_strains = keep_NB.shape
-        keep = keep_NB.T.flatten()
-        shift_B1 = N * torch.arange(self.num_strains, device=keep.device).unsqueeze(1)
-        self.inputs: dict[Relation, tuple[Any, ...]] = {}
-        for relation in relations:
-            src = (cell[relation].src + shift_B1).flatten()
-            dst = (cell[relation].dst + shift_B1).flatten()
-            mask = keep[src] & keep[dst]
-            degree = torch.zeros(len(keep), device=keep.device).index_add_(0, dst, mask.float())
-            self.inputs[relation] = torch.stack([src, dst]), mask, degree.clamp(min=1).unsqueeze(1)
-        self.kept = keep.nonzero().squeeze(1)
-        self.strain_of_kept = self.kept.div(N, rounding_mode="floor")
-
-    def spread(self, x_NH: Tensor) -> Tensor:
-        """Return the same states for every strain, [B · N, H]."""
-        return x_NH.repeat(self.num_strains, 1)
-
-    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of kept genes and the strain of each, in order of strains."""
-        return x.index_select(0, self.kept), self.strain_of_kept
-
-
-class Shared:
-    """This layout has one edge list per relation, and which genes strains keep.
-
-    Args:
-        cell: the wild type.
-        relations: of genes, those in use.
-        keep_NB: [N, B] which genes every strain keeps.
-    """
-
-    def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
+        self.cell, self.relations, self.keep_NB = cell, list(relations), keep_NB
         self.num_strains = keep_NB.shape[1]
-        keep_NB1 = keep_NB.unsqueeze(-1)
-        self.inputs: dict[Relation, tuple[Any, ...]] = {}
-        for relation in relations:
-            edges = torch.stack([cell[relation].src, cell[relation].dst])
-            kept_EB = keep_NB[edges[0]].float()
-            degree = torch.zeros(keep_NB.shape, device=edges.device).index_add_(0, edges[1], kept_EB)
-            N = cell.num_nodes[GENE]
-            edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
-            self.inputs[relation] = edges, keep_NB1, degree.clamp(min=1).unsqueeze(-1)
-        # Pooling needs rows in order of strains.
         self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
+        self.inputs: dict[Relation, tuple[Any, ...]] = {relation: self.of(relation) for relation in self.relations}
+
+    def of(self, relation: Relation) -> tuple[Any, ...]:
+        """Return what a convolution gets of a relation, made once and kept on the device."""
+        return ()
 
     def spread(self, x_NH: Tensor) -> Tensor:
         """Return the same states for every strain, [N, B, H]."""
@@ -171,6 +136,41 @@ class Shared:
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of kept genes and the strain of each, in order of strains."""
         return x[self.gene_of_kept, self.strain_of_kept], self.strain_of_kept
+
+
+class Replicated(Layout):
+    """This layout has edge lists and masks of a disjoint union of strains."""
+
+    def of(self, relation: Relation) -> tuple[Any, ...]:
+        N, keep = len(self.keep_NB), self.keep_NB.T.flatten()
+        shift_B1 = N * torch.arange(self.num_strains, device=keep.device).unsqueeze(1)
+        src, dst = ((ends + shift_B1).flatten() for ends in (self.cell[relation].src, self.cell[relation].dst))
+        mask = keep[src] & keep[dst]
+        degree = torch.zeros(len(keep), device=keep.device).index_add_(0, dst, mask.float())
+        return torch.stack([src, dst]), mask, degree.clamp(min=1).unsqueeze(1)
+
+    def spread(self, x_NH: Tensor) -> Tensor:
+        """Return the same states for every strain, [B · N, H]."""
+        return x_NH.repeat(self.num_strains, 1)
+
+    @cached_property
+    def _kept(self) -> Tensor:
+        return self.keep_NB.T.flatten().nonzero().squeeze(1)
+
+    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.index_select(0, self._kept), self.strain_of_kept
+
+
+class Shared(Layout):
+    """This layout has one edge list per relation, and which genes strains keep."""
+
+    def of(self, relation: Relation) -> tuple[Any, ...]:
+        edges = torch.stack([self.cell[relation].src, self.cell[relation].dst])
+        kept_EB = self.keep_NB[edges[0]].float()
+        degree = torch.zeros(self.keep_NB.shape, device=edges.device).index_add_(0, edges[1], kept_EB)
+        N = len(self.keep_NB)
+        edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
+        return edges, self.keep_NB.unsqueeze(-1), degree.clamp(min=1).unsqueeze(-1)
 
 
 class LoopConv(nn.Module):
@@ -193,20 +193,8 @@ class LoopConv(nn.Module):
         return out
 
 
-class Subgraphs:
-    """This layout has a graph for each strain, by ``dgl.edge_subgraph``, made in every step: the next batch has others.
-
-    Args:
-        cell: the wild type.
-        relations: of genes, those in use.
-        keep_NB: [N, B] which genes every strain keeps.
-    """
-
-    def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
-        self.num_strains, self.cell, self.relations = keep_NB.shape[1], cell, list(relations)
-        self.keep_NB, self.inputs = keep_NB, dict[Relation, tuple[Any, ...]]()
-        # Pooling needs rows in order of strains.
-        self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
+class Subgraphs(Layout):
+    """This layout has a graph for each strain by ``dgl.edge_subgraph``, made anew in each step."""
 
     def spread(self, x_NH: Tensor) -> Tensor:
         """Return the same states for every strain, [B, N, H], and make the strains' graphs."""
@@ -218,7 +206,6 @@ class Subgraphs:
         return x_NH.repeat(self.num_strains, 1, 1)
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of kept genes and the strain of each, in order of strains."""
         return x[self.strain_of_kept, self.gene_of_kept], self.strain_of_kept
 
 
@@ -226,19 +213,6 @@ class Subgraphs:
 
 
 FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {"replicated": MaskedConv, "spmm": SharedConv, "loop": LoopConv}
-
-
-class Layout(Protocol):
-    """A layout gives graphs of several strains to PyG."""
-
-    inputs: dict[Relation, tuple[Any, ...]]
-    num_strains: int
-
-    def spread(self, x_NH: Tensor) -> Tensor:
-        """Return the same states for every strain."""
-
-    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of kept genes and the strain of each."""
 
 
 LAYOUTS: dict[str, Callable[..., Layout]] = {"replicated": Replicated, "spmm": Shared, "loop": Subgraphs}

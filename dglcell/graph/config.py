@@ -63,18 +63,13 @@ class CellConfig:
             raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
         if self.genes == MODEL and not self.model:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
-        if self.lose_blocked and not (self.model and self.metabolism):
-            raise ConfigError(
-                f"`{key}.lose_blocked` needs the reactions of a metabolic model",
-                got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
-                do=f"name a model and set `{key}.metabolism: true`, or set `{key}.lose_blocked: false`",
-            )
-        if self.media and not (self.model and self.metabolism):
-            raise ConfigError(
-                f"`{key}.media` needs the exchange reactions of a metabolic model",
-                got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
-                do=f"name a model and set `{key}.metabolism: true`, or leave `{key}.media` out",
-            )
+        for name, of in (("lose_blocked", "reactions"), ("media", "exchange reactions")):
+            if getattr(self, name) and not (self.model and self.metabolism):
+                raise ConfigError(
+                    f"`{key}.{name}` needs the {of} of a metabolic model",
+                    got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
+                    do=f"name a model and set `{key}.metabolism: true`, or leave `{key}.{name}` out",
+                )
         if self.derived and not self.model:
             raise ConfigError(
                 f"`{key}.derived` needs `{key}.model`",
