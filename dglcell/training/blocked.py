@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,9 +13,9 @@ from dglcell.data.columns import BLOCKED, CONDITION, MEDIUM, Column
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
+from dglcell.models.terms.covariates import in_media, media_table
 from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.targets import Targets
 
 log = logging.getLogger("dglcell")
 
@@ -47,7 +46,7 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
     said, parts = began, list[list[Tensor]]()
     for start in range(0, len(dataset), PIECE):
         piece = dataset.slice(start, min(start + PIECE, len(dataset)))
-        found_BN = blocked_reactions(resident, in_media(piece, resident)).T
+        found_BN = blocked_reactions(resident, strains_in_media(piece, resident)).T
         nodes = found_BN.nonzero()[:, 1].to(torch.int16 if found_BN.shape[1] < 2**15 else torch.int32)
         parts.append([*nodes.split(found_BN.sum(1).tolist())])
         if time.monotonic() - said > SILENCE:
@@ -59,16 +58,10 @@ def with_blocked(dataset: Strains, cell: CellGraph, config: Config) -> Strains:
     return dataset.with_(columns={**dataset.columns, Column(BLOCKED): blocked_SK})
 
 
-def in_media(strains: Strains, cell: ResidentCell) -> GenotypeBatch:
-    """Return strains with the reactions that their media close or weaken, as `StrainModel.in_conditions` does."""
+def strains_in_media(strains: Strains, cell: ResidentCell) -> GenotypeBatch:
+    """Return strains with the reactions that their media close or weaken, as models see them."""
     genotypes, categories = strains.perturbations, strains.conditions.get(MEDIUM)
     if not cell.media or not categories:
         return genotypes
     codes_B = strains.columns[Column(CONDITION, MEDIUM, categories)].long()
-    rows = torch.tensor([cell.media.index(name) if name in cell.media else -1 for name in categories])[codes_B]
-    count = len(cell.media_nodes)
-    left_BK = torch.where(rows[:, None] < 0, 1.0, cell.media_strengths[rows])
-    offsets = torch.arange(len(rows) + 1) * count
-    return replace(
-        genotypes, reactions=Targets(cell.media_nodes.repeat(len(rows)), offsets, count, left_BK.reshape(-1))
-    )
+    return in_media(cell, genotypes, media_table(cell, categories)[codes_B])

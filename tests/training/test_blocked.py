@@ -20,7 +20,7 @@ from dglcell.models.terms.measured import blocked_reactions
 from dglcell.perturbation.sent import keep_masks
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import blocked
-from dglcell.training.blocked import in_media
+from dglcell.training.blocked import strains_in_media
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import Prepared, prepare, settle_what_models_see
 
@@ -64,7 +64,7 @@ def test_the_lists_are_what_every_step_would_find(prepared: Prepared, monkeypatc
     assert lists.dtype == torch.int16
     rows = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))[:100]
     batch = dataset.take(rows)
-    known = in_media(batch, cell)
+    known = strains_in_media(batch, cell)
     asked = replace(known, blocked=None)
     expected, reactions = keep_masks(cell, asked), blocked_reactions(cell, asked)
     assert not torch.equal(reactions.sum(0), reactions.new_zeros(100).sum(0).expand(100))

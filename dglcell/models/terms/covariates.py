@@ -140,9 +140,9 @@ class Covariates(Term):
             )
         learned_from = config.conditions_of_strength()
         shown = [name for name in self.seen if name not in learned_from and name != EDGES]
-        in_media = MEDIUM in self.seen and bool(self.cell.media)
-        self.register_buffer("media", _media(self.cell, self.seen[MEDIUM]) if in_media else None, persistent=False)
-        tables = None if self.media is None else {MEDIUM: self.media}
+        media = media_table(self.cell, self.seen[MEDIUM]) if MEDIUM in self.seen and self.cell.media else None
+        self.register_buffer("media", media, persistent=False)
+        tables = None if media is None else {MEDIUM: media}
         self.conditions = Conditions(self.seen, shown, tables) if shown else None
         self.curves = bool(config.strength_curves or config.strength_from)
         self.register_buffer("kappa", torch.tensor(HALF_EFFECTS), persistent=False)
@@ -173,12 +173,7 @@ class Covariates(Term):
             return genotypes
         names = list(self.seen)
         if self.media is not None:
-            codes_B = values_BC[:, names.index(MEDIUM)].long()
-            strengths_BK = self.media[codes_B]
-            B, K = strengths_BK.shape
-            offsets = torch.arange(B + 1, device=codes_B.device) * K
-            reactions = Targets(self.cell.media_nodes.repeat(B), offsets, K, strengths_BK.reshape(-1))
-            genotypes = replace(genotypes, reactions=reactions)
+            genotypes = in_media(self.cell, genotypes, self.media[values_BC[:, names.index(MEDIUM)].long()])
         if EDGES in self.seen:
             codes_B = values_BC[:, names.index(EDGES)].long()
             genotypes = replace(genotypes, edges=self._edges(codes_B.device).take(codes_B))
@@ -267,7 +262,15 @@ class Activities(Term):
         return replace(genotypes, strengths=left_P)
 
 
-def _media(cell: ResidentCell, names: Sequence[str]) -> Tensor:
+def in_media(cell: ResidentCell, genotypes: GenotypeBatch, strengths_BK: Tensor) -> GenotypeBatch:
+    """Return strains with what their media leave of the reactions that differ between media."""
+    B, K = strengths_BK.shape
+    offsets = torch.arange(B + 1, device=strengths_BK.device) * K
+    reactions = Targets(cell.media_nodes.repeat(B), offsets, K, strengths_BK.reshape(-1))
+    return replace(genotypes, reactions=reactions)
+
+
+def media_table(cell: ResidentCell, names: Sequence[str]) -> Tensor:
     """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``.
 
     Raises:
