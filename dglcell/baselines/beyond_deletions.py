@@ -50,6 +50,12 @@ def summed(values: NDArray[np.float64], strains: Strains) -> NDArray[np.float64]
     return np.bincount(owners(strains), values, minlength=len(strains)).astype(np.float64)
 
 
+def adding(owner: NDArray[np.int64], strains: int) -> sparse.csr_array:
+    """Return a matrix that adds up what belongs to each strain, [S, P]; ``owner``, [P], says to which it belongs."""
+    shape = (strains, len(owner))
+    return sparse.csr_array((np.ones(len(owner), np.float32), (owner, np.arange(len(owner)))), shape=shape)
+
+
 MOST_COMPARED = 2**24
 """At most so many pairs of strains are compared at a time."""
 

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.beyond_deletions import refuse_strengths
+from dglcell.baselines.beyond_deletions import owners, refuse_strengths
 from dglcell.baselines.problem import Family, NullModel, Problem, each, labelled
 from dglcell.baselines.simple import Shrunk
 from dglcell.data.strains import Strains
@@ -73,8 +73,7 @@ class Multiplicative(NullModel):
         return self
 
     def _estimate(self, strains: Strains, relative: NDArray[np.float64], estimated: NDArray[np.bool_]) -> None:
-        owner = np.repeat(np.arange(len(strains)), strains.num_deletions)
-        size = len(strains.names)
+        owner, size = owners(strains), len(strains.names)
         # All factors are updated at once, each by a share only. With a whole step, every gene of a strain would correct
         # the strain's whole error.
         share = 1 / max(2.0, float(strains.num_deletions.mean()))

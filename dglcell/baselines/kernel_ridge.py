@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dglcell.baselines.beyond_deletions import refuse_strengths
+from dglcell.baselines.beyond_deletions import adding, refuse_strengths
 from dglcell.baselines.problem import Family, NullModel, Problem, limit, spanned
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
@@ -75,9 +75,7 @@ class PairMatrix:
 
     def sums(self) -> sparse.csr_array:
         """Return a matrix that sums over the pairs of each strain, [S, P]."""
-        size = len(self.owner)
-        shape = (self.design.shape[0], size)
-        return sparse.csr_array((np.ones(size, np.float32), (self.owner, np.arange(size))), shape=shape)
+        return adding(self.owner, self.design.shape[0])
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,12 @@ def fit_kernel_ridge(
         problem, landmarks, limited = limit(problem, LANDMARKS)
         among = PairMatrix.of(landmarks, similarity.genes)
         models = [replace(model, train=among, limited=limited) for model in models]
-        solutions = _of_landmarks(models[0], problem, penalties)
+
+        def crossed(rows: slice) -> NDArray[np.float32]:
+            return models[0].between(PairMatrix.of(problem.train.slice(rows.start, rows.stop), similarity.genes))
+
+        inner = models[0].between(among)
+        solutions = spanned(crossed, inner, problem.y_train - mean, penalties)
     else:
         solutions = _in_krylov_space(models[0], labels - mean, penalties)
     for penalty, coefficients in solutions:
@@ -196,15 +199,6 @@ def _in_krylov_space(model: KernelRidge, values: NDArray[np.floating], penalties
         basis[step + 1] = rest / length
     for penalty in penalties:
         yield penalty, space.T @ np.linalg.solve(inner + penalty * np.eye(len(inner)), size * first)
-
-
-def _of_landmarks(model: KernelRidge, problem: Problem, penalties: Sequence[float]) -> Solutions:
-    """Yield each penalty and the coefficients of the landmarks, which are the training strains of the model."""
-
-    def crossed(rows: slice) -> NDArray[np.float32]:
-        return model.between(PairMatrix.of(problem.train.slice(rows.start, rows.stop), model.genes))
-
-    return spanned(crossed, model.between(model.train), problem.y_train - model.mean, penalties)
 
 
 def _gene_kernel(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, owners
+from dglcell.baselines.beyond_deletions import Conditions, adding, blocks, lost, owners
 from dglcell.baselines.problem import MORE, Family, NullModel, Problem, limit, solved, spanned
 from dglcell.data.strains import Strains
 
@@ -53,9 +53,7 @@ class Compared:
     @classmethod
     def of(cls, strains: Strains, conditions: Conditions) -> Self:
         """Return it for strains; ``conditions`` are those of the training strains."""
-        size = len(strains.targets)
-        sums = sparse.csr_array((np.ones(size), (owners(strains), np.arange(size))), shape=(len(strains), size))
-        targets = strains.targets.astype(np.int64)
+        sums, targets = adding(owners(strains), len(strains)), strains.targets.astype(np.int64)
         return cls(targets, lost(strains), sums, conditions.codes(strains), conditions.numbers(strains))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import class_of
 
 
-class OnDemand(Mapping[str, Tensor]):
+class OnDemand(UserDict[str, Any]):
     """Compute scalars when they are first read, and keep them, so that unread ones cost nothing.
 
     Args:
@@ -25,18 +27,11 @@ class OnDemand(Mapping[str, Tensor]):
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
-        self._makers, self._made = makers, dict[str, Tensor]()
+        super().__init__({name: cache(make) for name, make in makers.items()})
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self._made:
-            self._made[name] = self._makers[name]()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
+        made: Tensor = self.data[name]()
+        return made
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -239,9 +239,6 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
             )
 
 
-Data = TypeVar("Data", bound=StrainDataModule)
-
-
 def make_task(
     config: Config,
     prepared: Prepared,
@@ -334,7 +331,6 @@ def fit(
         StoppedError: a signal came.
         DglcellError: there is a fault that the user can mend, or another process has ended.
     """
-    data: StrainDataModule = make_data(config, prepared)
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)
     files.read = checkpoint
@@ -345,7 +341,7 @@ def fit(
         with launched(trainer):
             try:
                 path = None if checkpoint is None else checkpoint.path
-                trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
+                trainer.fit(task, datamodule=make_data(config, prepared), ckpt_path=path, weights_only=True)
             finally:
                 leave_group()
         if trainer.current_epoch >= config.trainer.epochs:
@@ -358,9 +354,9 @@ def fit(
             )
 
 
-def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDataModule) -> Data:  # type: ignore[assignment]
+def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
     """Return the data module that loads the parts."""
-    return module(
+    return StrainDataModule(
         prepared.dataset,
         prepared.parts,
         batch_size=config.data.batch_size,

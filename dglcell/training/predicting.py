@@ -160,16 +160,15 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
             assert choice.baseline is not None
             kept = kept_baselines(directory, trained.cell).models if kept is None else kept
             baseline = kept[phenotype][choice.baseline]
-        name = choice.name if way in (BEST, choice.by) else _name(way, own, choice)
+        name = _name(choice.by if way == BEST else way, own, choice)
         chosen[phenotype] = Chosen(name, baseline, weight, is_best=weight == choice.weight_of(BEST), why=choice.why)
     return replace(trained, chosen=chosen)
 
 
-def _name(way: str, own: str, choice: Choice) -> str:
-    if way == NETWORK:
+def _name(by: str, own: str, choice: Choice) -> str:
+    if by == NETWORK or choice.baseline is None:
         return own
-    assert choice.baseline is not None
-    return choice.baseline if way == BASELINE else ensemble_name(choice.baseline, choice.weight or 0.0)
+    return choice.baseline if by == BASELINE else ensemble_name(choice.baseline, choice.weight or 0.0)
 
 
 def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Choice], bool]:

@@ -58,7 +58,9 @@ def let_predict(run: RunDirectory, by: str) -> dict[str, object]:
     """Change what was the best on the validation part, and return what the run says of it."""
     results = json.loads(run.results.read_text())
     choice = results["predicts"]["fitness"]
-    choice |= {"by": by, "name": {NETWORK: "hetero_cell", BASELINE: choice["baseline"]}.get(by, choice["name"])}
+    ensemble = f"network + {choice['baseline']} ({choice['weight']:.2f})"
+    names = {NETWORK: "hetero_cell", BASELINE: choice["baseline"], ENSEMBLE: ensemble}
+    choice |= {"by": by, "name": names[by]}
     run.results.write_text(json.dumps(results))
     return dict(choice)
 

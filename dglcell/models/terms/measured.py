@@ -179,24 +179,20 @@ class _Table:
     @torch.no_grad()
     def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
         """Return the smallest labels, [B, T]; see ``MeasuredStrains.forward``."""
-        if not len(self.lost):
-            return self.first.new_full((genotypes.num_strains, self.first.shape[1]), WILD_TYPE)
         lost_BC = lost_BN[:, self.columns].float()
-        is_part_BM = lost_BC @ self.lost.T == self.lost.sum(1)
-        return torch.where(is_part_BM[..., None], self._of_others(genotypes), WILD_TYPE).amin(1).clamp(max=WILD_TYPE)
+        return self._least(lost_BC @ self.lost.T == self.lost.sum(1), genotypes, WILD_TYPE)
 
     @torch.no_grad()
     def largest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
         """Return the largest labels, [B, T]; see ``MeasuredStrains.largest``. The labels of the table are negative."""
-        if not len(self.lost):
-            return self.first.new_full((genotypes.num_strains, self.first.shape[1]), LEAST)
         contains_BM = lost_BN[:, self.columns].float() @ self.lost.T == lost_BN.sum(1, keepdim=True)
-        return -torch.where(contains_BM[..., None], self._of_others(genotypes), -LEAST).amin(1).clamp(max=-LEAST)
+        return -self._least(contains_BM, genotypes, -LEAST)
 
-    def _of_others(self, genotypes: GenotypeBatch) -> Tensor:
-        """Return the smallest label of each set's strains other than the strain itself, [B, M, T]."""
+    def _least(self, compared_BM: Tensor, genotypes: GenotypeBatch, most: float) -> Tensor:
+        """Return the smallest label of other strains in the sets that are compared, and at ``most`` that, [B, T]."""
         own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]
-        return torch.where(own_BMT, self.second, self.first)
+        labels_BMT = torch.where(own_BMT, self.second, self.first).masked_fill(~compared_BM[..., None], most)
+        return nn.functional.pad(labels_BMT, (0, 0, 1, 0), value=most).amin(1)
 
 
 def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
