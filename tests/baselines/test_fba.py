@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dglcell.baselines.curves import AsComputed
-from dglcell.baselines.fit import families_of, fit_null_models, left_out_null_models, load_models, save_models
+from dglcell.baselines.fit import families_of, fit_null_models, left_out_null_models
 from dglcell.data.columns import COMPUTED, CONDITION, Column, Provenance
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -50,11 +48,3 @@ def test_it_is_there_where_the_column_is() -> None:
 def test_strains_without_the_column_are_refused() -> None:
     with pytest.raises(DataError, match="FBA: the strains have no column 'fba_growth'"):
         AsComputed("fba_growth").predict(strains_of([[0]], 1))
-
-
-def test_it_is_kept_in_a_file(tmp_path: Path) -> None:
-    strains = with_growth(strains_of([[gene] for gene in range(20)], 20), np.arange(20.0))
-    curve = fit_null_models(problem_of(strains, np.arange(20.0) ** 2))["FBA, rising curve"]
-    save_models(tmp_path / "models.npz", {"growth": {"curve": curve}}, {})
-    again = load_models(tmp_path / "models.npz", None)[0]["growth"]["curve"]  # type: ignore[arg-type]
-    np.testing.assert_array_equal(again.predict(strains), curve.predict(strains))
