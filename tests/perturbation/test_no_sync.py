@@ -54,8 +54,8 @@ def resident() -> ResidentCell:
     return textbook_cell("shares_complex", "metabolic_neighbour")
 
 
-def make_dataset(strains: int) -> Strains:
-    """Return strains of one to three deletions, two phenotypes, some labels missing."""
+def make_dataset(strains: int, *, weak: bool = False) -> Strains:
+    """Return strains of one to three deleted or weakened genes, two phenotypes, some labels missing."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.arange(strains) % 3 + 1
     labels = torch.randn(strains, 2, generator=generator)
@@ -63,7 +63,8 @@ def make_dataset(strains: int) -> Strains:
     genes = torch.randint(0, 137, (int(counts.sum()),), generator=generator, dtype=torch.int32)
     columns = columns_of(phenotype={"a": labels[:, 0], "b": labels[:, 1]}) | {Column(ROW): torch.arange(strains)}
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-    return Strains.from_indices((), []).with_(targets=genes, offsets=offsets, columns=columns)
+    left = torch.rand(len(genes), generator=generator) if weak else None
+    return Strains.from_indices((), []).with_(targets=genes, offsets=offsets, strengths=left, columns=columns)
 
 
 def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: Any) -> StrainTask:
@@ -105,7 +106,8 @@ def checked_step(task: StrainTask, strains: int) -> int:
     Raises:
         SyncError: it would wait for the device.
     """
-    dataset, optimizer = make_dataset(strains), make_optimizer(OptimizerConfig(), task.model.parameters())
+    weak = getattr(task.model.config, "strength_curves", None) is True
+    dataset, optimizer = make_dataset(strains, weak=weak), make_optimizer(OptimizerConfig(), task.model.parameters())
     numbers, num_genes = torch.arange(strains), len(dataset.targets)
     step(task, optimizer, dataset.take(numbers, num_genes))
     # Optimisers count their steps on the host.
@@ -120,6 +122,7 @@ def checked_step(task: StrainTask, strains: int) -> int:
     [
         {"conv": "gin", "combination": "mean", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
+        {"conv": "sage", "strength_curves": True},
         {"cross_relation": "pairwise_interaction", "cross_relation_norm": "layer", "dropout": 0.1},
         {"kernel": "csr"},
         {"kernel": "dense", "recompute": "false"},
