@@ -109,7 +109,6 @@ class GeneChoice:
         return self._more(self._chosen(metabolism, networks))
 
     def _more(self, genes: Vocabulary) -> Vocabulary:
-        """Return the genes with those of ``more_genes``."""
         asked = self.config.more_genes
         if asked is None:
             return genes
@@ -121,7 +120,6 @@ class GeneChoice:
         return Vocabulary.of({*genes.names, *read_column(path, column)})
 
     def _chosen(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
-        """Return the genes that the configuration chooses."""
         choice = self.config.genes
         model_genes = metabolism.genes.names if metabolism else ()
         if choice == MODEL:
@@ -212,7 +210,6 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
 
 
 def _check_meeting(metabolism: Metabolism | None, networks: dict[str, Network]) -> None:
-    """Warn of networks that hardly share a gene with the metabolic model and the other networks."""
     parts = {"": metabolism.genes.names if metabolism else (), **{name: of.names for name, of in networks.items()}}
     for name in networks:
         others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)

@@ -154,7 +154,6 @@ def _joined(node: ast.expr, no_genes: frozenset[str]) -> ast.expr:
 
 
 def _depth(body: ast.AST | None) -> int:
-    """Return how many operators of a gene rule are inside each other."""
     depth, level = 0, [] if body is None else [body]
     while level := [node for node in level if isinstance(node, ast.BoolOp)]:
         depth += 1

@@ -250,7 +250,6 @@ def _reaction_nodes(reaction: Reaction) -> list[_Node]:
 
 
 def _check_numbers(reaction: Reaction) -> None:
-    """Refuse a reaction with amounts that are not finite as float32, or with bounds that are no numbers."""
     largest = float(np.finfo(np.float32).max)
     wrong = {m.id: n for m, n in reaction.metabolites.items() if not abs(n) <= largest}
     if wrong or any(math.isnan(bound) for bound in reaction.bounds):

@@ -173,7 +173,6 @@ def _reaction_at(error: Exception) -> str | None:
 
 
 def _say_bounds(model: Model, where: str, lacking: list[str]) -> None:
-    """Say how many reactions have no bounds in the file, and what they have instead."""
     assumed = Counter(model.reactions.get_by_id(name).bounds for name in lacking)
     if assumed:
         log.warning(
@@ -241,7 +240,6 @@ def _missing_bounds() -> Iterator[dict[str, list[str]]]:
 
 
 def _read_document(document: Any, lacking: list[str]) -> Model:
-    """Read what JSON and YAML say of a model."""
     from cobra.io.dict import model_from_dict
 
     model = model_from_dict(document)
@@ -293,7 +291,6 @@ def _import_cobra() -> None:
 
 @contextmanager
 def _quiet_cobra() -> Iterator[None]:
-    """Keep cobra's remarks from the terminal."""
     logger = logging.getLogger("cobra")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -119,7 +119,6 @@ def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocab
 
 
 def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
-    """Return the names in the first two columns of a table, after aliases."""
     table = read_table(path, ["0", "1"], "auto", True)
     return [name for column in ("0", "1") for name in aliases.resolve(list(table.text(column).names), known)[0]]
 

@@ -60,7 +60,6 @@ def form_of(name: str) -> str:
 
 
 def _numbers(name: str) -> list[str]:
-    """Return the numbers in a name, without leading zeros."""
     return [number.lstrip("0") for number in NUMBER.findall(name)]
 
 
@@ -303,20 +302,27 @@ def read_gene_list(path: Path) -> Vocabulary:
     return Vocabulary.of(names)
 
 
+def _rows_of(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a comma- or tab-separated table."""
+    lines = [line for _, line in numbered_lines(path)]
+    try:
+        rows = list(csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ","))
+    except csv.Error as error:
+        raise GraphError(f"table '{path.name}' cannot be read", got=error, expected="a table in text") from error
+    return ([cell.strip() for cell in rows[0]], rows[1:]) if rows else ([], [])
+
+
 def read_column(path: Path, column: str) -> frozenset[str]:
     """Read the names in a column of a comma- or tab-separated table with a header, plain or ``.gz``.
 
     Raises:
         GraphError: the file is damaged, or has no such column, or no name in it.
     """
-    lines = [line for _, line in numbered_lines(path)]
-    separator = "\t" if lines and "\t" in lines[0] else ","
-    rows = list(csv.reader(lines, delimiter=separator))
-    header = [cell.strip() for cell in rows[0]] if rows else []
+    header, rows = _rows_of(path)
     if column not in header:
         raise GraphError(f"'{path.name}' has no column '{column}'", expected=f"among {listing(header)}")
     place = header.index(column)
-    names = {row[place].strip() for row in rows[1:] if len(row) > place}
+    names = {row[place].strip() for row in rows if len(row) > place}
     if not names - {""}:
         raise GraphError(f"'{path.name}': its column '{column}' holds no names", expected="a name in some row")
     return frozenset(names - {""})
@@ -331,12 +337,7 @@ def read_aliases(path: Path) -> AliasTable:
     Raises:
         GraphError: the file is damaged, or has no such column or no other one.
     """
-    lines = [line for _, line in numbered_lines(path)]
-    try:
-        rows = list(csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ","))
-    except csv.Error as error:
-        raise GraphError(f"alias table '{path.name}' cannot be read", got=error, expected="a table in text") from error
-    header = [column.strip() for column in (rows[0] if rows else [])]
+    header, rows = _rows_of(path)
     systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
     if len(systematic) != 1 or len(header) < 2:
         raise GraphError(
@@ -346,7 +347,7 @@ def read_aliases(path: Path) -> AliasTable:
             do="add or rename the header",
         )
     targets: dict[str, set[str]] = {}
-    for row in rows[1:]:
+    for row in rows:
         gene = row[systematic[0]].strip() if len(row) > systematic[0] else ""
         for alias in {cell.strip() for cell in row} - {gene, ""}:
             if gene:

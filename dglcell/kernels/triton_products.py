@@ -155,7 +155,6 @@ def _sum_type(dtype: torch.dtype) -> Any:
 
 
 def _power_of_2(number: int) -> int:
-    """Return the next power of two."""
     return 1 << max(number - 1, 0).bit_length()
 
 

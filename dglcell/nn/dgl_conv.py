@@ -137,7 +137,6 @@ class DglConv(Convolution):
         )
 
     def _try(self) -> None:
-        """Call the module on a small graph."""
         edges, *rows = _trial(self.relation, self.width, torch.float32)
         was_training = self.module.training
         try:

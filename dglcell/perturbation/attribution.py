@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dglcell.graph.resident_graph import ranges
+
 if TYPE_CHECKING:
     from dglcell.graph.resident_graph import ResidentRelation
     from dglcell.graph.schema import Relation
@@ -56,13 +58,11 @@ class Received:
             grad_MBH: gradient of ``difference_MBH``.
         """
         pairs, edges = self.kept.changed, self.edges
-        starts = torch.cat([edges.out_degrees.new_zeros(1), edges.out_degrees.cumsum(0)])
-        number = edges.out_degrees[pairs.nodes]
-        pair_D = torch.repeat_interleave(number)
-        place_D = torch.arange(len(pair_D), device=pair_D.device) - (number.cumsum(0) - number)[pair_D]
-        edge_D = edges.by_source[starts[pairs.nodes[pair_D]] + place_D]
+        starts = edges.index_tensors(transposed=True)[0]
+        place_D, pair_D = ranges(starts[pairs.nodes], edges.out_degrees[pairs.nodes])
+        edge_D = edges.by_source[place_D]
         strain_D, source_D, target_D = pairs.strains[pair_D], edges.src[edge_D], edges.dst[edge_D]
-        gone_D = self._gone()[source_D, strain_D]
+        gone_D = 1 - self.kept.weights(self.base_NH.dtype)[source_D, strain_D]
         value_D = -gone_D * _dots(self.base_NH, source_D, grad_MBH, target_D, strain_D)
         if edges.weight is not None:
             value_D = value_D * edges.weight[edge_D]
@@ -75,9 +75,6 @@ class Received:
             of_mean_D = of_mean_D * _dots(self.base_MH, target_D, grad_MBH, target_D, strain_D)
             value_D = (value_D + of_mean_D) / strains_MB[target_D, strain_D]
         return edge_D, strain_D, value_D
-
-    def _gone(self) -> Tensor:
-        return 1 - self.kept.weights(self.base_NH.dtype)
 
 
 BLOCK = 1 << 16

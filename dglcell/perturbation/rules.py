@@ -193,7 +193,6 @@ def _add(x: Any, y: Any, *, alpha: float = 1) -> PerturbedTensor:
 
 
 def _scaled(delta: Tensor | None, by: Any) -> Tensor | None:
-    """Multiply differences by a number or parameters."""
     if delta is None:
         return None
     return delta * (by.to(delta.dtype) if isinstance(by, Tensor) else by)

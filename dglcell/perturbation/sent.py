@@ -90,7 +90,6 @@ def activities(graph: ResidentGraph, batch: Perturbs, keep: Mapping[str, Tensor]
 
 
 def _said(activity_NB: Tensor) -> Tensor:
-    """Return activities, 1 where none is said."""
     return torch.where(activity_NB.isinf(), 1, activity_NB)
 
 

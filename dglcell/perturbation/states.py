@@ -453,7 +453,6 @@ def _distinct(addends: Sequence[Addend]) -> list[DifferenceStates]:
 
 
 def _sum_of_bases(addends: Sequence[Addend]) -> Tensor:
-    """Return the sum of the addends of the base alone, [N, H]."""
     rows = [[state.base_NH for state in arguments] for _, arguments in addends]
     return _sum_up([x[0] if function is None else function(*x) for (function, _), x in zip(addends, rows, strict=True)])
 
@@ -473,7 +472,6 @@ def _joined(blocks: Sequence[Tensor]) -> Tensor:
 def _blocks(
     bases: Sequence[Tensor], base_sizes: int | list[int], deltas: Sequence[Tensor | None], delta_sizes: int | list[int]
 ) -> Iterator[tuple[tuple[Tensor, ...], list[Tensor | None]]]:
-    """Yield blocks of the bases, with the blocks of the differences that belong to them."""
     parts = [None if delta is None else _split(delta, delta_sizes) for delta in deltas]
     for i, block in enumerate(zip(*(_split(base, base_sizes) for base in bases), strict=True)):
         yield block, [None if part is None else part[i] for part in parts]

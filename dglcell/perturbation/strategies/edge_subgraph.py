@@ -120,5 +120,4 @@ class EdgeSubgraph(GraphStrategy):
         return WholeStates(y_RH.unflatten(0, (1 + self.num_strains, -1)).transpose(0, 1), self.num_strains)
 
     def _none(self, relation: Relation, width: torch.Size, like: Tensor) -> WholeStates:
-        """Return what nodes receive where there is no edge."""
         return WholeStates(like.new_zeros(self.cell[relation].num_dst, 1, *width), self.num_strains)
