@@ -12,11 +12,10 @@ import numpy as np
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction import EFFECT, UNCERTAIN
 from dglcell.prediction.table import predicted_column, spread_column
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import interval_columns
-
-EFFECT, UNCERTAIN = "effect", "uncertain"
 
 
 @dataclass(frozen=True)
