@@ -20,7 +20,7 @@ from dglcell.errors import ConfigError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design, wild_type_of
-from dglcell.prediction.ranking import EFFECT, UNCERTAIN, Ranking
+from dglcell.prediction.ranking import Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 
