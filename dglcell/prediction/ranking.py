@@ -23,8 +23,8 @@ class Ranking:
     """A ranking says which strains of a design are written, and in which order.
 
     Attributes:
-        by: ``effect``, by the distance from the wild type, or ``uncertain``, by half the width of an interval, or else
-            the standard deviation over seeds; the largest come first.
+        by: ``effect``, by the distance from the wild type, or ``uncertain``, by the width of an interval, or else the
+            standard deviation over seeds; the largest come first.
         phenotype: phenotype whose predictions are compared.
         wild_type: what is predicted for the wild type in the conditions of the design.
     """
