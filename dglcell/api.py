@@ -6,15 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dglcell.baselines.beyond_deletions import summed
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
@@ -25,21 +21,19 @@ from dglcell.graph.cell_files import read_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
-from dglcell.metrics import ResultRow, row_of
+from dglcell.metrics import ResultRow
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.known_strains import are_known, renamed, strains_of_runs
+from dglcell.prediction.measured import measured_rows, read_measured, rows_on
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import PREDICTED_BY, GenotypeTable, predicted_by, predicted_column
+from dglcell.prediction.table import PREDICTED_BY, GenotypeTable, predicted_by
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained_models import cell_of_run, find_model, find_run
-from dglcell.training.baselines import kept_baselines
+from dglcell.trained_models import cell_of_run, find_model, runs_in
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.predicting import BEST, ENSEMBLE, NETWORK, predicting_with
-from dglcell.training.prepare import open_store
+from dglcell.training.predicting import BEST, NETWORK, predicting_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -334,36 +328,16 @@ def load(
             member.config.model.conditions = first.config.model.conditions
     pairs = zip(members, directories, strict=True)
     members = [predicting_with(predict_with, member, path) for member, path in pairs]
-    _say_what_predicts(members, directories)
-    return Predictor(tuple(members), tuple(directories))
-
-
-def _say_what_predicts(members: Sequence[Trained], directories: Sequence[Path]) -> None:
     for member, path in zip(members, directories, strict=True):
         for phenotype, one in member.chosen.items():
-            log.info("%s: %s predicts %s (%s)", path, one.name, phenotype, one.why)
+            if predict_with != NETWORK or not one.is_best:
+                log.info("%s: %s predicts %s (%s)", path, one.name, phenotype, one.why)
+    return Predictor(tuple(members), tuple(directories))
 
 
 def _predicts(member: Trained) -> tuple[object, ...]:
     """Return what models that predict together have in common."""
     return member.cell.sha256, member.phenotypes, seen_by(member)
-
-
-def runs_in(path: Path) -> list[Path]:
-    """Return the run directories at a path: a run, all seeds in an experiment's folder, or a trained model.
-
-    Raises:
-        CheckpointError: it is neither a path nor the name of a trained model, or the model is damaged.
-    """
-    path = find_run(path)
-    folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
-    found = []
-    for run in sorted(folders, key=lambda run: (len(run.name), run.name)):
-        if RunDirectory(run).config.exists():
-            found.append(run)
-        else:
-            log.warning("'%s' is left out: it has no config.yaml", run)
-    return found or [path]
 
 
 def train(
@@ -440,14 +414,16 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         )
     if not isinstance(strains, Strains):
         strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
-    measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
+    measured = {name: strains.phenotypes[name] for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(
             "these strains have no phenotype that the model predicts",
             got=listing(strains.phenotypes) or "no phenotype",
             expected=" or ".join(predictor.phenotypes),
         )
-    return _frame(_measured_rows(predictor, strains, measured))
+    read = read_measured(predictor.members[0], strains)
+    with _PREDICTING:
+        return _frame(measured_rows(predictor.members, read, measured))
 
 
 def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
@@ -455,23 +431,6 @@ def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([{"model": row.model, "phenotype": row.phenotype, **row.metrics} for row in rows])
-
-
-def _measured_rows(
-    predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str = ""
-) -> list[ResultRow]:
-    """Return metrics of the mean prediction, a row for each phenotype of the model with a column in ``measured``."""
-    predicted = predictor.predict(strains)
-    return [
-        row_of(
-            predicted_by(predictor.members, phenotype),
-            phenotype,
-            part,
-            predicted[predicted_column(phenotype)].to_numpy(),
-            strains.phenotypes[column],
-        )
-        for phenotype, column in measured.items()
-    ]
 
 
 def evaluate_on(
@@ -506,77 +465,9 @@ def evaluate_on(
         ConfigError: there is no such experiment.
         DataError: a phenotype is not there, or no measured strain is left.
     """
-    return _frame(rows_on(run if isinstance(run, Predictor) else load(run), experiment, overrides, phenotypes))
-
-
-def rows_on(
-    predictor: Predictor,
-    experiment: str | Path,
-    overrides: Sequence[str] = (),
-    phenotypes: Mapping[str, str] | None = None,
-) -> list[ResultRow]:
-    """Evaluate as `evaluate_on` does, and return rows of a table whose part is the name of the experiment."""
-    config = load_config(experiment_file(experiment), overrides)
-    table = open_store(config, "dglcell evaluate").read()
-    measured = dict(phenotypes or {name: name for name in predictor.phenotypes if name in table.phenotypes})
-    wrong = [
-        pair for pair in measured.items() if pair[0] not in predictor.phenotypes or pair[1] not in table.phenotypes
-    ]
-    if wrong or not measured:
-        raise DataError(
-            f"the model and '{config.experiment.name}' have no phenotype to compare",
-            got=", ".join(map("=".join, wrong)) or "none of one name",
-            expected=f"{listing(predictor.phenotypes)} of the model = {listing(table.phenotypes)} of the strains",
-            do="name them, e.g. `--phenotype s_score=digenic_interaction`",
-        )
-    table = renamed(table, predictor.cell.genes)
-    trained = strains_of_runs(predictor.members, predictor.directories)
-    lacking = np.array([name not in predictor.cell.genes for name in table.names])
-    unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
-    seen = are_known(table, predictor.members[0], trained)
-    # The wild type is a strain for models that see its conditions.
-    idle = (table.num_deletions == 0) & (not predictor._columns.seen)
-    kept = np.flatnonzero(~(unknown | seen | idle))
-    said = f"{unknown.sum():,} have genes that the cell graph lacks, {seen.sum():,} were trained on"
-    log.info("%s: %s of %s strains; %s", config.experiment.name, f"{len(kept):,}", f"{len(table):,}", said)
-    if idle.any():
-        log.info("%s: the wild type is left out, as the model sees no conditions", config.experiment.name)
-    if not len(kept):
-        raise DataError(
-            f"no strain of '{config.experiment.name}' is left to evaluate the model on",
-            got=f"{len(table):,}; {said}",
-            do="choose an experiment with other strains, or a model that was not trained on these",
-        )
-    strains = table.take(kept)
-    empty = sorted(name for name in set(measured.values()) if np.isnan(strains.phenotypes[name]).all())
-    if empty:
-        raise DataError(
-            f"no strain of '{config.experiment.name}' that is left has a measured {' or '.join(empty)}",
-            do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
-        )
-    return _rows_of_three(predictor, strains, measured, config.experiment.name)
-
-
-def _rows_of_three(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
-    """Return metrics of the networks, of their ensembles, and of the baselines of the first run."""
-    rows = []
-    pairs = list(zip(predictor.members, predictor.directories, strict=True))
-    for way in (NETWORK, ENSEMBLE):
-        try:
-            members = tuple(predicting_with(way, member, path) for member, path in pairs)
-        except ConfigError:  # the run made no ensemble
-            continue
-        rows += _measured_rows(replace(predictor, members=members), strains, measured, part)
-    directory = RunDirectory(predictor.directories[0])
-    if not directory.baselines.is_file():
-        return rows
-    read = predictor._read(strains, {})[2].strains
-    for phenotype, models in kept_baselines(directory, predictor.cell).models.items():
-        for name, model in models.items() if phenotype in measured else ():
-            with suppress(DataError):  # it knows deletions alone, and the strains have strengths
-                labels = strains.phenotypes[measured[phenotype]]
-                rows.append(row_of(name, phenotype, part, model.predict(read), labels, is_null=True))
-    return rows
+    predictor = run if isinstance(run, Predictor) else load(run)
+    with _PREDICTING:
+        return _frame(rows_on(predictor.members, predictor.directories, experiment, overrides, phenotypes))
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -373,13 +373,3 @@ def format_metric(metric: str, value: float) -> str:
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
-
-
-def format_both(metric: str, one: float, other: float) -> tuple[str, str]:
-    """Format two values of a metric, with more digits than tables show where it takes these to tell them apart."""
-    texts = format_metric(metric, one), format_metric(metric, other)
-    for digits in range(4, 8):
-        if texts[0] != texts[1] or one == other:
-            break
-        texts = f"{one:#.{digits}g}", f"{other:#.{digits}g}"
-    return texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
 import textwrap
@@ -37,6 +38,8 @@ from dglcell.graph.vocabulary import Vocabulary, read_genome_table
 from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import ROW, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory
+
+log = logging.getLogger("dglcell")
 
 PACKAGED = Path(__file__).parent / "trained"
 """This folder has the models of this package."""
@@ -246,6 +249,23 @@ def find_run(given: str | Path) -> Path:
     if found is None:
         raise unknown_run(path)
     return found
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Return the run directories at a path: a run, all seeds in an experiment's folder, or a trained model.
+
+    Raises:
+        CheckpointError: it is neither a path nor the name of a trained model, or the model is damaged.
+    """
+    path = find_run(path)
+    folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
+    found = []
+    for run in sorted(folders, key=lambda run: (len(run.name), run.name)):
+        if RunDirectory(run).config.exists():
+            found.append(run)
+        else:
+            log.warning("'%s' is left out: it has no config.yaml", run)
+    return found or [path]
 
 
 def unknown_run(path: Path) -> CheckpointError:

@@ -57,25 +57,24 @@ def explain(options: argparse.Namespace) -> None:
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
-    from dglcell.api import load, runs_in
+    from dglcell.api import load
     from dglcell.explain.picture import draw
     from dglcell.explain.subsets import explain as explain_strains
     from dglcell.explain.subsets import show
     from dglcell.explain.tables import split, with_subsets
     from dglcell.files.atomic import atomic_file, no_formula
     from dglcell.files.parquet import check_output as check_format
-    from dglcell.machine.devices import check_device, threads
+    from dglcell.machine.devices import threads
     from dglcell.plots.data import save
 
-    runs = runs_in(options.run_directory)
     for path, suffix in ((options.output, ".csv"), (options.picture, ".png")):
         if path is not None:
             check_format(path, (suffix,))
     check_outputs(options, options.output, options.picture)
-    check_device(options.device)
     splits, reason = None, None
     with threads(None):
-        predictor = load(runs, checkpoint=options.checkpoint, device=options.device, predict_with="network")
+        run, device = options.run_directory, options.device
+        predictor = load(run, checkpoint=options.checkpoint, device=device, predict_with="network")
         strains = _strains(options, table, predictor)
         found = explain_strains(predictor.members, strains)
         try:

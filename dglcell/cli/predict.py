@@ -21,21 +21,18 @@ from dglcell.cli.arguments import (
     strengths,
 )
 from dglcell.errors import ConfigError, count
-from dglcell.prediction import KINDS, PRECISIONS
+from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS
 
 if TYPE_CHECKING:
     from dglcell.machine.processor import Ranks
     from dglcell.prediction.design import Design
     from dglcell.prediction.intervals import Intervals
-    from dglcell.prediction.table import GenotypeTable
     from dglcell.training.checkpoint import Trained
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
-RANKINGS = ("effect", "uncertain")
-
-OF_DESIGNS = ("genes", "strength", "start", "limit")
-"""These options limit a design, and a table has none of them."""
+OF_DESIGNS = ("genes", "strength", "start", "limit", "top", "precision")
+"""These options are of a design, and a table has none of them."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all single genes, pairs or triples"
 EPILOG = """\
@@ -66,11 +63,11 @@ Columns low_PHENOTYPE and high_PHENOTYPE are the ends of an interval. It is cali
 part, so that 90 % of strains like these have their measured value in it. `dglcell evaluate` says how many of the test
 strains do. Classes have a column probability_PHENOTYPE instead, a calibrated probability. See the guide on intervals.
 
-the best model:
-  dglcell predict RUN genotypes.csv --with best -o predictions.csv
-The best null model of the run predicts if it is better than the run's own model on the validation part. It is fitted
-again to the strains of the run. A column model_PHENOTYPE names what predicted. Name a null model to use it in any case:
---with kernel-ridge.
+what predicts:
+  dglcell predict RUN genotypes.csv --with network -o predictions.csv
+A run has a network, baselines, and an ensemble of the network with the best baseline. The one that is best on the
+validation part predicts. The first line says which and why, and the column `predicted_by` names it. --with takes
+another one.
 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
@@ -100,10 +97,10 @@ They divide the strains among themselves, and the last to finish writes the outp
 """
 
 
-def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
-    """Add the run and the options for strains: a ``table``, or a design and what limits it."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is predicted, where it is written, and how."""
     add_run(parser)
-    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help=table)
+    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
     for size, kind in KINDS.items():
         things = "single genes" if size == 1 else f"{kind} of genes"
         parser.add_argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
@@ -125,11 +122,6 @@ def add_candidates(parser: argparse.ArgumentParser, table: str) -> None:
     parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is predicted, where it is written, and how."""
-    add_candidates(parser, "table of genotypes")
     parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
     parser.add_argument("--by", choices=RANKINGS, help="the ranking (default: effect)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
@@ -176,7 +168,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.processor import Ranks
 
-    check(options)
+    _check(options)
     if options.output is not None:
         check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
     # A design that was stopped goes on with its own parts, and `PartFiles` tells what is its own.
@@ -187,43 +179,38 @@ def predict(options: argparse.Namespace) -> None:
     ranks = Ranks.of()
     if ranks.size > 1 and options.output is None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
-    from dglcell.api import load, runs_in
+    from dglcell.api import load
     from dglcell.machine.devices import check_device, threads
     from dglcell.prediction.intervals import Intervals
 
-    runs = runs_in(options.run_directory)
     check_device(options.device)
     with threads(options.threads):
-        device = device_of_rank(options.device, ranks)
-        members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
-        intervals = None if options.interval is None else Intervals.of(members, runs, options.interval)
+        device = _device_of_rank(options.device, ranks)
+        way = options.predict_with
+        loaded = load(options.run_directory, checkpoint=options.checkpoint, device=device, predict_with=way)
+        members, share = loaded.members, options.interval
+        intervals = None if share is None else Intervals.of(members, loaded.directories, share)
         if options.designs:
             _predict_design(options, members, intervals, ranks)
         else:
             _predict_table(options, members, intervals, ranks)
 
 
-def check_candidates(options: argparse.Namespace, what: str, of_designs: Sequence[str] = OF_DESIGNS) -> None:
-    """Refuse options for strains that contradict each other.
-
-    Args:
-        options: as `add_candidates` adds them.
-        what: the question that lacks an answer where there are no strains.
-        of_designs: names of options that a table does not have.
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other.
 
     Raises:
-        ConfigError: neither a table nor a design is given, or both, or options of a design with a table, or a condition
-            twice.
+        ConfigError: as `predict` says.
     """
     wanted = [str(options.genotypes)] if options.genotypes is not None else []
     wanted += [f"--all-{KINDS[size]}" for size in options.designs or []]
     if len(wanted) != 1:
         raise ConfigError(
-            what,
+            "what shall be predicted?",
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-singles, --all-pairs or --all-triples",
         )
-    stray = [name for name in of_designs if getattr(options, name) is not None]
+    stray = [name for name in OF_DESIGNS if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
             "some options are of designs, and this is a table",
@@ -233,15 +220,6 @@ def check_candidates(options: argparse.Namespace, what: str, of_designs: Sequenc
     names = [name for name, _ in options.condition]
     if len(set(names)) < len(names):
         raise ConfigError("--condition gives a condition twice", got=", ".join(names), expected="each condition once")
-
-
-def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
-
-    Raises:
-        ConfigError: as `predict` says.
-    """
-    check_candidates(options, "what shall be predicted?", (*OF_DESIGNS, "top", "precision"))
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
 
@@ -252,24 +230,7 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
 
 
-def table_of(options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None) -> GenotypeTable:
-    """Read the table of strains that the options name."""
-    from dglcell.prediction.columns import GenotypeColumns
-    from dglcell.prediction.table import read_genotypes
-
-    trained = members[0]
-    return read_genotypes(
-        options.genotypes,
-        trained.cell.genes,
-        trained.phenotypes,
-        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
-        conditions=dict(options.condition),
-        with_spread=len(members) > 1,
-        more=() if intervals is None else intervals.column_names(),
-    )
-
-
-def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
+def _design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design:
     """Return the design that the options define."""
     from dglcell.prediction.conditions import asked_of, completion_of, wild_type_in
     from dglcell.prediction.design import Design, every_gene, read_genes
@@ -289,7 +250,7 @@ def design_of(options: argparse.Namespace, members: Sequence[Trained]) -> Design
     )
 
 
-def device_of_rank(device: str, ranks: Ranks) -> str:
+def _device_of_rank(device: str, ranks: Ranks) -> str:
     """Return the device of a process: a GPU of its own for each process of a machine that sees several GPUs."""
     if device != "cuda" or ranks.size == 1:
         return device
@@ -301,10 +262,20 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 def _predict_table(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
 ) -> None:
+    from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import name_models
+    from dglcell.prediction.table import name_models, read_genotypes
 
-    table = table_of(options, members, intervals)
+    trained = members[0]
+    table = read_genotypes(
+        options.genotypes,
+        trained.cell.genes,
+        trained.phenotypes,
+        GenotypeColumns.of(trained, options.columns, options.aliases, options.unknown),
+        conditions=dict(options.condition),
+        with_spread=len(members) > 1,
+        more=() if intervals is None else intervals.column_names(),
+    )
     table = name_models(table, members)
     if intervals is not None:
         intervals.warn_of_new_genes(table)
@@ -326,9 +297,9 @@ def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
 ) -> None:
     from dglcell.prediction.predict import choose_for_design, fitting_batch_of, predict_design, wild_type_of
-    from dglcell.prediction.ranking import EFFECT, Ranking
+    from dglcell.prediction.ranking import Ranking
 
-    design = design_of(options, members)
+    design = _design_of(options, members)
     batch_size = options.batch_size or fitting_batch_of(members)
     choose_for_design(members, design, options.precision or PRECISIONS[0])
     if intervals is not None:

@@ -211,10 +211,10 @@ def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
 
         return evaluate_run(find_run(options.run_directory), options.checkpoint)
     from dglcell.api import load as load_run
-    from dglcell.api import rows_on
+    from dglcell.prediction.measured import rows_on
 
-    predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
-    return rows_on(predictor, options.on, keys_of(options), dict(options.phenotype or ()))
+    loaded = load_run(options.run_directory, checkpoint=options.checkpoint)
+    return rows_on(loaded.members, loaded.directories, options.on, keys_of(options), dict(options.phenotype or ()))
 
 
 BASELINES_HELP = "fit the null models of an experiment without training its model"

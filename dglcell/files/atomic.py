@@ -286,6 +286,11 @@ def shortest(values: NDArray[np.float32]) -> list[str]:
     return ["" if text == "nan" else text.removesuffix(".0") for text in values.astype(str).tolist()]
 
 
+def six_digits(values: NDArray[np.floating]) -> list[str]:
+    """Return predictions with six significant digits, more than are sure; a missing one becomes an empty text."""
+    return [f"{value:.6g}" if value == value else "" for value in values.tolist()]
+
+
 def canonical_hash(value: Any) -> str:
     """Return the SHA-256 of a JSON-serialisable value, independent of key order."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -9,3 +9,6 @@ KINDS = {1: "singles", 2: "pairs", 3: "triples"}
 PRECISIONS = ("32-true", "bf16")
 """These are the precisions of predictions: that of the weights, or bfloat16 for differences of strains, as in
 ``trainer.precision``."""
+
+RANKINGS = EFFECT, UNCERTAIN = "effect", "uncertain"
+"""A ranking of predictions is by one of these."""

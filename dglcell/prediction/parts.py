@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.errors import DataError
-from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_json, shortest, write_json
+from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_json, shortest, six_digits, write_json
 from dglcell.files.parquet import import_pyarrow, open_writer
 
 RECORD = "_predictions.json"
@@ -211,17 +211,21 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(map(no_formula, first.column_names))
             for table in itertools.chain([first], tables):
-                writer.writerows(zip(*map(_texts, table.columns), strict=True))
+                writer.writerows(zip(*map(_texts, table.column_names, table.columns), strict=True))
         return
     with open_writer(path, first.schema.with_metadata(about and {FOOTER: json.dumps(dict(about))})) as parquet:
         for table in itertools.chain([first], tables):
             parquet.write_table(table)
 
 
-def _texts(column: Any) -> list[str]:
+GIVEN = ("strength_", "condition_")
+"""Columns of a design with these names hold numbers that a user gave, and all others numbers that are predicted."""
+
+
+def _texts(name: str, column: Any) -> list[str]:
     """Return the cells of a column of texts or numbers as a CSV has them."""
     if str(column.type) == "float":
-        return shortest(column.to_numpy())
+        return (shortest if name.startswith(GIVEN) else six_digits)(column.to_numpy())
     cells: list[Any] = column.to_pylist()
     written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
     return [written[cell] for cell in cells]

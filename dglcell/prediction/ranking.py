@@ -12,11 +12,10 @@ import numpy as np
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction import EFFECT, UNCERTAIN
 from dglcell.prediction.table import predicted_column, spread_column
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import interval_columns
-
-EFFECT, UNCERTAIN = "effect", "uncertain"
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Ranking:
     """A ranking says which strains of a design are written, and in which order.
 
     Attributes:
-        by: ``effect``, by the distance from the wild type, or ``uncertain``, by half the width of an interval, or else
-            the standard deviation over seeds; the largest come first.
+        by: ``effect``, by the distance from the wild type, or ``uncertain``, by the width of an interval, or else the
+            standard deviation over seeds; the largest come first.
         phenotype: phenotype whose predictions are compared.
         wild_type: what is predicted for the wild type in the conditions of the design.
     """

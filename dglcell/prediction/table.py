@@ -30,7 +30,7 @@ from dglcell.files.atomic import (
     canonical_hash,
     no_formula,
     open_text,
-    shortest,
+    six_digits,
 )
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
@@ -382,5 +382,5 @@ def write_rows(path: Path, suffix: str, table: GenotypeTable, predicted: Mapping
 def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(no_formula, [*table.header, *predicted]))
-    for row, *values in zip(table.rows, *map(shortest, predicted.values()), strict=True):
+    for row, *values in zip(table.rows, *map(six_digits, predicted.values()), strict=True):
         writer.writerow([*map(no_formula, row), *values])

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from dglcell import __version__
-from dglcell.errors import DataError, count
+from dglcell.errors import CheckpointError, DataError, count
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED, rows_of
 from dglcell.plots.panels import SCORES
 from dglcell.plots.pictures import comparison
-from dglcell.report.ensemble import Ensemble, find_ensembles
 from dglcell.report.page import UNDEFINED, Grid, data_uri, format_value, number, write_page
 from dglcell.report.results_table import Line, ResultsTable, best_of
 from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.run_tables import read_predictions
+from dglcell.runs.directory import MEND
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
@@ -49,7 +50,7 @@ class Group:
     @property
     def kind(self) -> str:
         """Say in a word or two what the group is."""
-        return "null model" if self.is_null else "ensemble" if self.together else "experiment"
+        return "null model" if self.is_null else "mean of runs" if self.together else "experiment"
 
     def mean(self, key: tuple[str, str, str]) -> float:
         """Return the mean over the runs; NaN where any of them is undefined."""
@@ -89,14 +90,39 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
     return sorted(groups.values(), key=lambda group: group.is_null)  # the sort is stable
 
 
-def with_ensembles(groups: Sequence[Group], ensembles: Sequence[Ensemble]) -> list[Group]:
-    """Return groups with one for each ensemble, behind the experiments and before the null models."""
-    joined = []
-    for ensemble in ensembles:
-        values = {(row.phenotype, row.part, name): [x] for row in ensemble.rows for name, x in row.metrics.items()}
-        name = f"{ensemble.name}, together"
-        joined.append(Group(name, ensemble.model, False, ensemble.kinds, values, ensemble.runs))
-    return sorted([*groups, *joined], key=lambda group: group.is_null)  # the sort is stable
+def joined_runs(runs: Sequence[RunFiles]) -> list[Group]:
+    """Score the mean prediction of each experiment of which several runs share a split with a test part.
+
+    Raises:
+        CheckpointError: predictions of a run are missing or damaged, or of other strains.
+    """
+    by_name: dict[str, list[RunFiles]] = {}
+    for run in runs:
+        if run.rows:
+            by_name.setdefault(run.name, []).append(run)
+    splits = {name: {run.environment["hashes"]["split"] for run in own} for name, own in by_name.items()}
+    return [_joined(name, own) for name, own in by_name.items() if len(own) > len(splits[name]) == 1]
+
+
+def _joined(name: str, runs: Sequence[RunFiles]) -> Group:
+    own = [row for row in runs[0].rows if row.is_network]
+    kinds, model = {row.phenotype: row.kind for row in own}, own[0].model
+    group = Group(f"{name}, together", model, False, kinds, {}, len(runs))
+    parts = dict.fromkeys(row.part for row in own)
+    tables = {part: [read_predictions(run.directory, part, of_network=True) for run in runs] for part in parts}
+    for phenotype, kind in kinds.items():
+        measured, predicted = {}, {}
+        for part, of_runs in tables.items():
+            found = [table[phenotype] for table in of_runs if phenotype in table]
+            labels = [each.measured for each in found]
+            if len(found) < len(runs) or not all(np.array_equal(one, labels[0], equal_nan=True) for one in labels):
+                raise CheckpointError(
+                    f"the runs of {name} have the same split, but not predictions of the same strains", do=MEND
+                )
+            measured[part], predicted[part] = labels[0], np.mean([each.predicted for each in found], axis=0)
+        for row in rows_of(model, phenotype, kind, predicted, measured):
+            group.values.update({(phenotype, row.part, metric): [value] for metric, value in row.metrics.items()})
+    return group
 
 
 def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
@@ -215,7 +241,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
-    groups = with_ensembles(group_runs(runs), find_ensembles(runs))
+    groups = sorted([*group_runs(runs), *joined_runs(runs)], key=lambda group: group.is_null)  # the sort is stable
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),

@@ -193,13 +193,15 @@ def test_a_condition_split_keeps_media_apart() -> None:
 
 
 def test_a_table_with_a_column_for_each_medium(tmp_path: Path) -> None:
-    rows = "pgi:0.3,0.5,0.1,0.9,\npfkA,0.7,0.2,,\n"
+    rows = "pgi:0.3,0.5,0.1,0.9,\npfkA,0.7,0.2,,\npykF,,,,\n"
     by_medium = {"glucose": {"growth": "glc"}, "glycerol": {"growth": "gly"}}
     header = "genes,glc,sd_glc,gly,sd_gly\n"
     wide: dict[str, object] = {"genes": ["genes"], "strengths": [], "phenotypes": {}, "conditions": {}}
     spread = {"glucose": {"growth": "sd_glc"}, "glycerol": {"growth": "sd_gly"}}
     strains = read(tmp_path, rows, header, **wide, by_medium=by_medium, sds_by_medium=spread)
     assert strains.genotypes == [["pgi"], ["pfkA"], ["pgi"]]
+    counts = {"rows": 3, "rows_filtered_out": 0, "rows_not_measured": 1, "rows_with_the_same_cells": 0}
+    assert counts.items() <= strains.provenance.counts.items()
     assert strains.conditions == {"medium": ("glucose", "glycerol")}
     assert strains.of_kind(CONDITION)["medium"].tolist() == [0, 0, 1]
     assert strains.phenotypes["growth"].tolist() == pytest.approx([0.5, 0.7, 0.9])

@@ -16,12 +16,11 @@ import torch
 
 import dglcell
 from dglcell.cli import main
-from dglcell.cli import predict as cli_predict
 from dglcell.errors import ConfigError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
 from dglcell.prediction.predict import predict_design, wild_type_of
-from dglcell.prediction.ranking import EFFECT, UNCERTAIN, Ranking
+from dglcell.prediction.ranking import Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 
@@ -109,7 +108,3 @@ def test_what_cannot_be_ranked_is_refused(trained: Trained) -> None:
     two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
     with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
         Ranking.of("effect", 1, None, [two])
-
-
-def test_the_command_line_knows_every_ranking() -> None:
-    assert (EFFECT, UNCERTAIN) == cli_predict.RANKINGS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.errors import DataError
-from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, warnings_of
+from dglcell.errors import CheckpointError, DataError
+from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, joined_runs, warnings_of
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.run_tables import read_predictions
 from dglcell.runs.directory import RunDirectory
 from tests.report.pages import Page
 
@@ -48,7 +50,7 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
     assert (float(row["mean"]), float(row["sd"]), row["runs"]) == (pytest.approx(0.6), pytest.approx(sd), "2")
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("two", "test", "pearson"))
     assert (row["sd"], row["kind"]) == ("", "experiment")
-    (row,) = (r for r in rows if (r["kind"], r["part"], r["metric"]) == ("ensemble", "test", "pearson"))
+    (row,) = (r for r in rows if (r["kind"], r["part"], r["metric"]) == ("mean of runs", "test", "pearson"))
     assert (row["name"], row["runs"], row["sd"]) == ("one, together", "2", "")
     assert ["model.hidden", "8", "16"] in next(table for table in page.tables if table[0][0] == "key")
     assert len(page.alternatives) == 1
@@ -107,3 +109,60 @@ def test_a_run_given_twice_is_refused(make_run: MakeRun, capsys: pytest.CaptureF
         group_runs(read(run, run))
     assert main(["report", str(run.path), f"{run.path}/../seed-0"]) == 2
     assert "a run is given twice" in capsys.readouterr().err
+
+
+def shift(path: Path, by: Callable[[int], float]) -> None:
+    """Add to the predictions of every row of a run's file."""
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    for number, row in enumerate(rows):
+        row[-1] = str(float(row[-1]) + by(number))
+    with open(path, "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+
+
+def test_the_mean_of_all_runs_is_evaluated(make_run: MakeRun) -> None:
+    one, two = make_run("one", 0, 0.5), make_run("one", 1, 0.7)
+    for part in ("test", "validation"):
+        shift(two.predictions(part), lambda number: 0.01 * number)
+    (group,) = joined_runs(read(one, two, make_run("alone", 0, 0.5)))
+    assert (group.name, group.model, group.together) == ("one, together", "hetero_cell", 2)
+    tables = [read_predictions(run, "test", of_network=True)["fitness"] for run in (one, two)]
+    mean = (tables[0].predicted + tables[1].predicted) / 2
+    of_test = {metric: value for (_, part, metric), (value,) in group.values.items() if part == "test"}
+    assert of_test["mse"] == pytest.approx(np.square(mean - tables[0].measured).mean())
+    assert of_test["pearson"] == pytest.approx(np.corrcoef(mean, tables[0].measured)[0, 1])
+
+
+def test_runs_on_different_splits_are_not_joined(make_run: MakeRun) -> None:
+    assert joined_runs(read(make_run("one", 0, 0.5), make_run("one", 1, 0.5, split="f" * 64))) == []
+
+
+def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None:
+    one, two = make_run("one", 0, 0.5), make_run("one", 1, 0.5)
+    path = two.predictions("test")
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    with pytest.raises(CheckpointError, match="the runs of one have the same split, but not predictions of the same"):
+        joined_runs(read(one, two))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"phenotype": "foreign"}, "the runs of one have the same split, but not predictions of the same strains"),
+        ({"part": "foreign"}, "no row of the model for the test part of fitness"),
+        ({"is_null": True}, "no row of the model for the test part of fitness"),
+    ],
+)
+def test_results_of_something_else_than_the_predictions_are_refused(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object], said: str
+) -> None:
+    runs = [make_run("one", seed, 0.5) for seed in (0, 1)]
+    for run in runs:
+        results = json.loads(run.results.read_text())
+        rows = [{**row, **changed} for row in results["rows"]]
+        run.results.write_text(json.dumps({**results, "rows": rows}))
+    output = tmp_path / "comparison.html"
+    assert main(["report", *(str(run.path) for run in runs), "-o", str(output)]) == 2
+    assert said in capsys.readouterr().err
+    assert not output.exists()

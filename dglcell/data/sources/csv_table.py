@@ -90,10 +90,10 @@ def measure_rows(
         DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
     read = len(rows)
-    rows, config = _in_each_medium(rows, config)
     for column, value in config.where.items():
         rows = rows.where(column, value)
     chosen = len(rows)
+    rows, config = _in_each_medium(rows, config)
     mistakes = Mistakes(rows.file)
     for column in config.phenotypes.values():
         refuse_lost(rows.file, column)
@@ -122,7 +122,7 @@ def measure_rows(
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
-        "rows_not_measured": chosen - len(rows),
+        "rows_not_measured": chosen - len(np.unique(rows.lines)),  # a row may be measured in several media
         "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
     alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
 from dglcell.prediction.conditions import seen_by
-from dglcell.prediction.known_strains import are_known, identities
+from dglcell.prediction.measured import are_known, identities
 from dglcell.training.checkpoint import Trained
 from tests.examples import examples
 from tests.tiny import seeing_conditions

@@ -1,0 +1,174 @@
+"""Evaluate trained models on measured strains that they have not seen, e.g. those of another experiment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.beyond_deletions import summed
+from dglcell.config.read import experiment_file, load_config
+from dglcell.data.columns import CONDITION, Column
+from dglcell.data.config import VALIDATION
+from dglcell.data.partition import Keys, gene_keys, number_keys, shuffled, strain_keys
+from dglcell.data.split import Split
+from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, DataError, listing
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.metrics import ResultRow, row_of
+from dglcell.prediction.columns import GenotypeColumns
+from dglcell.prediction.conditions import asked_of
+from dglcell.prediction.frames import read_strains
+from dglcell.prediction.predict import predict_rows
+from dglcell.prediction.table import GenotypeTable, predicted_by, predicted_column
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.baselines import kept_baselines
+from dglcell.training.checkpoint import Trained
+from dglcell.training.predicting import ENSEMBLE, NETWORK, predicting_with
+from dglcell.training.prepare import open_store, store_of_run
+
+log = logging.getLogger("dglcell")
+
+
+def rows_on(
+    members: Sequence[Trained],
+    directories: Sequence[Path],
+    experiment: str | Path,
+    overrides: Sequence[str] = (),
+    phenotypes: Mapping[str, str] | None = None,
+) -> list[ResultRow]:
+    """Evaluate models of runs as ``dglcell.evaluate_on`` does, with rows whose part is the name of the experiment."""
+    trained, config = members[0], load_config(experiment_file(experiment), overrides)
+    name, table = config.experiment.name, open_store(config, "dglcell evaluate").read()
+    known = trained.phenotypes
+    measured = dict(phenotypes or {one: one for one in known if one in table.phenotypes})
+    wrong = [pair for pair in measured.items() if pair[0] not in known or pair[1] not in table.phenotypes]
+    if wrong or not measured:
+        raise DataError(
+            f"the model and '{name}' have no phenotype to compare",
+            got=", ".join(map("=".join, wrong)) or "none of one name",
+            expected=f"{listing(known)} of the model = {listing(table.phenotypes)} of the strains",
+            do="name them, e.g. `--phenotype s_score=digenic_interaction`",
+        )
+    strains = _new_strains(members, directories, table, name)
+    empty = sorted(one for one in set(measured.values()) if np.isnan(strains.phenotypes[one]).all())
+    if empty:
+        raise DataError(
+            f"no strain of '{name}' that is left has a measured {' or '.join(empty)}",
+            do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
+        )
+    read = read_measured(trained, strains)
+    labels = {one: strains.phenotypes[column] for one, column in measured.items()}
+    rows, pairs = [], list(zip(members, directories, strict=True))
+    for way in (NETWORK, ENSEMBLE):
+        with suppress(ConfigError):  # the run made no ensemble
+            rows += measured_rows([predicting_with(way, *pair) for pair in pairs], read, labels, name)
+    directory = RunDirectory(directories[0])
+    if not directory.baselines.is_file():
+        return rows
+    for phenotype, models in kept_baselines(directory, trained.cell).models.items():
+        for baseline, model in models.items() if phenotype in measured else ():
+            with suppress(DataError):  # it knows deletions alone, and the strains have strengths
+                predicted = model.predict(read.strains)
+                rows.append(row_of(baseline, phenotype, name, predicted, labels[phenotype], is_null=True))
+    return rows
+
+
+def read_measured(trained: Trained, strains: Strains) -> GenotypeTable:
+    """Return measured strains as a model reads them.
+
+    Raises:
+        GenotypeError: strains cannot be predicted.
+    """
+    return read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[2]
+
+
+def measured_rows(
+    members: Sequence[Trained], read: GenotypeTable, labels: Mapping[str, NDArray[Any]], part: str = ""
+) -> list[ResultRow]:
+    """Return metrics of the mean prediction, a row for each phenotype of the model that has ``labels``."""
+    found = predict_rows(members, read)
+    return [
+        row_of(predicted_by(members, phenotype), phenotype, part, found[predicted_column(phenotype)], values)
+        for phenotype, values in labels.items()
+    ]
+
+
+def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table: Strains, name: str) -> Strains:
+    """Return the strains that no member was trained on, and whose genes the cell graph has.
+
+    Raises:
+        DataError: there are none.
+    """
+    trained = members[0]
+    table = renamed(table, trained.cell.genes)
+    lacking = np.array([gene not in trained.cell.genes for gene in table.names])
+    unknown = summed(lacking[table.targets].astype(np.float64), table) > 0
+    seen = are_known(table, trained, strains_of_runs(members, directories))
+    # The wild type is a strain for models that see its conditions.
+    idle = (table.num_deletions == 0) & (not asked_of(trained))
+    kept = np.flatnonzero(~(unknown | seen | idle))
+    said = f"{unknown.sum():,} have genes that the cell graph lacks, {seen.sum():,} were trained on"
+    log.info("%s: %s of %s strains; %s", name, f"{len(kept):,}", f"{len(table):,}", said)
+    if idle.any():
+        log.info("%s: the wild type is left out, as the model sees no conditions", name)
+    if not len(kept):
+        raise DataError(
+            f"no strain of '{name}' is left to evaluate the model on",
+            got=f"{len(table):,}; {said}",
+            do="choose an experiment with other strains, or a model that was not trained on these",
+        )
+    return table.take(kept)
+
+
+def identities(strains: Strains, trained: Trained) -> Keys:
+    """Return a key of each strain, [S], by what makes it another one for a model.
+
+    That is its genes, their strengths and the conditions that the model sees and no simulator computes. Keys of
+    different strains collide as rarely as those of `strain_keys`.
+    """
+    changed = strains.with_targets(strains.left() != 1)
+    keys = strain_keys(changed.with_(columns={}, strengths=changed.left()))
+    for name in asked_of(trained):
+        if name in strains.conditions:
+            categories = strains.conditions[name]
+            values = strains.columns[Column(CONDITION, name, categories)]
+            of = gene_keys(categories)[values.astype(np.int64)] if categories else number_keys(values)
+            keys = shuffled(keys ^ gene_keys([name])[0], 0) + of
+    return keys
+
+
+def renamed(table: Strains, genes: Vocabulary) -> Strains:
+    """Rename the genes of strains as a cell graph does, as far as it knows them."""
+    return replace(table, names=tuple(map(genes.find, table.names)))
+
+
+def strains_of_runs(members: Sequence[Trained], directories: Sequence[Path]) -> Keys:
+    """Return the strains that a member was trained on, or chosen by, as `identities`, ascending.
+
+    Raises:
+        CheckpointError: the store of a run is gone, or another one has its place.
+    """
+    of_stores: dict[str, Keys] = {}  # several seeds may share a store
+    found = []
+    for member, path in zip(members, directories, strict=True):
+        split = Split.load(RunDirectory(path).split)
+        store = store_of_run(member.config, split)
+        if store.sha256 not in of_stores:
+            of_stores[store.sha256] = identities(renamed(store.read(), members[0].cell.genes), member)
+        found.append(of_stores[store.sha256][split.part <= VALIDATION])
+    return np.sort(np.concatenate(found))
+
+
+def are_known(strains: Strains, trained: Trained, known: Keys) -> NDArray[np.bool_]:
+    """Return which strains are among those of `strains_of_runs`, [S]."""
+    keys = identities(strains, trained)
+    # `numpy.isin` would sort the known strains anew each time.
+    found: NDArray[np.bool_] = np.searchsorted(known, keys, "right") > np.searchsorted(known, keys)
+    return found
