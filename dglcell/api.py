@@ -434,10 +434,7 @@ def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
 
 
 def evaluate_on(
-    run: str | Path | Predictor,
-    experiment: str | Path,
-    *overrides: str,
-    phenotypes: Mapping[str, str] | None = None,
+    run: str | Path | Predictor, experiment: str | Path, *overrides: str, phenotypes: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 

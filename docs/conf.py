@@ -11,13 +11,7 @@ project = "dglcell"
 author = "the dglcell developers"
 release = version = __version__
 language = "en"
-extensions = [
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinxcontrib.katex",
-    "site_extension",
-]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.katex", "site_extension"]
 exclude_patterns = ["_build", "_generated/parts", "results"]
 # Attributes of different classes may share a name.
 suppress_warnings = ["ref.python"]

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dglcell.errors import ConfigError
-from dglcell.optimizers import (
-    OptimizerConfig,
-    SchedulerConfig,
-    cosine_restarts,
-    make_optimizer,
-    make_scheduler,
-)
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig, cosine_restarts, make_optimizer, make_scheduler
 
 
 def parameters() -> list[nn.Parameter]:

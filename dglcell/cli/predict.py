@@ -105,10 +105,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         things = "single genes" if size == 1 else f"{kind} of genes"
         parser.add_argument(f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {things}")
     parser.add_argument(
-        "--genes",
-        type=Path,
-        metavar="FILE",
-        help="genes of the design, one name a line (default: all of the model)",
+        "--genes", type=Path, metavar="FILE", help="genes of the design, one name a line (default: all of the model)"
     )
     parser.add_argument(
         "--strength",

@@ -76,9 +76,10 @@ def train(options: argparse.Namespace) -> None:
             _check_control(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
-        from dglcell.report.results_table import format_results_table
-        from dglcell.report.sentences import format_expected, lines_below
-        from dglcell.training.run import train as run
+        with signals.noted():  # torch ends the process where a signal raises an error within its own imports
+            from dglcell.report.results_table import format_results_table
+            from dglcell.report.sentences import format_expected, lines_below
+            from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
         rows = result.rows
@@ -254,7 +255,8 @@ def baselines(options: argparse.Namespace) -> None:
     with StopSignals() as signals:
         config = load(options)
         if options.without_messages:
-            from dglcell.training.control import train_control
+            with signals.noted():
+                from dglcell.training.control import train_control
 
             train_control(config, options.epochs, options.command, signals)
     from dglcell.report.results_table import format_results_table

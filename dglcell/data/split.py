@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.config import (
-    GENE_SPLITS,
-    NONE,
-    PARTS,
-    TRAIN,
-    TRAINED_DELETIONS,
-    UNUSED,
-    SplitConfig,
-)
+from dglcell.data.config import GENE_SPLITS, NONE, PARTS, TRAIN, TRAINED_DELETIONS, UNUSED, SplitConfig
 from dglcell.data.partition import (
     Bins,
     Parts,

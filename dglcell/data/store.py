@@ -222,9 +222,7 @@ def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
     if not file.is_file():
         missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
         raise DataError(
-            f"'{path}' {missing}",
-            expected="the directory of a store",
-            do="build one with `dglcell data build`",
+            f"'{path}' {missing}", expected="the directory of a store", do="build one with `dglcell data build`"
         )
     status = file.stat()
     return status.st_size, (status.st_dev, status.st_ino)

@@ -48,11 +48,7 @@ TRANSACTION_BYTES = 2**25
 
 
 def _check_genotypes(
-    counts: NDArray[np.int64],
-    genes: NDArray[np.int64],
-    vocabulary: Vocabulary,
-    rows_before: int,
-    allow_empty: bool,
+    counts: NDArray[np.int64], genes: NDArray[np.int64], vocabulary: Vocabulary, rows_before: int, allow_empty: bool
 ) -> None:
     if not allow_empty and (counts == 0).any():
         raise GenotypeError(

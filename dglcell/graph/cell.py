@@ -45,11 +45,7 @@ from dglcell.graph.vocabulary import (
 )
 from dglcell.published.file import PublishedFile
 
-GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {
-    ".gff": read_gff,
-    ".gff3": read_gff,
-    ".tab": read_sgd_features,
-}
+GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
 """This maps the extension (before ``.gz``) of a file of genes with their aliases to the function that reads it."""
 
 

@@ -211,8 +211,7 @@ class CellGraph:
         """
         if not relations:
             raise GraphError(
-                "the cell graph would have no relations",
-                do="give a metabolic `model`, `networks`, or both",
+                "the cell graph would have no relations", do="give a metabolic `model`, `networks`, or both"
             )
         self = cls.__new__(cls)
         self.vocabularies, self.derive = dict(vocabularies), tuple(derive)

@@ -144,11 +144,7 @@ class Metabolism:
 
     @classmethod
     def read(
-        cls,
-        name_or_path: str,
-        raw: str | None = None,
-        *,
-        media: Mapping[str, Mapping[str, float]] | None = None,
+        cls, name_or_path: str, raw: str | None = None, *, media: Mapping[str, Mapping[str, float]] | None = None
     ) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 

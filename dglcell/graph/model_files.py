@@ -41,14 +41,7 @@ SHIPPED = {
 }
 """This maps the models inside the cobra package to their files."""
 
-FORMATS = {
-    ".xml": "sbml",
-    ".sbml": "sbml",
-    ".json": "json",
-    ".yml": "yaml",
-    ".yaml": "yaml",
-    ".mat": "matlab",
-}
+FORMATS = {".xml": "sbml", ".sbml": "sbml", ".json": "json", ".yml": "yaml", ".yaml": "yaml", ".mat": "matlab"}
 """This maps a file's extension (before ``.gz``) to its format."""
 
 MISSING_BOUND = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")

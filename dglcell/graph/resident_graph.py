@@ -79,9 +79,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _made_once(
-    make: Callable[Concatenate[ResidentRelation, P], T],
-) -> Callable[Concatenate[ResidentRelation, P], T]:
+def _made_once(make: Callable[Concatenate[ResidentRelation, P], T]) -> Callable[Concatenate[ResidentRelation, P], T]:
     """Keep what a method returns for its arguments until the buffers move or change dtype."""
 
     @functools.wraps(make)
@@ -116,13 +114,7 @@ class ResidentRelation(nn.Module):
     given: Tensor | None
 
     def __init__(
-        self,
-        relation: Relation,
-        src: Tensor,
-        dst: Tensor,
-        num_src: int,
-        num_dst: int,
-        weight: Tensor | None = None,
+        self, relation: Relation, src: Tensor, dst: Tensor, num_src: int, num_dst: int, weight: Tensor | None = None
     ) -> None:
         super().__init__()
         order = torch.argsort(dst, stable=True)

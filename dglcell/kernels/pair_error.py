@@ -18,11 +18,7 @@ Factors = tuple[Tensor, Tensor, Tensor]
 
 
 def pair_error(
-    edges: ResidentRelation,
-    left_NH: Tensor,
-    right_MH: Tensor,
-    bias_M: Tensor,
-    zero_weight: float,
+    edges: ResidentRelation, left_NH: Tensor, right_MH: Tensor, bias_M: Tensor, zero_weight: float
 ) -> Tensor:
     r"""Compute the mean squared error of :math:`\hat A = L R^\top + 1 b^\top` against an adjacency A of ones and zeros.
 

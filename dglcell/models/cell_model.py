@@ -245,12 +245,7 @@ class CellModel(StrainModel):
     def _choices(self) -> Choices:
         return self.choices_on(next(self.parameters()).device.type)
 
-    def _encode(
-        self,
-        genotypes: GenotypeBatch,
-        kept_pass: BasePass | None,
-        strategy: str | None = None,
-    ) -> Encoded:
+    def _encode(self, genotypes: GenotypeBatch, kept_pass: BasePass | None, strategy: str | None = None) -> Encoded:
         """Return by how much strains differ from the base.
 
         Args:

@@ -44,11 +44,7 @@ class CellEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        cell: ResidentCell,
-        config: EncoderConfig,
-        read: list[str],
-        features: dict[str, Tensor] | None = None,
+        self, cell: ResidentCell, config: EncoderConfig, read: list[str], features: dict[str, Tensor] | None = None
     ) -> None:
         super().__init__()
         self.cell, self.config = cell, config

@@ -129,10 +129,7 @@ def _of_parts(parts: Iterable[Any], rows: Any) -> PerturbedTensor:
 
 # ``torch.vmap`` goes into base and differences alike.
 _pytree.register_pytree_node(
-    PerturbedTensor,
-    lambda x: ([x.base, x.delta], x.rows),
-    _of_parts,
-    serialized_type_name="dglcell.PerturbedTensor",
+    PerturbedTensor, lambda x: ([x.base, x.delta], x.rows), _of_parts, serialized_type_name="dglcell.PerturbedTensor"
 )
 
 

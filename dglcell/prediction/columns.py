@@ -17,14 +17,7 @@ from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns, stren
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
-from dglcell.prediction.conditions import (
-    Completion,
-    Seen,
-    asked_of,
-    completion_of,
-    condition_number,
-    with_conditions,
-)
+from dglcell.prediction.conditions import Completion, Seen, asked_of, completion_of, condition_number, with_conditions
 from dglcell.training.checkpoint import Trained
 
 UNKNOWN = ("refuse", "empty")

@@ -166,12 +166,7 @@ def _predicting(path: Path, config: Config) -> dict[str, Any]:
         if name.startswith((WEIGHTS, "normaliser."))
     }
     about = {**content["dglcell"], "config": to_yaml(config)}
-    return {
-        "dglcell": about,
-        "epoch": content["epoch"],
-        "global_step": content["global_step"],
-        "state_dict": kept,
-    }
+    return {"dglcell": about, "epoch": content["epoch"], "global_step": content["global_step"], "state_dict": kept}
 
 
 def is_shipped(cell: CellConfig) -> bool:

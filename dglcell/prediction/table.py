@@ -18,20 +18,9 @@ from numpy.typing import NDArray
 from dglcell.checks import STRONGEST
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.strains import Strains
-from dglcell.data.table import (
-    NUMBERED,
-    with_strengths,
-)
+from dglcell.data.table import NUMBERED, with_strengths
 from dglcell.errors import GenotypeError
-from dglcell.files.atomic import (
-    CONTROL,
-    DAMAGE,
-    atomic_file,
-    canonical_hash,
-    no_formula,
-    open_text,
-    six_digits,
-)
+from dglcell.files.atomic import CONTROL, DAMAGE, atomic_file, canonical_hash, no_formula, open_text, six_digits
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch

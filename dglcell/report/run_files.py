@@ -85,13 +85,7 @@ ROW = {
     "metrics": mapping_of(optional(NUMBER)),
 }
 
-RESULTS = {
-    "checkpoint": TEXT,
-    "epoch": COUNT,
-    "epochs": COUNT,
-    "units": mapping_of(TEXT),
-    "rows": list_of(record(ROW)),
-}
+RESULTS = {"checkpoint": TEXT, "epoch": COUNT, "epochs": COUNT, "units": mapping_of(TEXT), "rows": list_of(record(ROW))}
 """These are fields of ``results.json``."""
 
 
@@ -208,14 +202,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(found)}")
-    return RunFiles(
-        directory,
-        config,
-        environment,
-        results,
-        History(rows),
-        predictions,
-    )
+    return RunFiles(directory, config, environment, results, History(rows), predictions)
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:

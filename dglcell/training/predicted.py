@@ -35,12 +35,7 @@ WRITTEN_STRAINS = 2**16
 
 @torch.inference_mode()
 def predict_and_embed(
-    model: StrainModel,
-    normaliser: Normaliser,
-    dataset: Strains,
-    strains: Tensor,
-    *,
-    batch_size: int,
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return [n, T] predictions in original units, and [n, D] embeddings; None for a model that has none.
 

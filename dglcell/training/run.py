@@ -76,10 +76,7 @@ NOTHING = Beside()
 
 
 def train(
-    config: Config,
-    command: str = "dglcell train",
-    signals: StopSignals | None = None,
-    beside: Beside = NOTHING,
+    config: Config, command: str = "dglcell train", signals: StopSignals | None = None, beside: Beside = NOTHING
 ) -> RunResult:
     """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
 

@@ -20,13 +20,7 @@ from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
 from dglcell.models.model import Prediction, StrainModel, joined
-from dglcell.optimizers import (
-    OptimizerConfig,
-    SchedulerConfig,
-    make_optimizer,
-    make_scheduler,
-    rate_of,
-)
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, rate_of
 from dglcell.runs.directory import EpochLog
 from dglcell.training.distributed import collect_rows
 from dglcell.training.whole_step import WholeStep, fits

@@ -41,15 +41,11 @@ SGD: list[Row] = [
         "SGD's tables of that day",
         "SGD's tables as they are when they are fetched; their hash is recorded with the run",
         "SGD rewrites them weekly and keeps no versions",
-    ),
+    )
 ]
 
 HETERO: list[Row] = [
-    (
-        "label statistics of all strains",
-        "of the training part",
-        "test labels must not reach training",
-    ),
+    ("label statistics of all strains", "of the training part", "test labels must not reach training"),
     (
         "layer norm over all rows of a batch at once, deleted genes and batch mates included",
         "layer norm of each node",

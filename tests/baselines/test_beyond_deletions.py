@@ -162,12 +162,7 @@ def test_null_models_of_deletions_are_left_out_with_a_reason() -> None:
         "same strain in other media": "needs strains in several media",
     }
     models = fit_null_models(problem)
-    assert models.keys() == {
-        "training mean",
-        "additive ridge",
-        "kernel ridge over strains",
-        "boosted trees",
-    }
+    assert models.keys() == {"training mean", "additive ridge", "kernel ridge over strains", "boosted trees"}
     chosen = in_words("kernel ridge over strains", models["kernel ridge over strains"])
     assert "strength length" in chosen
     assert "alike" not in chosen

@@ -68,10 +68,7 @@ def test_curves_of_several_genes_multiply_or_the_least_counts() -> None:
     y = np.concatenate([[2.0], a, b])
     pairs = rows(*({"g0": s, "g1": t} for s in left for t in left))
     first, second = np.repeat(a, 11), np.tile(b, 11)
-    for combined, expected in (
-        (PRODUCT, first * second / 2),
-        (MINIMUM, np.minimum(first, second)),
-    ):
+    for combined, expected in ((PRODUCT, first * second / 2), (MINIMUM, np.minimum(first, second))):
         found = GeneCurves(1e-9, combined).fit(strains, y).predict(pairs)
         np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=combined)
 

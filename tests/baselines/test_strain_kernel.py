@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines import beyond_deletions, problem, strain_kernel
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.strain_kernel import (
-    OWN,
-    SHARED,
-    STRAIN_KERNEL,
-    StrainKernelRidge,
-    fit_strain_kernels,
-)
+from dglcell.baselines.strain_kernel import OWN, SHARED, STRAIN_KERNEL, StrainKernelRidge, fit_strain_kernels
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
 from tests.baselines.invented import among, problem_of, unlike, weakened

@@ -63,10 +63,7 @@ def test_a_wrong_gradient_is_caught_and_named(cell: CellGraph) -> None:
 def test_every_kernel_is_tried_and_names_may_be_short() -> None:
     for strategy in ("node_mask", "difference"):
         assert {f"{strategy}:{kernel}" for kernel in ("auto", *KERNELS)} <= set(methods())
-    assert [spec.name for spec in choose_methods(["node_mask", "edge_subgraph"])] == [
-        "node_mask:auto",
-        "edge_subgraph",
-    ]
+    assert [spec.name for spec in choose_methods(["node_mask", "edge_subgraph"])] == ["node_mask:auto", "edge_subgraph"]
     with pytest.raises(ConfigError, match=r"unknown method\n  got:      magic\n  expected: all, pyg_spmm, "):
         choose_methods(["magic"])
 

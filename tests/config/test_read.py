@@ -10,13 +10,7 @@ from omegaconf import OmegaConf
 
 from dglcell.checks import HIDDEN
 from dglcell.config.experiment import KINDS
-from dglcell.config.read import (
-    experiment_file,
-    hide_override,
-    load_config,
-    named_experiments,
-    to_yaml,
-)
+from dglcell.config.read import experiment_file, hide_override, load_config, named_experiments, to_yaml
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import CONF, CONFIGURATIONS, config_of, refusal, write

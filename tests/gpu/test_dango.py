@@ -37,13 +37,7 @@ def results(model: Dango, device: str) -> dict[str, Tensor]:
 
 def test_a_step_equals_that_of_a_cpu(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     networks = random_networks(np.random.default_rng(0), 60, ["a", "b", "c"])
-    config = DangoConfig(
-        hidden=8,
-        heads=2,
-        gain=0.5,
-        kernel="csr",
-        zero_weights={"a": 0.1, "b": 1.0, "c": 0.5},
-    )
+    config = DangoConfig(hidden=8, heads=2, gain=0.5, kernel="csr", zero_weights={"a": 0.1, "b": 1.0, "c": 0.5})
     torch.manual_seed(0)
     model = randomise(Dango(make_cell(networks, 60), config).double())
     monkeypatch.setattr(pair_error, "BLOCK_EDGES", 50)

@@ -52,10 +52,7 @@ def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
 
 @pytest.mark.parametrize(
     ("package", "method", "install"),
-    [
-        ("networkx", "to_networkx", "pip install networkx"),
-        ("torch_geometric", "to_pyg", "pip install torch_geometric"),
-    ],
+    [("networkx", "to_networkx", "pip install networkx"), ("torch_geometric", "to_pyg", "pip install torch_geometric")],
 )
 def test_packages_that_are_missing_are_named(
     small: CellGraph, package: str, method: str, install: str, monkeypatch: pytest.MonkeyPatch

@@ -99,8 +99,7 @@ def test_stoichiometry_is_signed_and_turns_with_the_direction(toy: cobra.Model) 
 
 
 @pytest.mark.parametrize(
-    ("name", "genes", "reactions", "metabolites"),
-    [("textbook", 137, 95, 72), ("iJO1366", 1367, 2583, 1805)],
+    ("name", "genes", "reactions", "metabolites"), [("textbook", 137, 95, 72), ("iJO1366", 1367, 2583, 1805)]
 )
 def test_models_that_cobra_ships(name: str, genes: int, reactions: int, metabolites: int) -> None:
     metabolism = Metabolism.read(name)

@@ -136,10 +136,7 @@ def test_designs_leave_out_names_that_are_no_genes(caplog: pytest.LogCaptureFixt
         ({"upper_bound": "many"}, ["reaction 'AB' cannot be read", "many"]),
         ({"metabolites": {"nowhere_c": 1}}, ["reaction 'AB' cannot be read", "nowhere_c"]),
         ({"metabolites": {"a_c": None}}, ["reaction 'AB'"]),
-        (
-            {"rule": "kb|g.1 or g3", "genes": "g1 kb|g.1"},
-            ["genes have a '|'", "kb|g.1; the rule of reaction AB"],
-        ),
+        ({"rule": "kb|g.1 or g3", "genes": "g1 kb|g.1"}, ["genes have a '|'", "kb|g.1; the rule of reaction AB"]),
     ],
 )
 def test_a_fault_in_one_reaction_names_it(saved: Saved, keys: dict[str, Any], words: list[str]) -> None:
@@ -211,8 +208,7 @@ def test_a_medium_allows_the_uptake_that_a_model_forces(saved: Saved, uptake: fl
 
 
 @pytest.mark.parametrize(
-    ("rule", "names"),
-    [("g3", []), ("g3 and g4", ["shares_complex"]), ("g3 or g4", ["isoenzyme"])],
+    ("rule", "names"), [("g3", []), ("g3 and g4", ["shares_complex"]), ("g3 or g4", ["isoenzyme"])]
 )
 def test_which_derived_relations_a_model_has(saved: Saved, rule: str, names: list[str]) -> None:
     metabolism = Metabolism.read(saved(rule))

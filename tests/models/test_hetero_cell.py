@@ -170,10 +170,7 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
     [
         ({"hidden": 10}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"norm": "graph"}, r"norm 'graph' takes statistics over nodes or strains"),
-        (
-            {"cross_relation": "pairwise_interaction", "cross_relation_norm": "batch"},
-            r"norm 'batch' takes statistics",
-        ),
+        ({"cross_relation": "pairwise_interaction", "cross_relation_norm": "batch"}, r"norm 'batch' takes statistics"),
         ({"conv": "gcn"}, r"`model.conv` is unknown\n  got:      gcn\n  expected: gin, sage, gatv2"),
         ({"conv": "gatv2", "conv_heads": 5}, r"`model.conv_heads` does not divide `model.hidden`\n  got:      5"),
         ({"dropout": 1.0}, r"`model.dropout` is no probability"),
@@ -181,10 +178,7 @@ def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], laye
         ({"pool": []}, r"`model.pool` names no node types"),
         ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
         ({"layers": -1}, r"`model.layers` is too small"),
-        (
-            {"cross_relation": "max"},
-            r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair",
-        ),
+        ({"cross_relation": "max"}, r"`model.cross_relation` is unknown\n  got:      max\n  expected: sum, mean, pair"),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
         (
             {"cross_relation": "pairwise_interaction", "cross_relation_layers": 1},

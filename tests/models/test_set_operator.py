@@ -89,10 +89,7 @@ def test_dropout_draws_in_training_only() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"operator": "transformer"},
-            r"`model.operator` is unknown\n  got:      transformer\n  expected: local, both",
-        ),
+        ({"operator": "transformer"}, r"`model.operator` is unknown\n  got:      transformer\n  expected: local, both"),
         ({"local_kind": "pairs"}, r"`model.local_kind` is unknown\n  got:      pairs\n  expected: hyper_sagnn, fact"),
         ({"combination": "none"}, r"`model.combination` is unknown"),
         (

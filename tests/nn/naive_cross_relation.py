@@ -9,10 +9,7 @@ from torch import Tensor, nn
 
 from dglcell.nn.cross_relation import PairwiseInteraction
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": nn.functional.gelu,
-    "relu": torch.relu,
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "relu": torch.relu}
 
 
 def naive_pairwise(mix: PairwiseInteraction, h: Sequence[Tensor], activation: str) -> tuple[Tensor, Tensor]:

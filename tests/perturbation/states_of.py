@@ -114,12 +114,7 @@ class Engine:
             yield
 
 
-ENGINES = st.builds(
-    Engine,
-    st.sampled_from([0.0, 2.0, float("inf")]),
-    st.sampled_from([7, 4096]),
-    st.booleans(),
-)
+ENGINES = st.builds(Engine, st.sampled_from([0.0, 2.0, float("inf")]), st.sampled_from([7, 4096]), st.booleans())
 DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
 """From which share of listed pairs on all are computed."""
 

@@ -377,7 +377,6 @@ BAD = {
     ),
     "negative id": Bad(lambda c: dglcell.perturb(c, {"tag": [[-1]]}), ("no such tag node", "-1", "0 … 2")),
     "no number": Bad(lambda c: dglcell.perturb(c, {"tag": [[0.5]]}), ("no such tag node", "0.5", "whole numbers")),
-    "unknown name": Bad(lambda c: dglcell.perturb(c, {"tag": [["cold"]]}), ("no tag nodes called 'cold'",)),
     "name in another case": Bad(
         lambda _: dglcell.perturb(dglcell.CellGraph(EDGES), {"user": [["Ann"]]}), ("nodes called 'Ann' (close: ann)",)
     ),

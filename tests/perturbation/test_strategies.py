@@ -17,9 +17,7 @@ from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import check_strategy_device, perturb
 from tests.examples import examples
-from tests.perturbation.states_of import (
-    batches_of,
-)
+from tests.perturbation.states_of import batches_of
 from tests.random_cells import Changes, RandomCell, random_cells
 
 WIDTH = 4

@@ -69,12 +69,7 @@ def test_a_design_is_predicted_as_a_table_would_be(doses: RunDirectory, tmp_path
     design = Design.of(range(8), 2, background=background)
     for worth_sharing, name in ((2, "shared.parquet"), (99, "apart.parquet")):
         predict_design(
-            [trained],
-            design,
-            tmp_path / name,
-            batch_size=5,
-            worth_sharing=worth_sharing,
-            report=lambda _: None,
+            [trained], design, tmp_path / name, batch_size=5, worth_sharing=worth_sharing, report=lambda _: None
         )
     shared, apart = pq.read_table(tmp_path / "shared.parquet"), pq.read_table(tmp_path / "apart.parquet")
     assert shared.column_names[2:4] == ["condition_medium", "condition_temperature"]

@@ -329,27 +329,18 @@ def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-singles, --all-pairs or",
-        ),
+        ([], "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-singles, --all-pairs or"),
         (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
         (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
         (["--all-pairs", "--by", "effect"], "how many strains of the ranking are wanted?\n  expected: --top N"),
         (["x.csv", "--strength", "0.5"], "this is a table\n  got:      --strength\n"),
-        (
-            ["x.csv", "--condition", "a=1", "--condition", "a=2"],
-            "gives a condition twice\n  got:      a, a",
-        ),
+        (["x.csv", "--condition", "a=1", "--condition", "a=2"], "gives a condition twice\n  got:      a, a"),
         (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
         (
             ["x.csv", "--limit", "3", "--genes", "g"],
             "some options are of designs, and this is a table\n  got:      --genes, --limit\n  do:       leave",
         ),
-        (
-            ["x.csv", "-o", "o.txt"],
-            "'o.txt': the suffix does not say which format is wanted\n  got:      .txt\n",
-        ),
+        (["x.csv", "-o", "o.txt"], "'o.txt': the suffix does not say which format is wanted\n  got:      .txt\n"),
         (["x.csv", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
         (["--all-pairs", "--top", "3", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
         (["--all-pairs", "-o", "o.txt"], "expected: .csv or .parquet, or no suffix for a folder of Parquet files\n"),

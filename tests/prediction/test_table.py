@@ -382,11 +382,7 @@ def test_one_value_of_a_condition_may_be_given_for_all_rows(trained: Trained, tm
     assert table.rows == [["b0008", "glycerol", "30"], ["b0114", "glucose", "30"]]
     assert table.strains.shown("temperature").tolist() == [30, 30]
     for given, seen, message in (
-        (
-            {"medium": "glucose"},
-            seeing(),
-            r"several columns are the condition 'medium', .*\n.*medium, condition_",
-        ),
+        ({"medium": "glucose"}, seeing(), r"several columns are the condition 'medium', .*\n.*medium, condition_"),
         ({"dose": "1"}, seeing(), r"not see a condition 'dose'\n  expected: medium \(one of glucose, glycerol\), temp"),
         ({"medium": "glucose"}, None, r"not see a condition 'temperature'\n  expected: none"),
     ):

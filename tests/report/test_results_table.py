@@ -13,14 +13,7 @@ from dglcell.report.sentences import format_expected, left_out_lines, within_lin
 
 
 def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
-    metrics = {
-        "n": 1234,
-        "pearson": value,
-        "spearman": value,
-        "r2": value,
-        "mse": 1 - value,
-        "mae": 1 - value,
-    }
+    metrics = {"n": 1234, "pearson": value, "spearman": value, "r2": value, "mse": 1 - value, "mae": 1 - value}
     return ResultRow(model, part, "fitness", metrics, is_null)
 
 
@@ -40,11 +33,7 @@ def test_the_best_is_found_and_undefined_never_wins(values: list[float], metric:
 
 
 def test_the_table_shows_every_row_and_marks_the_best() -> None:
-    rows = [
-        row("dglcell", "test", 0.61234),
-        row("mean", "test", math.nan, True),
-        row("dglcell", "validation", 0.7),
-    ]
+    rows = [row("dglcell", "test", 0.61234), row("mean", "test", math.nan, True), row("dglcell", "validation", 0.7)]
     lines = format_results_table(rows).splitlines()
     assert lines[0].split() == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
     by_model = [line.split() for line in lines if line.strip()][1:]

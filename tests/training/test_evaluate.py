@@ -15,13 +15,7 @@ from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.baselines import fit_baselines
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.evaluate import (
-    evaluate_baselines,
-    report,
-    rows_as_json,
-    with_ceilings,
-    write_embedding,
-)
+from dglcell.training.evaluate import evaluate_baselines, report, rows_as_json, with_ceilings, write_embedding
 from dglcell.training.predicted import predict_and_embed
 from dglcell.training.predicting import score
 from dglcell.training.prepare import prepare, prepare_run

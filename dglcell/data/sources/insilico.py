@@ -296,11 +296,7 @@ def _provenance(
         licence="computed; the model's own licence applies to the model",
         files={path.name: sha256_file(path)},
         counts=counts,
-        parameters={
-            **asdict(config),
-            "solver": f"GLPK {swiglpk.glp_version()}",
-            "wild_type_growth": wild_type_growth,
-        },
+        parameters={**asdict(config), "solver": f"GLPK {swiglpk.glp_version()}", "wild_type_growth": wild_type_growth},
     )
 
 

@@ -143,13 +143,7 @@ def listed_sums(sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, tar
 
 class _ListedSums(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        sent_DH: Tensor,
-        edges: ResidentRelation,
-        sources: RowIndex,
-        targets: RowIndex,
-    ) -> Tensor:
+    def forward(ctx: Any, sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex) -> Tensor:
         ctx.edges, ctx.sources, ctx.targets, ctx.dtype = edges, sources, targets, sent_DH.dtype
         sent_DH = sent_DH.to(torch.promote_types(sent_DH.dtype, torch.float32)).contiguous()
         out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])

@@ -26,11 +26,7 @@ SEEN = {"medium": ["LB", "MOPS"], "temperature": [], "allele": ["a-1", "a-2", "b
 def batch(strains: list[Any], conditions: list[list[float]]) -> GenotypeBatch:
     made = GenotypeBatch.from_lists(strains)
     return GenotypeBatch(
-        made.genes,
-        made.offsets,
-        made.max_deletions,
-        strengths=made.strengths,
-        conditions=torch.tensor(conditions),
+        made.genes, made.offsets, made.max_deletions, strengths=made.strengths, conditions=torch.tensor(conditions)
     )
 
 
@@ -150,8 +146,7 @@ def test_a_deletion_is_seen_as_it_was_without_strengths() -> None:
 
 def test_strains_carry_conditions_into_a_batch() -> None:
     strains = Strains.from_names(
-        [["g0"], ["g1"]],
-        conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]},
+        [["g0"], ["g1"]], conditions={"medium": ["MOPS", "LB"], "temperature": [30, 37], "allele": ["b-1", "a-1"]}
     )
     seen = strains.with_conditions(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.conditions
     assert seen is not None
