@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from dglcell.checks import A_STRENGTH, no_strengths
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import canonical_hash
-from dglcell.graph.vocabulary import Vocabulary
 
 Array = Any
 """This is an array of numpy or a tensor of torch."""
@@ -199,51 +197,6 @@ def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:
 def target_dtype(names: int) -> np.dtype:
     """Return the smaller of uint16 and uint32 that holds an index of so many names."""
     return np.dtype("<u2" if names < 2**16 else "<u4")
-
-
-class ContentHash:
-    """Compute a sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
-
-    Args:
-        vocabulary: the names that targets are indices of.
-        columns: columns of the strains, in any order.
-        units: phenotype → unit.
-        with_strengths: whether the strains have strengths.
-    """
-
-    def __init__(
-        self, vocabulary: Vocabulary, columns: Iterable[Column], units: Mapping[str, str], *, with_strengths: bool
-    ) -> None:
-        chosen = sorted(
-            (column for column in columns if column.kind in STORED), key=lambda column: STORED.index(column.kind)
-        )
-        parts = (COUNTS, TARGETS, *((STRENGTHS,) if with_strengths else ()))
-        self._dtype = target_dtype(len(vocabulary))
-        self._vocabulary = vocabulary.sha256
-        self._units = {column.name: units.get(column.name, "") for column in chosen if column.kind == PHENOTYPE}
-        self._hashes: dict[tuple[str, ...], Any] = {
-            label: hashlib.sha256() for label in (*parts, *(column.label for column in chosen))
-        }
-
-    def update(self, counts: Array, targets: Array, strengths: Array | None, columns: Mapping[Column, Array]) -> None:
-        """Take in the next strains: numbers of targets, targets as indices of the vocabulary, strengths and columns."""
-        stored = {
-            COUNTS: counts.astype(np.uint8),
-            TARGETS: targets.astype(self._dtype, copy=False),
-            STRENGTHS: strengths,
-        }
-        for label, digest in self._hashes.items():
-            values = stored[label] if label in stored else columns[Column.of_label(label)]
-            kept = values if label in (COUNTS, TARGETS) else values.astype("<f4", copy=False)
-            digest.update(np.ascontiguousarray(kept))
-
-    def columns(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return the hash of each column so far."""
-        return [(label, digest.hexdigest()) for label, digest in self._hashes.items()]
-
-    def hexdigest(self) -> str:
-        """Return the hash of everything so far."""
-        return content_hash(self._vocabulary, self._units, self.columns())
 
 
 def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tuple[tuple[str, ...], str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,20 +17,24 @@ from dglcell.data.columns import (
     BLOCKED,
     COMPUTED,
     CONDITION,
+    COUNTS,
     MEASURED,
     PHENOTYPE,
     ROW,
     SEEN,
     STORED,
+    STRENGTHS,
+    TARGETS,
     Array,
     Column,
-    ContentHash,
     Provenance,
     check_names,
     check_strengths,
     columns_of,
     condition_columns,
+    content_hash,
     stored_numbers,
+    target_dtype,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
 from dglcell.errors import DataError, listing
@@ -553,17 +558,37 @@ class Strains:
 
     # Hashes and other forms.
 
+    def stored(self, size: int = PIECE) -> Iterator[dict[tuple[str, ...], NDArray[Any]]]:
+        """Yield columns by their labels as a store keeps them, of ``size`` strains at a time."""
+        vocabulary = Vocabulary.of(self.names)
+        indices, kept = vocabulary.indices(self.names), target_dtype(len(vocabulary))
+        columns = [column for kind in STORED for column in self.columns if column.kind == kind]
+        for start in range(0, max(1, len(self)), size):
+            part = self.slice(start, min(start + size, len(self)))
+            yield {
+                COUNTS: part.num_deletions.astype(np.uint8),
+                TARGETS: translated(part.targets, indices).astype(kept, copy=False),
+                **({} if part.strengths is None else {STRENGTHS: part.strengths.astype("<f4", copy=False)}),
+                **{column.label: stored_numbers(part.columns[column]) for column in columns},
+            }
+
     @property
     def sha256(self) -> str:
         """Return the hash of the content, equal to that of these strains' store and independent of the order of
         ``names``.
         """
-        vocabulary = Vocabulary.of(self.names)
-        content = ContentHash(vocabulary, self.columns, self.units, with_strengths=self.strengths is not None)
-        targets = translated(self.targets, vocabulary.indices(self.names))
-        columns = {column: stored_numbers(values) for column, values in self.columns.items() if column.kind in STORED}
-        content.update(self.num_deletions, targets, self.strengths, columns)
-        return content.hexdigest()
+        units = {name: self.units.get(name, "") for name in self.phenotypes}
+        return content_hash(Vocabulary.of(self.names).sha256, units, list(hashed(self.stored())))
+
+
+def hashed(pieces: Iterable[Mapping[tuple[str, ...], NDArray[Any]]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the label of each column and the sha256 of its bytes, which come in pieces (`Strains.stored`)."""
+    digests: dict[tuple[str, ...], Any] = {}
+    for piece in pieces:
+        for label, values in piece.items():
+            digests.setdefault(label, hashlib.sha256()).update(np.ascontiguousarray(values))
+    for label, digest in digests.items():
+        yield label, digest.hexdigest()
 
 
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:

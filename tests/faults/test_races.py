@@ -22,12 +22,12 @@ from tests.tiny import BARE, ENDLESS, Tiny, process_environment
 OPEN_STORE = """
 import logging, signal, sys
 from dglcell.config.read import load_config
-from dglcell.data.store_build import StoreWriter
+from dglcell.data import store_build
 from dglcell.training.prepare import open_store
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 if {stays}:
-    StoreWriter.append = lambda self, chunk: signal.pause()
+    store_build._write = lambda *_: signal.pause()
 open_store(load_config({file!r}, [{store!r}]), "tests").verify()
 sys.exit()
 """

@@ -18,15 +18,15 @@ from tests.training.test_signals import fake_scontrol
 # Training would be reached at a moment that depends on how busy the machine is.
 STAY_IN_BUILDING = """
 import time
-from dglcell.data.store_build import StoreWriter
+from dglcell.data import store_build
 
-append = StoreWriter.append
+write = store_build._write
 
-def append_and_stay(self, chunk):
-    append(self, chunk)
+def write_and_stay(*arguments):
+    write(*arguments)
     time.sleep(3600)
 
-StoreWriter.append = append_and_stay
+store_build._write = write_and_stay
 """
 STAY_IN_IMPORTING = """
 import os, sys, time
