@@ -309,7 +309,9 @@ def load(
     """
     check_device(device)
     given = [runs] if isinstance(runs, str | Path) else list(runs)
-    directories = [directory for path in given for directory in runs_in(Path(path))]
+    # A trained model is called by its name, and not by the folder in which it lies.
+    names = {found: found if Path(path).exists() else path for path in given for found in runs_in(Path(path))}
+    directories = [*names]
     if not directories:
         raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
     members = [load_trained(RunDirectory(path), checkpoint) for path in directories]
@@ -331,7 +333,7 @@ def load(
     for member, path in zip(members, directories, strict=True):
         for phenotype, one in member.chosen.items():
             if predict_with != NETWORK or not one.is_best:
-                log.info("%s: %s predicts %s (%s)", path, one.name, phenotype, one.why)
+                log.info("%s: %s predicts %s%s", names[path], one.name, phenotype, one.why and f" ({one.why})")
     return Predictor(tuple(members), tuple(directories))
 
 

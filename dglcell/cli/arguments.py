@@ -139,7 +139,7 @@ def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
 
 def add_overwrite(parser: argparse._ActionsContainer) -> None:
     """Add the option ``--overwrite``."""
-    parser.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    parser.add_argument("--overwrite", "--force", action="store_true", help="replace an output that exists")
 
 
 def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: bool = False) -> None:

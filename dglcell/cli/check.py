@@ -184,10 +184,12 @@ def verdict(found: Sequence[Checked], used: str) -> str:
     difference = worst.difference(reference)
     if not are_equal(found):
         return f"checked against DGL: {worst.strategy} DIFFERS by {difference:.0e}"
+    said = f"checked against DGL: equal to {difference:.0e}"
     mine = next((one for one in found[1:] if one.strategy == used), None)
-    return f"checked against DGL: equal to {difference:.0e}" + (
-        "" if mine is None else f"; {reference.seconds / mine.seconds:.3g} times as fast"
-    )
+    if mine is None:
+        return said
+    ratio = reference.seconds / mine.seconds
+    return f"{said}; {ratio:.3g} times as fast" if ratio >= 1 else f"{said}; DGL is {1 / ratio:.3g} times as fast here"
 
 
 def _read(options: argparse.Namespace) -> tuple[StrainModel, GenotypeBatch, str]:

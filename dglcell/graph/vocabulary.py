@@ -63,6 +63,25 @@ def _numbers(name: str) -> list[str]:
     return [number.lstrip("0") for number in NUMBER.findall(name)]
 
 
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+LONGER = {"MAR": ("MARC", "MARCH"), "SEP": ("SEPT", "SEPTIN")}
+DATE = re.compile(
+    r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Z]{3})[A-Z]*([-/. ]\d+)?|(?P<month_>[A-Z]{3})[A-Z]*[-/. ](?P<day_>\d{1,2})"
+    r"|\d{4}-(?P<number>\d\d)-(?P<day__>\d\d)([T ]00:00:00)?",
+    re.IGNORECASE,
+)
+
+
+def names_of_date(text: str) -> tuple[str, ...]:
+    """Return names of which a spreadsheet makes this date, e.g. MAR1, MARC1 and MARCH1 of ``1-Mar``; none of others."""
+    if not (found := DATE.fullmatch(text.strip())):
+        return ()
+    number = int(found["number"] or 0)
+    month = MONTHS[number - 1] if 0 < number < 13 else (found["month"] or found["month_"] or "").upper()
+    day = int(found["day"] or found["day_"] or found["day__"])
+    return tuple(f"{start}{day}" for start in (month, *LONGER.get(month, ()))) if month in MONTHS else ()
+
+
 def spelling(name: str) -> str:
     """Return the name without blanks and in capitals, by which differently written names are compared."""
     return "".join(name.split()).upper()
@@ -166,6 +185,9 @@ class Vocabulary:
         wanted, known = spelling(name), self._shown
         if wanted in known:
             return f" (close: {known[wanted]})"
+        if dates := names_of_date(name):
+            meant = [known[one] for one in dates if one in known] or dates
+            return f" (a spreadsheet made a date of {' or '.join(meant)})"
         if sign := self.separator_in([name]):
             return f" (both genes are known: write `;` in place of '{sign}')"
         if form_of(wanted) in self.forms:

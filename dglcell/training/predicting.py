@@ -149,12 +149,13 @@ def predicting_with(way: str, trained: Trained, run: Path) -> Trained:
     kept: Mapping[str, Mapping[str, NullModel]] | None = None
     chosen = {}
     for phenotype in trained.phenotypes:
-        choice = choices.get(phenotype, Choice(NETWORK, own, "the run keeps no baselines"))
+        choice = choices.get(phenotype, Choice(NETWORK, own, ""))
         if not is_same and way in (BEST, ENSEMBLE):
             choice = Choice(NETWORK, own, "the run chose with another checkpoint", choice.baseline)
         weight = choice.weight_of(way)
         if weight is None:
-            raise ConfigError(f"the run '{run}' has no {way} for {phenotype}", got=choice.why, do="leave out `--with`")
+            got = choice.why or "a run without baselines"
+            raise ConfigError(f"the run '{run}' has no {way} for {phenotype}", got=got, do="leave out `--with`")
         baseline = None
         if weight > 0:
             assert choice.baseline is not None

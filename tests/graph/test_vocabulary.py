@@ -19,6 +19,7 @@ from dglcell.graph.vocabulary import (
     AliasTable,
     GeneSet,
     Vocabulary,
+    names_of_date,
     read_aliases,
     read_gene_list,
     read_gff,
@@ -93,6 +94,25 @@ def test_aliases(write: Write, mark: str) -> None:
     assert not {"YA", "YD", ""} & set(table.systematic)
     assert table.systematic["YA_sn2"] == table.systematic["ABC1"] == ("YA",)
     assert table.resolve(["ABC1", "YA", "TWIN", "YD", "other"]) == (["YA", "YA", "TWIN", "YD", "other"], ["TWIN"])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        *[(text, "MAR1 MARC1 MARCH1") for text in ("1-Mar", "01-Mar-26", "1 march", "Mar-01", "2026-03-01")],
+        ("2026-09-02 00:00:00", "SEP2 SEPT2 SEPTIN2"),
+        ("1.Oct", "OCT1"),
+        *[(text, "") for text in ("OCT1", "SEP15", "Mar", "1-Foo", "2026-13-01", "MARC-KO", "b0008")],
+    ],
+)
+def test_dates_are_told_from_names(text: str, names: str) -> None:
+    assert names_of_date(text) == tuple(names.split())
+
+
+def test_a_date_is_said_to_come_from_a_spreadsheet() -> None:
+    genes = Vocabulary.of(["SEPT2", "OCT1"])
+    assert genes.suggestion("2-Sep") == " (a spreadsheet made a date of SEPT2)"
+    assert genes.suggestion("3-Dec") == " (a spreadsheet made a date of DEC3)"
 
 
 @pytest.mark.parametrize("text", ["", "Common\tName\nABC1\tYA\n", "orf\nYA\n"])
