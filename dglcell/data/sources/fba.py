@@ -9,10 +9,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
@@ -137,13 +134,13 @@ class Solution:
 
     Attributes:
         value: optimal objective; 0 if infeasible, NaN if the solver gave up.
-        beyond: [T · reactions] whether the optimal flux of a reaction is beyond its limits at a strength; in a screen
-            of deletions, whether the flux vector uses the reaction. All false where there is no vector.
+        needs: [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it
+            keeps none; in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
         timed_out: the time limit was reached.
     """
 
     value: float
-    beyond: NDArray[np.bool_]
+    needs: NDArray[np.uint8]
     timed_out: bool = False
 
 
@@ -183,7 +180,7 @@ class FluxSolver:
         """
         reactions = self._problem.shape[1]
         limits = self._problem.limits[blocked // reactions, :, blocked % reactions]
-        nothing = np.zeros(self._problem.limits[:, 0].size, dtype=bool)
+        nothing = np.zeros(reactions, dtype=np.uint8)
         if np.isnan(limits).any():  # a capacity that is not known
             return Solution(float("nan"), nothing)
         changes = list(zip((blocked % reactions).tolist(), limits.tolist(), strict=True))
@@ -222,8 +219,9 @@ class FluxSolver:
         fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(self._problem.shape[1])])
         # A flux below the solver's own tolerance is zero for it.
         tolerance, limits = self._problem.tolerance, self._problem.limits
-        within = (fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance)
-        return Solution(glpk.glp_get_obj_val(self._work), ~within.ravel())
+        beyond = ~((fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance))
+        needs = (beyond * np.arange(1, len(limits) + 1)[:, None]).max(axis=0, initial=0)
+        return Solution(glpk.glp_get_obj_val(self._work), needs.astype(np.uint8))
 
     def _take_optima(self, optima: object, solved: object) -> None:
         """Copy a solved problem, and let it have only its optimal flux vectors.
@@ -330,9 +328,8 @@ def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_
 PROBE = 64
 # Starting a process and importing the package there costs a few seconds.
 WORTHWHILE_SECONDS = 10.0
-# Sets that are sent to a process together, and how many such chunks each process has before it.
+# Sets that are sent to a process together.
 CHUNK = 16
-AHEAD = 8
 
 # Signals that may be sent to all processes of a job: those that solve leave them to the first one.
 OF_A_JOB = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -363,23 +360,19 @@ def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
 
 
 def _solve_in_processes(
-    problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
-) -> Iterator[Solution]:
-    """Yield solutions in order, with at most ``AHEAD`` chunks per process being solved or waiting."""
+    problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int, take: Callable[[Solution], None]
+) -> None:
+    chunks = [blocked[start : start + CHUNK] for start in range(0, len(blocked), CHUNK)]
     with signals_blocked(OF_A_JOB):
         # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
         resource_tracker.ensure_running()
         pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(problem, os.getpid()))
-    waiting: deque[Future[bytes]] = deque()
     try:
         with signals_blocked(OF_A_JOB):
-            pool.submit(os.getpid)  # starts all workers
-        for start in range(0, len(blocked), CHUNK):
-            if len(waiting) == AHEAD * processes:
-                yield from pickle.loads(zlib.decompress(waiting.popleft().result()))
-            waiting.append(pool.submit(_solve_in_worker, blocked[start : start + CHUNK]))
-        while waiting:
-            yield from pickle.loads(zlib.decompress(waiting.popleft().result()))
+            solved = pool.map(_solve_in_worker, chunks)  # starts all workers
+        for packed in solved:
+            for solution in pickle.loads(zlib.decompress(packed)):
+                take(solution)
     except BrokenProcessPool as error:
         raise DataError(
             "flux balance analysis: a process that solves linear programs has ended before its time",
@@ -390,42 +383,33 @@ def _solve_in_processes(
         pool.shutdown(kill_workers=True)
 
 
-def _solve(
-    solver: FluxSolver, problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
-) -> Generator[Solution, None, None]:
-    probe = PROBE if processes > 1 else len(blocked)
-    begin = time.perf_counter()
-    yield from map(solver.solve, blocked[:probe])
-    rest = blocked[probe:]
-    if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
-        yield from _solve_in_processes(problem, rest, processes)
-    else:
-        yield from map(solver.solve, rest)
-
-
 def solve_all(
     solver: FluxSolver,
     problem: FluxProblem,
     blocked: Sequence[NDArray[np.int64]],
     *,
     processes: int,
-    advance: Callable[[], None],
-) -> Generator[Solution, None, None]:
+    take: Callable[[Solution], None],
+) -> None:
     """Solve the blocked sets in order, in several processes where that is worth starting them.
-
-    Close the iterator if you leave it early, so that the other processes end.
 
     Args:
         solver: of ``problem``, in this process.
         problem: what the other processes build their solvers from.
         blocked: what `FluxSolver.solve` takes, one array per linear program.
         processes: how many; 0 for as many as there are CPUs.
-        advance: called after every solution.
+        take: called with every solution.
 
     Raises:
         DataError: another process has died.
     """
-    with closing(_solve(solver, problem, blocked, processes or cpu_count())) as solutions:
-        for solution in solutions:
-            yield solution
-            advance()
+    processes = processes or cpu_count()
+    probe = PROBE if processes > 1 else len(blocked)
+    begin = time.perf_counter()
+    for one in blocked[:probe]:
+        take(solver.solve(one))
+    rest = blocked[probe:]
+    if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
+        return _solve_in_processes(problem, rest, processes, take)
+    for one in rest:
+        take(solver.solve(one))

@@ -7,7 +7,6 @@ hundredths, and more than the wild type has counts as the wild type.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import logging
 import time
@@ -24,8 +23,8 @@ from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, MEDIUM, Column
 from dglcell.data.sources.config import FbaConfig
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
-from dglcell.data.sources.growth import KnockoutRules, snap
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
+from dglcell.data.sources.growth import WILD_TYPE, KnockoutRules, Lost, lost_rules, snap, unpacked
 from dglcell.data.sources.insilico import progress_bars
 from dglcell.data.sources.source import Simulator, Work
 from dglcell.data.strains import Strains
@@ -195,16 +194,8 @@ def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.i
     return found
 
 
-Lost = tuple[bytes, bytes]
-"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and what is left of each, in
-hundredths (uint8)."""
-
-
-WILD_TYPE: Lost = (b"", b"")
-
-
 def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64]) -> Iterator[Lost]:
-    """Yield what each strain loses; a complex is as strong as its weakest gene, and a rule as its best complex."""
+    """Yield what each strain loses, in hundredths."""
     left = strains.left().astype(np.float64)
     hundredths = np.where(left > 0, np.clip(np.rint(left * WHOLE), 1, WHOLE), 0).astype(np.uint8)
     for start in range(0, len(strains), CHUNK):
@@ -214,21 +205,7 @@ def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64
         genes, owner = gene_of[part.targets], np.repeat(np.arange(len(part)), part.num_deletions)
         known = genes >= 0
         np.minimum.at(left_NS, (genes[known], owner[known]), hundredths[first:last][known])
-        rows = {name: left_NS[i] for i, name in enumerate(rules.genes)}
-        left_SR = np.stack([_left(rule, rows) for rule in rules.rules], axis=1)
-        for row in left_SR:
-            lost = np.flatnonzero(row < WHOLE).astype(np.int32)
-            yield lost.tobytes(), row[lost].tobytes()
-
-
-def _left(rule: ast.expr, rows: dict[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Return what is left of a rule, [S]; the rule has names, AND and OR alone, as `KnockoutRules` checks."""
-    if isinstance(rule, ast.Name):
-        return rows[rule.id]
-    assert isinstance(rule, ast.BoolOp)
-    combine = np.minimum if isinstance(rule.op, ast.And) else np.maximum
-    found: NDArray[np.uint8] = combine.reduce([_left(part, rows) for part in rule.values])
-    return found
+        yield from lost_rules(rules.left(left_NS), WHOLE)
 
 
 @dataclass(frozen=True)
@@ -271,26 +248,32 @@ class _Medium:
 
     def _solve(self, missing: list[Lost]) -> None:
         """Solve linear programs, and keep what they say as they go."""
-        kept = self.kept
-        lost = [(np.frombuffer(rules, np.int32), np.frombuffer(left, np.uint8)) for rules, left in missing]
+        kept, rules = self.kept, self.rules
+        lost = [unpacked(one) for one in missing]
         amounts = np.unique(np.concatenate([np.zeros(1, np.uint8), *(left for _, left in lost)]))
         with progress_bars() as begin, closing(kept):
             problem = self._limited(lost, amounts / WHOLE, begin)
             solver = FluxSolver(problem)
             wild = solver.solve(np.zeros(0, dtype=np.int64))
             kept.put(WILD_TYPE, wild.value)
-            codes = [self._codes(rules, np.searchsorted(amounts, left)) for rules, left in lost]
-            needed = {one: code for one, code in zip(missing, codes, strict=True) if wild.beyond[code].any()}
-            for one in missing:
-                if one not in needed:
+            needs_R, needed = rules.needs(wild.needs), dict[Lost, NDArray[np.int64]]()
+            for one, (which, left) in zip(missing, lost, strict=True):
+                numbers = np.searchsorted(amounts, left)
+                if (needs_R[which] > numbers).any():
+                    needed[one] = rules.codes(which, numbers)
+                else:
                     kept.put(one, wild.value)
             advance = begin(f"linear programs of {problem.wild_type}", len(needed))
-            solutions = solve_all(solver, problem, [*needed.values()], processes=self.processes, advance=advance)
-            with closing(solutions):
-                for number, (one, solution) in enumerate(zip(needed, solutions, strict=True), start=1):
-                    kept.put(one, solution.value)
-                    if kept.flush_if_due():
-                        log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
+            waiting = iter(enumerate(needed, start=1))
+
+            def take(solution: Solution) -> None:
+                number, one = next(waiting)
+                kept.put(one, solution.value)
+                if kept.flush_if_due():
+                    log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
+                advance()
+
+            solve_all(solver, problem, [*needed.values()], processes=self.processes, take=take)
 
     def _limited(
         self,
@@ -306,12 +289,6 @@ class _Medium:
             advance = begin("reactions whose capacity is computed", len(reactions))
             capacities = FluxSolver(self.problem).capacities(reactions, advance)
         return self.problem.limited(capacities, strengths.tolist())
-
-    def _codes(self, rules: NDArray[np.int32], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the strength of this number."""
-        size = self.rules.num_reactions
-        parts = [self.rules.reactions[rule] + size * at for rule, at in zip(rules, number, strict=True)]
-        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
 
 def _content(problem: FluxProblem, rules: KnockoutRules) -> str:
@@ -367,8 +344,7 @@ class GrowthCache:
         self._last = time.monotonic()
         if not self._new:
             return
-        rules = [np.frombuffer(one[0], np.int32) for one in self._new]
-        left = [np.frombuffer(one[1], np.uint8) for one in self._new]
+        rules, left = zip(*map(unpacked, self._new), strict=True)
         with atomic_file(self._folder / f"{uuid.uuid4().hex}.npz") as partial, open(partial, "wb") as file:
             np.savez(
                 file,

@@ -16,17 +16,15 @@ gene less. All of it holds for weakened genes, too, where a reaction counts as b
 from __future__ import annotations
 
 import ast
-import math
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution, solve_all
 from dglcell.errors import DataError
 
 if TYPE_CHECKING:
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
 class KnockoutRules:
     """Hold the distinct GPRs of a model.
 
-    Reactions that share a rule are blocked together, so a strain's metabolism is determined by one bit per rule and
-    strength below 1. A gene at a strength is an allele, whose number is K times that of the gene, plus that of the
+    Reactions that share a rule are blocked together, so a strain's metabolism is determined by what is left of each
+    rule. A gene at a strength is an allele, whose number is K times that of the gene, plus that of the
     strength; in a screen of deletions it is that of the gene.
 
     Attributes:
@@ -89,57 +87,61 @@ class KnockoutRules:
         """Return the T strengths below 1: what has strength 1 is not changed."""
         return tuple(strength for strength in self.strengths if strength < 1)
 
-    @property
-    def width(self) -> int:
-        """Return the bytes of a packed row: it has one bit per rule and strength below 1."""
-        return (len(self.limiting) * len(self.rules) + 7) // 8
-
-    def blocked(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return the rules that are false once a strain's genes are deleted.
-
-        At a strength above 0 the genes with no more than that count as deleted. A rule has therefore the strength of
-        its best enzyme complex, and a complex that of its weakest gene.
+    def left_of(self, sets: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """Return what is left of the rules of strains as the number of a strength, [S, R]; T is a whole rule.
 
         Args:
             sets: [S, k] alleles; k may be 0.
-
-        Returns:
-            [S, W] one bit per strength and rule, packed along the second axis.
         """
-        genes, left = np.divmod(sets, len(self.strengths))
-        blocked_TRS = np.zeros((len(self.limiting), len(self.rules), len(sets)), dtype=bool)
-        for t in range(len(self.limiting)):
-            deleted_NS = np.zeros((len(self.genes), len(sets)), dtype=bool)
-            for gene, number in zip(genes.T, left.T, strict=True):
-                deleted_NS[gene, np.arange(len(sets))] = number <= t
-            rows = {name: deleted_NS[i] for i, name in enumerate(self.genes)}
-            for r, rule in enumerate(self.rules):
-                blocked_TRS[t, r] = _fails(rule, rows)
-        bits = blocked_TRS.reshape(len(self.limiting) * len(self.rules), len(sets))
-        return np.ascontiguousarray(np.packbits(bits, axis=0).T)
+        genes, numbers = np.divmod(sets, len(self.strengths))
+        left_NS = np.full((len(self.genes), len(sets)), len(self.limiting), dtype=np.uint8)
+        for gene, number in zip(genes.T, numbers.T, strict=True):
+            left_NS[gene, np.arange(len(sets))] = np.minimum(number, len(self.limiting))
+        return self.left(left_NS)
 
-    def pack(self, beyond: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Pack the rules with at least one reaction in use: [T · number of reactions] bool → [W] packed bits."""
-        rows = beyond.reshape(len(self.limiting), self.num_reactions)
-        return np.packbits(np.array([row[reactions].any() for row in rows for reactions in self.reactions], dtype=bool))
+    def left(self, left_NS: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return what is left of the rules of strains, [S, R], from what is left of the genes, [N, S].
 
-    def reactions_of(self, packed: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the reactions of the rules in a packed row [W], each at its least strength, for `FluxSolver.solve`."""
-        shape = len(self.limiting), len(self.rules)
-        bits = np.unpackbits(packed, count=math.prod(shape)).reshape(shape)
-        chosen = np.flatnonzero(bits.any(axis=0))
-        parts = [self.reactions[r] + self.num_reactions * int(bits[:, r].argmax()) for r in chosen]
+        A complex has that of its weakest gene, and a rule that of its best complex.
+        """
+        rows = dict(zip(self.genes, left_NS, strict=True))
+        return np.array([_left(rule, rows) for rule in self.rules], np.uint8).reshape(-1, left_NS.shape[1]).T
+
+    def needs(self, needs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return what an optimum needs of each rule, [R], from what it needs of the reactions (`Solution`)."""
+        return np.array([needs[reactions].max() for reactions in self.reactions], np.uint8)
+
+    def codes(self, rules: NDArray[np.integer], numbers: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the reactions of rules as `FluxSolver.solve` takes them, each at the strength of this number."""
+        parts = [self.reactions[r] + self.num_reactions * int(at) for r, at in zip(rules, numbers, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def _fails(rule: ast.expr, deleted: dict[str, NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Return whether the rule is false, [S]: a complex fails with any of its parts, alternatives fail together."""
+def _left(rule: ast.expr, rows: dict[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
     if isinstance(rule, ast.Name):
-        return deleted[rule.id]
+        return rows[rule.id]
     if not isinstance(rule, ast.BoolOp):
         raise TypeError(f"unexpected node in a parsed GPR: {ast.dump(rule)}")
-    combine = np.logical_or if isinstance(rule.op, ast.And) else np.logical_and
-    return combine.reduce([_fails(part, deleted) for part in rule.values])
+    combine = np.minimum if isinstance(rule.op, ast.And) else np.maximum
+    return combine.reduce([_left(part, rows) for part in rule.values])
+
+
+Lost = tuple[bytes, bytes]
+"""Rules that a strain does not have whole, as the bytes of their numbers (int32), and of what is left (uint8)."""
+
+WILD_TYPE: Lost = (b"", b"")
+
+
+def lost_rules(left_SR: NDArray[np.uint8], whole: int) -> Iterator[Lost]:
+    """Yield what each strain loses: rules of which less than ``whole`` is left."""
+    for row in left_SR:
+        lost = np.flatnonzero(row < whole).astype(np.int32)
+        yield lost.tobytes(), row[lost].tobytes()
+
+
+def unpacked(lost: Lost) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Return the numbers of rules, and what is left of each."""
+    return np.frombuffer(lost[0], np.int32), np.frombuffer(lost[1], np.uint8)
 
 
 # Genetic interactions from relative fitness.
@@ -189,7 +191,7 @@ def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
     return fitness < RESOLUTION
 
 
-# Strains, times strengths, whose rules are evaluated together: bounds the work arrays.
+# Strains whose rules are evaluated together: bounds the work arrays.
 CHUNK = 16_384
 
 
@@ -243,10 +245,10 @@ class Growth:
         self.problem = problem
         self._processes = processes
         self._solver = FluxSolver(problem)
-        self._known: dict[bytes, int] = {}
+        self._known: dict[Lost, int] = {}
         self._values = np.zeros(0)
-        self._supports_CW = np.zeros((0, rules.width), dtype=np.uint8)
-        self._solve(np.zeros((1, rules.width), dtype=np.uint8), lambda: None)
+        self._needs_CR = np.zeros((0, len(rules.rules)), dtype=np.uint8)
+        self._solve([WILD_TYPE], lambda: None)
         if not self.wild_type > problem.tolerance:
             raise DataError(
                 f"flux balance analysis: {problem.wild_type} does not grow",
@@ -282,51 +284,47 @@ class Growth:
         """
         solutions = np.full(len(sets), -1, dtype=np.int64)
         open_rows = [np.zeros(0, dtype=np.int64)]
-        open_blocked = [np.zeros((0, self.rules.width), dtype=np.uint8)]
-        chunk = CHUNK // max(1, len(self.rules.limiting))
-        for start in range(0, len(sets), chunk):
-            part = sets[start : start + chunk]
-            blocked_SW = self.rules.blocked(part)
-            found = self._inherit(part, blocked_SW, below)
-            solutions[start : start + chunk] = found
+        lost: list[Lost] = []
+        for start in range(0, len(sets), CHUNK):
+            part = sets[start : start + CHUNK]
+            left_SR = self.rules.left_of(part)
+            found = self._inherit(part, left_SR, below)
+            solutions[start : start + CHUNK] = found
             still = np.flatnonzero(found < 0)
             open_rows.append(start + still)
-            open_blocked.append(blocked_SW[still])
-        rows, blocked_MW = np.concatenate(open_rows), np.concatenate(open_blocked)
-        self.counts["subset_optimum"] += len(sets) - len(rows)
-        keys = [row.tobytes() for row in blocked_MW]
-        fresh = list(dict.fromkeys(key for key in keys if key not in self._known))
-        self.counts["same_blocked_reactions"] += len(keys) - len(fresh)
+            lost += lost_rules(left_SR[still], len(self.rules.limiting))
+        self.counts["subset_optimum"] += len(sets) - len(lost)
+        fresh = list(dict.fromkeys(one for one in lost if one not in self._known))
+        self.counts["same_blocked_reactions"] += len(lost) - len(fresh)
         if fresh:
-            pending = np.frombuffer(b"".join(fresh), dtype=np.uint8).reshape(len(fresh), -1)
-            self._solve(pending, begin(len(fresh)) if begin else lambda: None)
-        solutions[rows] = np.fromiter((self._known[key] for key in keys), dtype=np.int64, count=len(keys))
+            self._solve(fresh, begin(len(fresh)) if begin else lambda: None)
+        solutions[np.concatenate(open_rows)] = [self._known[one] for one in lost]
         return Level(sets, solutions, below.alleles)
 
-    def _inherit(self, sets: NDArray[np.int32], blocked_SW: NDArray[np.uint8], below: Level) -> NDArray[np.int64]:
+    def _inherit(self, sets: NDArray[np.int32], left_SR: NDArray[np.uint8], below: Level) -> NDArray[np.int64]:
         """Return a subset's solution that holds for the whole set too, [S], −1 where there is none."""
         found = np.full(len(sets), -1, dtype=np.int64)
         dead = lethal(self._values / self.wild_type)
         for left_out in range(sets.shape[1]):
             parents = below.find(np.delete(sets, left_out, axis=1))
-            unused = ~(self._supports_CW[parents] & blocked_SW).any(axis=1)
-            holds = dead[parents] | (unused & ~np.isnan(self._values[parents]))
+            enough = (self._needs_CR[parents] <= left_SR).all(axis=1)
+            holds = dead[parents] | (enough & ~np.isnan(self._values[parents]))
             found = np.where((found < 0) & holds, parents, found)
         return found
 
-    def _solve(self, blocked_CW: NDArray[np.uint8], advance: Callable[[], None]) -> None:
-        reactions = [self.rules.reactions_of(row) for row in blocked_CW]
-        values, supports = [], []
-        with closing(
-            solve_all(self._solver, self.problem, reactions, processes=self._processes, advance=advance)
-        ) as solutions:
-            for solution in solutions:
-                values.append(solution.value)
-                supports.append(self.rules.pack(solution.beyond))
-                self.counts["time_outs"] += solution.timed_out
-                self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
+    def _solve(self, fresh: list[Lost], advance: Callable[[], None]) -> None:
+        values, needs = [], []
+
+        def take(solution: Solution) -> None:
+            values.append(solution.value)
+            needs.append(self.rules.needs(solution.needs))
+            self.counts["time_outs"] += solution.timed_out
+            self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
+            advance()
+
+        blocked = [self.rules.codes(*unpacked(one)) for one in fresh]
+        solve_all(self._solver, self.problem, blocked, processes=self._processes, take=take)
         self.counts["linear_programs"] += len(values)
-        first = len(self._values)
-        self._known.update((row.tobytes(), first + i) for i, row in enumerate(blocked_CW))
+        self._known.update(zip(fresh, range(len(self._values), len(self._values) + len(fresh)), strict=True))
         self._values = np.concatenate([self._values, values])
-        self._supports_CW = np.concatenate([self._supports_CW, np.stack(supports)])
+        self._needs_CR = np.concatenate([self._needs_CR, np.stack(needs)])

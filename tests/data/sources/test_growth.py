@@ -12,7 +12,7 @@ from cobra.io import load_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, snap, trigenic
+from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, lost_rules, snap, trigenic, unpacked
 from dglcell.graph.metabolism import enzyme_complexes
 from tests.examples import examples
 
@@ -55,10 +55,10 @@ def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
     model = model_of(texts)
     rules = KnockoutRules.of(model)
     sets = np.array([order[:size] for order in orders], dtype=np.int32).reshape(len(orders), size)
-    for row, packed in zip(sets, rules.blocked(sets), strict=True):
+    for row, lost in zip(sets, lost_rules(rules.left_of(sets), 1), strict=True):
         deleted = {rules.genes[gene] for gene in row}
         expected = [i for i, r in enumerate(model.reactions) if r.gene_reaction_rule and not r.gpr.eval(deleted)]
-        assert sorted(rules.reactions_of(packed).tolist()) == expected
+        assert sorted(rules.codes(*unpacked(lost)).tolist()) == expected
 
 
 @examples(30)
@@ -71,7 +71,8 @@ def test_a_reaction_is_as_strong_as_its_best_complex(
     chosen = [numbers // 4**place % 4 for place in range(size)]
     alleles = np.array([[4 * gene + number for gene, number in zip(genes[:size], chosen, strict=True)]], dtype=np.int32)
     left = {rules.genes[gene]: strengths[number] for gene, number in zip(genes[:size], chosen, strict=True)}
-    found = rules.reactions_of(rules.blocked(alleles)[0])
+    (lost,) = lost_rules(rules.left_of(alleles), 3)
+    found = rules.codes(*unpacked(lost))
     expected = {}
     for i, reaction in enumerate(model.reactions):
         strength = max(min(left.get(gene, 1.0) for gene in complex_) for complex_ in enzyme_complexes(reaction.gpr))
@@ -82,11 +83,10 @@ def test_a_reaction_is_as_strong_as_its_best_complex(
 
 def test_a_rule_is_in_use_if_one_of_its_reactions_is() -> None:
     rules = KnockoutRules.of(model_of(["g0", "g1", "g0", ""]))
-    active = np.array([False, False, True, True])
-    assert sorted(rules.reactions_of(rules.pack(active)).tolist()) == [0, 2]
+    assert rules.needs(np.array([0, 0, 1, 1], np.uint8)).tolist() == [1, 0]
 
 
-def test_reactions_with_equal_rules_share_a_bit() -> None:
+def test_reactions_with_equal_rules_are_one() -> None:
     model = load_model("textbook")
     rules = KnockoutRules.of(model)
     assert len(rules.genes) == 137
