@@ -137,8 +137,7 @@ LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
 """A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-SETTLED_SECONDS = 1.0
-"""Where the file system does not lock, of several processes that take a lease within this time the last one has it."""
+"""A file system without locks gives these errors."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +174,8 @@ class Lease:
     """A lease is the right to write a folder, and is kept in a file whose modification time is that of its renewal.
 
     The file is looked at and replaced under a lock of the file system, so that of several processes one takes it. Some
-    network file systems have no locks: there a process waits for `SETTLED_SECONDS` and looks whether it still has it.
-    A holder that was taken over notices that at its next renewal or write, and stops.
+    network file systems have no locks: there processes that start at the same moment may all take it, and all but the
+    last stop. A holder that was taken over notices that at its next renewal or write, and stops.
 
     Args:
         lock: the file of the lease.
@@ -209,12 +208,11 @@ class Lease:
         Returns:
             the holder that keeps the lease; None where this process has taken it.
         """
-        token = None
-        while token != self.token:
+        while True:
             with suppress(FileNotFoundError):  # another process has removed the folder meanwhile
                 if (holder := self._try(after)) is not None:
                     return holder
-                token = getattr(_read(self.lock), "token", None)
+                break
         for path in abandoned(self.lock):
             path.unlink(missing_ok=True)
         _held.add(self)
@@ -249,18 +247,15 @@ class Lease:
         """Let no other process look at or change the file of the lease meanwhile."""
         from filelock import FileLock
 
-        mutex, locks = FileLock(self._mutex, timeout=LEASE_SECONDS), True
+        mutex = FileLock(self._mutex, timeout=LEASE_SECONDS)
         try:
             try:
                 mutex.acquire()
             except OSError as error:
                 if error.errno not in NO_LOCKS:
                     raise
-                locks = False
                 log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
             yield
-            if not locks:
-                time.sleep(SETTLED_SECONDS)
         finally:
             if mutex.is_locked:
                 self._mutex.unlink(missing_ok=True)  # another process that has opened it sees that, and opens a new one
@@ -357,7 +352,13 @@ def held(
         while (holder := lease.acquire(after)) is not None:
             if waited >= patience(holder):
                 if not replaces(holder):
-                    raise _refused(lease, holder)
+                    raise OwnerError(
+                        f"another process is writing '{lease.guarded}'",
+                        got=holder,
+                        expected="one process at a time",
+                        do="wait until it has ended, or stop it; if it is gone with its machine, "
+                        f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
+                    )
                 after = holder.token
                 continue
             if holder.token != seen:
@@ -381,16 +382,6 @@ def foreign_holder(lock: Path) -> Holder | None:
     holder = current_holder(lock)
     own = holder is None or holder.process is None or holder.process.launch == Process.this().launch
     return None if own else holder
-
-
-def _refused(lease: Lease, holder: Holder) -> OwnerError:
-    return OwnerError(
-        f"another process is writing '{lease.guarded}'",
-        got=holder,
-        expected="one process at a time",
-        do="wait until it has ended, or stop it; if it is gone with its machine, "
-        f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
-    )
 
 
 def _read(path: Path, now: float = 0.0) -> Holder | None:
