@@ -112,50 +112,33 @@ HEADERS = {
 OPTIONAL = (KIND, ARRAY_TYPE)
 
 
-@dataclass
-class SgaRows:
-    """Hold R rows of SGA tables.
-
-    Attributes:
-        labels: column of ``CODED`` → its distinct cells; one empty cell where the tables lack it.
-        codes: column → [R] indices into its distinct cells.
-        numbers: column of ``NUMBERS`` → [R] float32; NaN where the cell is empty.
-        alleles: query strain → its allele names.
-    """
-
-    labels: dict[str, list[str]]
-    codes: dict[str, NDArray[np.int32]]
-    numbers: dict[str, NDArray[np.float32]]
-    alleles: dict[str, str]
-
-
-def read_sga(tables: Sequence[FoundTable]) -> SgaRows:
+def read_sga(tables: Sequence[FoundTable]) -> tuple[pd.DataFrame, dict[str, str]]:
     """Read all rows of tables, one after the other.
 
     Args:
         tables: found, in the order wanted.
+
+    Returns:
+        a row for each cross, with ``CODED`` columns of categories, empty where the tables lack them, and ``NUMBERS`` in
+        float32, NaN where the cell is empty; and query strain → its allele names.
 
     Raises:
         DataError: a table is damaged, lacks a column, has a row of another width, a cell that is no number, or not as
             many rows as was published.
     """
     import pandas as pd
+    from pandas.api.types import union_categoricals
 
-    index: dict[str, dict[str, int]] = {column: {} for column in CODED}
     alleles: dict[str, str] = {}
-    chunks: list[dict[str, NDArray[Any]]] = []
+    chunks: list[dict[str, Any]] = []
     for found in tables:
         rows = 0
         try:
             for cells in _sheet(found) if found.is_sheet else _text(found):
                 rows += len(cells)
-                chunk: dict[str, NDArray[Any]] = {name: _numbers(found, cells[name]) for name in NUMBERS}
-                for column in CODED:
-                    codes, distinct = pd.factorize(cells.get(column, pd.Series("", cells.index)))
-                    known = [index[column].setdefault(str(label), len(index[column])) for label in distinct]
-                    chunk[column] = np.array(known, dtype=np.int32)[codes]
-                chunks.append(chunk)
                 alleles = dict(zip(*(cells[name].iloc[::-1] for name in (QUERY, ALLELES)), strict=True)) | alleles
+                coded = {name: cells.get(name, pd.Series("", cells.index)).astype("category") for name in CODED}
+                chunks.append(coded | {name: _numbers(found, cells[name]) for name in NUMBERS})
         except (*DAMAGE, zipfile.BadZipFile) as error:
             raise DataError(
                 f"'{found.name}' cannot be read to its end",
@@ -170,11 +153,10 @@ def read_sga(tables: Sequence[FoundTable]) -> SgaRows:
                 expected=f"{found.table.rows:,} rows",
                 do="download it again; to read a table of your own, use `data.source.name: csv`",
             )
-    if not sum(len(chunk[QUERY]) for chunk in chunks):
+    if not chunks:
         raise DataError("a table has a header but no rows", expected="one row per cross")
-    whole = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in (*CODED, *NUMBERS)}
-    labels = {column: list(names) for column, names in index.items()}
-    return SgaRows(labels, {name: whole[name] for name in CODED}, {name: whole[name] for name in NUMBERS}, alleles)
+    whole = {name: union_categoricals([chunk[name] for chunk in chunks]) for name in CODED}
+    return pd.DataFrame(whole | {name: np.concatenate([chunk[name] for chunk in chunks]) for name in NUMBERS}), alleles
 
 
 def _columns_of(found: FoundTable, header: Sequence[str]) -> dict[int, str]:
@@ -356,67 +338,63 @@ class SgaScreen:
 
     def read(self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance) -> Strains:
         """Return the rows that the configuration asks for."""
-        rows = read_sga(tables)
+        rows, alleles = read_sga(tables)
+        rows, counts = self._select(rows, config)
         index: dict[str, int] = {}
-        query, query_deleted = strain_genes(rows.labels[QUERY], rows.alleles, index)
-        array, array_deleted = strain_genes(rows.labels[ARRAY], {}, index)
-        kept, counts = self._select(rows, config)
-        deleted = query_deleted[rows.codes[QUERY][kept]] & array_deleted[rows.codes[ARRAY][kept]]
+        query, query_deleted = strain_genes(rows[QUERY].cat.categories.tolist(), alleles, index)
+        array, array_deleted = strain_genes(rows[ARRAY].cat.categories.tolist(), {}, index)
+        deleted = query_deleted[rows[QUERY].cat.codes] & array_deleted[rows[ARRAY].cat.codes]
         if config.deletions_only:
             counts["rows_with_other_alleles"] = int((~deleted).sum())
-            kept = kept[deleted]
+            rows = rows[deleted]
         else:
             counts["rows_of_deletions_only"] = int(deleted.sum())
-        genes = np.hstack([query[rows.codes[QUERY][kept]], array[rows.codes[ARRAY][kept]]])
+        genes = np.hstack([query[rows[QUERY].cat.codes], array[rows[ARRAY].cat.codes]])
         twice = deletes_twice(genes)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
-        kept, genes = kept[~twice], genes[~twice]
-        columns, provenance = _columns(rows, kept), replace(provenance, counts=counts)
-        strains = Strains.from_matrix(tuple(index), genes, columns=columns, provenance=provenance)
+        columns, provenance = _columns(rows[~twice]), replace(provenance, counts=counts)
+        strains = Strains.from_matrix(tuple(index), genes[~twice], columns=columns, provenance=provenance)
         return _measured(strains, config.missing)
 
-    def _select(self, rows: SgaRows, config: LaboratoryConfig) -> tuple[NDArray[np.int64], dict[str, int]]:
-        """Return the numbers of the rows of the wanted kind and array, and what was counted."""
-        total = len(rows.codes[QUERY])
-        counts = {"rows": total}
-        keep = np.ones(total, dtype=bool)
-        if self.states_kind:
-            counts |= {f"rows_{kind or 'of_no_kind'}": int(n) for kind, n in _tally(rows, KIND)}
-            _refuse_unknown(rows.labels[KIND])
+    def _select(self, rows: pd.DataFrame, config: LaboratoryConfig) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Return the rows of the wanted kind and array, and what was counted."""
+        counts = {"rows": len(rows)}
+        for column, is_stated in ((KIND, self.states_kind), (ARRAY_TYPE, self.states_array)):
+            if is_stated:
+                tally = rows[column].value_counts(sort=False)
+                counts |= {f"rows_{label or 'of_no_kind'}": int(number) for label, number in tally.items()}
+        stray = set(rows[KIND].cat.categories) - {DIGENIC, TRIGENIC}
+        if self.states_kind and stray:
+            raise DataError(
+                "a row is neither digenic nor trigenic",
+                got=listing(map(repr, sorted(stray))),
+                expected=f"'{DIGENIC}' or '{TRIGENIC}' in the column of the combined mutant's type",
+                do="use the table as it was published",
+            )
         if config.kind:
-            keep &= _is_any(rows, KIND, [config.kind])
-            counts["rows_of_another_kind"] = int((~keep).sum())
-        if self.states_array:
-            counts |= {f"rows_{array}": int(n) for array, n in _tally(rows, ARRAY_TYPE)}
-        wanted = [
-            array
-            for array in rows.labels[ARRAY_TYPE]
-            if config.temperature is None or array.endswith(str(config.temperature))
-        ]
-        if len(wanted) < len(rows.labels[ARRAY_TYPE]):
-            other = ~_is_any(rows, ARRAY_TYPE, wanted)
-            counts["rows_of_another_array"] = int((keep & other).sum())
-            keep &= ~other
-        return np.flatnonzero(keep), counts
+            wanted = rows[KIND] == config.kind
+            counts["rows_of_another_kind"] = int((~wanted).sum())
+            rows = rows[wanted]
+        if config.temperature is not None:
+            wanted = rows[ARRAY_TYPE].str.endswith(str(config.temperature))
+            counts["rows_of_another_array"] = int((~wanted).sum())
+            rows = rows[wanted]
+        return rows, counts
 
 
-def _columns(rows: SgaRows, kept: NDArray[np.int64]) -> dict[Column, NDArray[Any]]:
-    score, p_value = rows.numbers[SCORE][kept], rows.numbers[P_VALUE][kept]
-    if TRIGENIC in rows.labels[KIND]:
-        trigenic = rows.codes[KIND][kept] == rows.labels[KIND].index(TRIGENIC)
-    else:
-        trigenic = np.zeros(len(kept), dtype=bool)
+def _columns(rows: pd.DataFrame) -> dict[Column, NDArray[Any]]:
+    trigenic = (rows[KIND] == TRIGENIC).to_numpy()
     phenotypes, p_values = {}, {}
     for kind, chosen in ((TRIGENIC, trigenic), (DIGENIC, ~trigenic)):
         if chosen.any():
-            phenotypes[PHENOTYPE[kind]] = np.where(chosen, score, np.float32(np.nan))
-            p_values[PHENOTYPE[kind]] = np.where(chosen, p_value, np.float32(np.nan))
-    phenotypes["fitness"] = rows.numbers[FITNESS][kept]
+            phenotypes[PHENOTYPE[kind]] = rows[SCORE].where(chosen).to_numpy()
+            p_values[PHENOTYPE[kind]] = rows[P_VALUE].where(chosen).to_numpy()
+    phenotypes["fitness"] = rows[FITNESS].to_numpy()
     # Crosses in different conditions are different experiments.
-    crosses = np.zeros(len(kept), dtype=np.int64)
+    crosses = np.zeros(len(rows), dtype=np.int64)
     for column in (QUERY, ARRAY, ARRAY_TYPE):
-        crosses = crosses * len(rows.labels[column]) + rows.codes[column][kept]
-    sds = {"fitness": rows.numbers[FITNESS_SD][kept]}
+        crosses = crosses * len(rows[column].cat.categories) + rows[column].cat.codes.to_numpy()
+    sds = {"fitness": rows[FITNESS_SD].to_numpy()}
     return {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), Column(CROSS): crosses}
 
 
@@ -435,25 +413,3 @@ def _measured(rows: Strains, missing: str) -> Strains:
             do="set `missing: drop` to leave such rows out",
         )
     return keep(rows, measured, rows_not_measured=lacking)
-
-
-def _tally(rows: SgaRows, column: str) -> list[tuple[str, int]]:
-    """Count how many rows have each distinct cell of a column."""
-    return list(zip(rows.labels[column], np.bincount(rows.codes[column]), strict=True))
-
-
-def _is_any(rows: SgaRows, column: str, cells: Sequence[str]) -> NDArray[np.bool_]:
-    wanted = np.array([label in cells for label in rows.labels[column]])
-    chosen: NDArray[np.bool_] = wanted[rows.codes[column]]
-    return chosen
-
-
-def _refuse_unknown(kinds: Sequence[str]) -> None:
-    stray = sorted(set(kinds) - {DIGENIC, TRIGENIC})
-    if stray:
-        raise DataError(
-            "a row is neither digenic nor trigenic",
-            got=listing(map(repr, stray)),
-            expected=f"'{DIGENIC}' or '{TRIGENIC}' in the column of the combined mutant's type",
-            do="use the table as it was published",
-        )

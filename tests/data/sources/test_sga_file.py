@@ -6,10 +6,11 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dglcell.data.sources import screen_sga
-from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaRows, read_sga
+from dglcell.data.sources.screen_sga import FoundTable, RawTable, read_sga
 from dglcell.errors import DataError
 from dglcell.published.file import Found, PublishedFile
 from tests.data.sources.sga_tables import (
@@ -37,14 +38,14 @@ def found(path: Path, member: str = "", rows: int | None = None) -> FoundTable:
     return FoundTable(RawTable(file, member, rows), Found(file, path, "0" * 64, ""))
 
 
-def check(rows: SgaRows) -> None:
+def check(found: tuple[pd.DataFrame, dict[str, str]]) -> None:
     """They are ``ROWS``."""
-    names = {column: [rows.labels[column][code] for code in rows.codes[column]] for column in screen_sga.CODED}
-    assert names["query"] == [row[0] for row in ROWS]
-    assert names["array"] == [row[2] for row in ROWS]
-    assert names["kind"] == ["digenic", "digenic", "trigenic"]
-    assert names["array_type"] == ["", "", ""]
-    assert rows.alleles == {row[0]: row[1] for row in ROWS}
+    rows, alleles = found
+    assert rows["query"].tolist() == [row[0] for row in ROWS]
+    assert rows["array"].tolist() == [row[2] for row in ROWS]
+    assert rows["kind"].tolist() == ["digenic", "digenic", "trigenic"]
+    assert rows["array_type"].tolist() == ["", "", ""]
+    assert alleles == {row[0]: row[1] for row in ROWS}
     nan = np.nan
     for name, expected in (
         ("score", [-0.05, -0.02, -0.1]),
@@ -52,7 +53,7 @@ def check(rows: SgaRows) -> None:
         ("fitness", [0.81, 0.7, 0.4]),
         ("fitness_sd", [0.05, nan, nan]),
     ):
-        np.testing.assert_allclose(rows.numbers[name], expected, rtol=1e-6)
+        np.testing.assert_allclose(rows[name], expected, rtol=1e-6)
 
 
 def plain(folder: Path, content: str, name: str = "t.tsv") -> FoundTable:
@@ -118,10 +119,10 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
 def test_tables_follow_one_another(tmp_path: Path) -> None:
     row = costanzo("YAL048C_sn1", "YBR001C_tsa100", "TSA26", 0.1, 0.2, 0.9, 0.03)
     one, two = plain(tmp_path, text(KUZMIN2018, ROWS)), plain(tmp_path, text(COSTANZO2016, [row]), "u.txt")
-    rows = read_sga([one, two])
-    assert [rows.labels["array"][code] for code in rows.codes["array"]][-1] == "YBR001C_tsa100"
-    assert [rows.labels["array_type"][code] for code in rows.codes["array_type"]] == ["", "", "", "TSA26"]
-    np.testing.assert_allclose(rows.numbers["score"], [-0.05, -0.02, -0.1, 0.1], rtol=1e-6)
+    rows, _ = read_sga([one, two])
+    assert rows["array"].tolist()[-1] == "YBR001C_tsa100"
+    assert rows["array_type"].tolist() == ["", "", "", "TSA26"]
+    np.testing.assert_allclose(rows["score"], [-0.05, -0.02, -0.1, 0.1], rtol=1e-6)
 
 
 LINES = text(KUZMIN2018, ROWS).splitlines(keepends=True)
