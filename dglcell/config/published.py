@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
-from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables, trust_in_words
+from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
 from dglcell.graph.config import CellConfig
@@ -75,7 +75,8 @@ def named(name: str) -> list[PublishedFile]:
 def published() -> dict[str, PublishedFile]:
     """Return path in the raw folder → published file; tables of screens come with their copies."""
     networks, gene_sets = ([entry.file for entry in kind.values()] for kind in (NETWORKS, GENE_SETS))
-    return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *_tables_of_screens())}
+    screens = [file for screen in LABORATORIES.values() for file in screen.files]
+    return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *screens)}
 
 
 def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
@@ -88,7 +89,6 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
         DataError: some files failed. Each reason is printed to standard error at once.
     """
     failed = []
-    screens = {file.path for file in _tables_of_screens()}
     for file in wanted:
         try:
             found = file.fetch(folder)
@@ -96,21 +96,13 @@ def fetch_all(wanted: Sequence[PublishedFile], folder: Path) -> Iterator[str]:
             print(f"error: {error}", file=sys.stderr)
             failed.append(file.path)
             continue
-        if file.path in screens:
-            size = f"{found.path.stat().st_size:,} bytes"
-            yield f"{found.path}\n    {size}, sha256 {found.sha256}\n    {trust_in_words(found)}"
-        else:
-            yield format_found(found)
+        yield format_found(found)
     if failed:
         raise DataError(
             f"{len(failed)} of {len(wanted)} files could not be fetched",
             got=listing(failed),
             do="see above why; the same command tries them again, and keeps what is there",
         )
-
-
-def _tables_of_screens() -> list[PublishedFile]:
-    return [file for screen in LABORATORIES.values() for file in screen.files]
 
 
 def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:

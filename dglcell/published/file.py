@@ -15,10 +15,10 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import yaml
 
@@ -61,23 +61,18 @@ class Recipe:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """Record a download, in a JSON file beside it.
 
     Attributes:
         url: where the file came from.
         sha256: hash of its bytes.
-        size: in bytes.
         fetched: date and time, UTC.
-        trust: `DECLARED` or `FIRST_USE`.
     """
 
     url: str
     sha256: str
-    size: int
     fetched: str
-    trust: str
 
 
 @dataclass(frozen=True)
@@ -294,62 +289,42 @@ class PublishedFile:
             do = f"download it again from {url}" if url else "correct the declared hash"
             found = self._compare(partial, target, do)
             if url and read_record(target) is None:
-                trust = FIRST_USE if found.trust == UNCHECKED else DECLARED
                 now = datetime.now(UTC).isoformat(timespec="seconds")
-                record = Record(url, sha256_file(partial), partial.stat().st_size, now, trust)
-                write_json(record_path(target), asdict(record))
-                found = replace(found, trust=trust)
+                write_json(record_path(target), Record(url, sha256_file(partial), now)._asdict())
+                found = replace(found, trust=FIRST_USE if found.trust == UNCHECKED else DECLARED)
         return replace(found, downloaded=True)
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
-        if self.sha256 is not None and target.name == f"{self.name}.gz":
-            return Found(self, target, _check_content(at, target, self.sha256, do), DECLARED)
-        sha256, size, record = sha256_file(at), at.stat().st_size, read_record(target)
-        if self.content is not None and sha256 != self.sha256:
-            _check_content(at, target, self.content, do)
-            return Found(self, target, sha256, DECLARED)
-        if self.content is None and target.name == self.name and self.size not in (None, size):
+        sha256, record, trust = sha256_file(at), read_record(target), DECLARED
+        found, expected, what = sha256, self.sha256, "is not the file it should be: cut off, or another one"
+        packed = self.sha256 is not None and target.name == f"{self.name}.gz"
+        if packed or (self.content not in (None, sha256) and sha256 != self.sha256):
+            found, expected, what = _content_sha256(at, target), self.content, "does not hold the file it should"
+            if packed:
+                sha256, expected = found, self.sha256
+        elif self.sha256 is None and record is not None:
+            expected, trust, what = record.sha256, FIRST_USE, f"is not the file that was fetched on {record.fetched}"
+            do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
+        elif self.sha256 is None:
+            expected, trust = sha256, UNCHECKED
+        if found != expected:
             raise DataError(
-                f"'{target}' has the wrong size: cut off, or another file",
-                got=f"{size:,} bytes",
-                expected=f"{self.size:,} bytes",
+                f"'{target}' {what}",
+                got=f"sha256 {found}, {at.stat().st_size:,} bytes",
+                expected=f"sha256 {expected}" + (f", {self.size:,} bytes" if self.size and not packed else ""),
                 do=do,
             )
-        if self.sha256 is not None:
-            if sha256 != self.sha256:
-                raise DataError(
-                    f"'{target}' is not the file it should be",
-                    got=f"sha256 {sha256}",
-                    expected=f"sha256 {self.sha256}",
-                    do=do,
-                )
-            return Found(self, target, sha256, DECLARED)
-        if record is not None and sha256 != record.sha256:
-            raise DataError(
-                f"'{target}' is not the file that was fetched on {record.fetched}",
-                got=f"sha256 {sha256}",
-                expected=f"sha256 {record.sha256}",
-                do=f"{do}; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'",
-            )
-        return Found(self, target, sha256, FIRST_USE if record else UNCHECKED)
+        return Found(self, target, sha256, trust)
 
 
-def _check_content(at: Path, target: Path, expected: str, do: str) -> str:
-    """Return the sha256 of a gzip file's content, once it has been compared with the expected one."""
+def _content_sha256(at: Path, target: Path) -> str:
+    """Return the sha256 of a gzip file's content."""
     try:
         with gzip.open(at) as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except DAMAGE as error:
         raise DataError(f"'{target}' is not a whole gzip file", got=str(error), do="copy it again") from error
-    if sha256 != expected:
-        raise DataError(
-            f"'{target}' does not hold the file it should",
-            got=f"content with sha256 {sha256}",
-            expected=f"sha256 {expected}",
-            do=do,
-        )
-    return sha256
 
 
 def record_path(path: Path) -> Path:
@@ -367,8 +342,9 @@ def read_record(path: Path) -> Record | None:
     if not record.is_file():
         return None
     try:
-        return Record(**parse_json(record.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        content = parse_json(record.read_text(encoding="utf-8"))
+        return Record(*(content[name] for name in Record._fields))
+    except (ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"'{record}' is no record of a download",
             got=error,

@@ -17,18 +17,7 @@ from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.published.file import DECLARED, FILES, Found, PublishedFile, download_size, read_declarations, read_record
-
-
-def trust_in_words(found: Found) -> str:
-    """Say how it is known that a raw file is the right one."""
-    if found.trust == DECLARED:
-        return "the hash is the declared one"
-    record = read_record(found.path)
-    if record is not None:
-        return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
-    return "no hash is declared, and the file was put there by hand"
-
+from dglcell.published.file import FILES, PublishedFile, download_size, format_hash, read_declarations
 
 # Screens that were brought into a CSV table with a column for each gene.
 
@@ -240,7 +229,10 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         licence=screen.licence,
         urls=tuple(screen.origin),
         files={found.path.name: found.sha256 for found in files},
-        parameters={**asdict(config), "raw_files": {found.path.name: trust_in_words(found) for found in files}},
+        parameters={
+            **asdict(config),
+            "raw_files": {found.path.name: format_hash(found.sha256, found.trust, 12) for found in files},
+        },
     )
     rows = screen.reader.read(tables, config, provenance)
     if not len(rows):
