@@ -122,6 +122,13 @@ class CellModelConfig(ModelConfig):
 
     def validate(self, key: str = "model") -> None:
         super().validate(key)
+        if self.linear_covariates and self.link != "identity":
+            raise ConfigError(
+                f"`{key}.linear_covariates` adds to phenotypes, which `{key}.link` makes of scores",
+                got=f"`{key}.link: {self.link}`",
+                expected="identity",
+                do=f"set `{key}.linear_covariates: false`",
+            )
         if self.terms is not None:
             names = [term.name for term in self.planned_terms()]
             needed = [item for item in self.own_terms() if item in ("activities", "link") and item not in names]

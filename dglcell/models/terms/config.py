@@ -104,6 +104,7 @@ class CovariatesConfig(TermConfig):
     """Hold the keys of ``Covariates`` and ``Activities``."""
 
     conditions: dict[str, list[str]] | None = None  # condition → categories, [] for numbers; null: all of the strains
+    linear_covariates: bool = False  # add a linear function of the covariates, fitted before the first step, to scores
     strength_curves: bool | None = None  # heads see how much of a gene is left; null: where strains have strengths
     strength_from: list[str] = field(default_factory=list)  # conditions to learn strengths from; NAME is also NAME_…
     strength_hidden: Rounds = 16  # width inside the network that learns it; 0: a number for each allele

@@ -66,11 +66,6 @@ class Conditions(nn.Module):
         self.shift = torch.where(numbers, values_SC.double().mean(0), 0.0).to(self.shift)
         self.scale = torch.where(numbers & (spread > 0), spread, 1.0).to(self.scale)
 
-    def fit_to(self, train: Training) -> None:
-        """Take them from the training strains, if these have conditions."""
-        if (values_SC := train.strains.perturbations.conditions) is not None:
-            self.fit(values_SC)
-
     def of(self, genotypes: GenotypeBatch) -> Tensor:
         """Return the numbers of each strain, [B, W].
 
@@ -105,6 +100,10 @@ HALF_EFFECTS = (0.03, 0.1, 0.3, 1.0)
 """Heads see how much of a gene is left as s / (s + κ), for each of these κ: all are 0 for a deletion."""
 
 
+PENALTIES = tuple(10.0**power for power in range(-2, 6))
+"""``linear_covariates`` are fitted with one of these."""
+
+
 class Covariates(Term):
     r"""Let heads see the covariates of strains, and how much is left of each changed gene.
 
@@ -116,6 +115,10 @@ class Covariates(Term):
     added to the vector of the strain, which is what joining c to it does before a Linear layer (as ``x_d`` of Chemprop
     does: Heid et al. 2024, *J. Chem. Inf. Model.* 64:9). A model without a vector of the whole strain gets a score of
     the covariates alone, because the wild type has no changed gene. All starts at zero, and a deletion is what it was.
+
+    With ``linear_covariates`` a linear function of c is added to the score, as in a wide and deep model (Cheng et al.
+    2016, *DLRS*). A ridge gives its first weights, but for log-odds, and it is trained with the network from there on.
+    So a covariate that predicts by itself, such as the growth of flux balance analysis, counts from the start.
 
     In models with a graph for each strain, a growth medium weakens reactions, and the condition `edges` changes edges.
 
@@ -157,14 +160,19 @@ class Covariates(Term):
         self.to_strain = nn.ModuleDict({n: nn.Linear(width, D, bias=False) for n, D in strains.items() if width})
         alone = width > 0 and not strains
         self.alone = mlp([width, hidden, outputs], surroundings.activation, 0.0) if alone else None
+        self.linear = nn.Linear(width, outputs) if width and config.linear_covariates else None
 
     def start(self) -> None:
         last = None if self.alone is None else self.alone[-1]
-        set_to_zero(self.shift, self.factor, last, *self.to_strain.values())
+        set_to_zero(self.shift, self.factor, last, self.linear, *self.to_strain.values())
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        if self.conditions is not None:
-            self.conditions.fit_to(train)
+        values_SC = train.strains.perturbations.conditions
+        if self.conditions is None or values_SC is None:
+            return
+        self.conditions.fit(values_SC)
+        if self.linear is not None and train.normaliser.kind != "logistic":
+            fit_ridge(self.linear, self.conditions(values_SC), train.normaliser.normalise(train.strains.labels))
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with what their covariates do to their graphs: reactions of media, and changed edges."""
@@ -214,10 +222,11 @@ class Covariates(Term):
         return replace(seen, vectors={**seen.vectors, **moved})
 
     def finish(self, score_BT: Tensor, seen: Seen) -> Tensor:
-        """Add the score of the covariates alone, where no head sees the whole strain."""
-        if self.alone is None or self.conditions is None:
-            return score_BT
-        return score_BT + self.alone(self.conditions.of(seen.strains))
+        """Add the scores of the covariates alone: where no head sees the whole strain, and the linear one."""
+        for layer in (self.alone, self.linear):
+            if layer is not None and self.conditions is not None:
+                score_BT = score_BT + layer(self.conditions.of(seen.strains))
+        return score_BT
 
 
 class Activities(Term):
@@ -245,7 +254,8 @@ class Activities(Term):
         set_to_zero(self.network[-1])
 
     def fit(self, train: Training, cell: ResidentCell) -> None:
-        self.conditions.fit_to(train)
+        if (values_SC := train.strains.perturbations.conditions) is not None:
+            self.conditions.fit(values_SC)
 
     def strains(self, genotypes: GenotypeBatch) -> GenotypeBatch:
         """Return the strains with the strengths that are learned."""
@@ -260,6 +270,18 @@ class Activities(Term):
         inside_P = torch.where(weakened_P, given_P, 0.5).to(change_P)
         left_P = torch.where(weakened_P, torch.sigmoid(change_P + inside_P.logit()), given_P)
         return replace(genotypes, strengths=left_P)
+
+
+def fit_ridge(linear: nn.Linear, x_SW: Tensor, y_ST: Tensor) -> None:
+    """Set a layer to the ridge regression of labels, NaN where missing; each penalty is chosen by leaving one out."""
+    from sklearn.linear_model import RidgeCV
+
+    for t, y_S in enumerate(y_ST.unbind(1)):
+        some_S = ~y_S.isnan()
+        ridge = RidgeCV(PENALTIES).fit(x_SW[some_S].double().numpy(), y_S[some_S].double().numpy())
+        with torch.no_grad():
+            linear.weight[t].copy_(torch.from_numpy(ridge.coef_))
+            linear.bias[t] = float(ridge.intercept_)
 
 
 def in_media(cell: ResidentCell, genotypes: GenotypeBatch, strengths_BK: Tensor) -> GenotypeBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.data.strains import Strains
+from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, DataError
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.config import CovariatesConfig
 from dglcell.models.terms.covariates import Activities, Conditions, Covariates
-from dglcell.models.terms.term import Seen, Surroundings
+from dglcell.models.terms.term import Seen, Surroundings, Training
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import resident_cell
 
@@ -112,6 +114,25 @@ def test_a_new_model_ignores_conditions_and_a_trained_one_does_not(number: int) 
     nobody = batch([[]], [[0, 30, 0]])
     none = GenotypeBatch(nobody.genes, nobody.offsets[:1], 0, conditions=torch.zeros(0, 3))
     assert model(none).phenotypes.shape == (0, 2)
+
+
+def test_a_linear_part_begins_as_the_ridge_of_labels_on_covariates() -> None:
+    seen = {"fba_growth": [], "medium": ["LB", "MOPS"]}
+    term = Covariates(CovariatesConfig(conditions=seen, linear_covariates=True), around("genes"))
+    term.start()
+    growth, medium = torch.randn(200), torch.arange(200) % 2
+    labels_ST = (5 + 3 * growth - 2 * medium)[:, None]
+    labels_ST[7] = torch.nan
+    normaliser = Normaliser.fit(labels_ST, ("y",))
+    genotypes = batch([[0]] * 200, torch.stack([growth, medium], 1).tolist())
+    strains: Any = SimpleNamespace(perturbations=genotypes, labels=labels_ST)
+    term.fit(Training(strains, normaliser, (False,)), term.cell)
+    seen_by_term: Any = SimpleNamespace(strains=genotypes)
+    y_ST = normaliser.restore(term.finish(torch.zeros(200, 1), seen_by_term))
+    known = ~labels_ST.isnan()
+    torch.testing.assert_close(y_ST[known], labels_ST[known], atol=0.01, rtol=0)
+    with pytest.raises(ConfigError, match=r"`model.linear_covariates` adds to phenotypes"):
+        HeteroCellConfig(linear_covariates=True, link="log").validate()
 
 
 def test_strains_without_conditions_are_refused() -> None:
