@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dglcell.data.strains import Strains
-from dglcell.explain.attribute import GRAPH, Attributed, attribute
+from dglcell.explain.attribute import GRAPH, NOTHING, Attributed, attribute
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.conditions import completion_of
+from dglcell.prediction.predict import predict_rows
+from dglcell.prediction.table import GenotypeTable
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
@@ -18,6 +24,9 @@ if TYPE_CHECKING:
 
 STRONGEST = 20
 """So many nodes and messages of a strain are named; the rest is one row."""
+
+COMPUTED_TERM = "computed covariates"
+"""This stands for a term, where covariates are computed from the changes of strains."""
 
 TOGETHER = "changed genes together"
 """What belongs to no single one of several changed genes is of this: blocked reactions, measured strains, a medium."""
@@ -59,6 +68,7 @@ def split(members: Sequence[Trained], strains: Strains, batch_size: int | None =
     import pandas as pd
 
     found, cell, phenotypes = attribute(members, strains, batch_size), members[0].cell, members[0].phenotypes
+    found = _with_computed(found, members, strains, batch_size)
     genes = [written(one) for one in strains.changes]
     of_graph, messages = found.sources[found.sources["term"] == GRAPH], found.sources["target"] >= 0
     named = {
@@ -79,6 +89,29 @@ def split(members: Sequence[Trained], strains: Strains, batch_size: int | None =
         part=(out["change"] / whole).where(abs(whole) > 0),
     )
     return out[["strain", "genes", "phenotype", "kind", "name", "change", "part"]].reset_index(drop=True)
+
+
+def _with_computed(
+    found: Attributed, members: Sequence[Trained], strains: Strains, batch_size: int | None
+) -> Attributed:
+    """Add what a simulator's covariates, such as the growth of flux balance analysis, give by differing in strains."""
+    import pandas as pd
+
+    complete, arrays = completion_of(members[0]), strains.numpy()
+    if complete is None:
+        return found
+    left = None if arrays.strengths is None else arrays.strengths[:0]
+    wild = arrays.with_(targets=arrays.targets[:0], offsets=arrays.offsets * 0, strengths=left)
+    kept = np.ones(len(strains), bool)
+    with_own, with_theirs = (
+        predict_rows(members, GenotypeTable([], [], one, kept), batch_size=batch_size) for one in (complete(wild), wild)
+    )
+    names = [f"predicted_{phenotype}" for phenotype in members[0].phenotypes]
+    change = np.stack([with_theirs[name].astype(float) - with_own[name].astype(float) for name in names], axis=1)
+    strain, phenotype = np.nonzero(change)
+    rows = pd.DataFrame({"strain": strain, "phenotype": phenotype, **NOTHING, "term": COMPUTED_TERM})
+    rows["change"] = change[strain, phenotype]
+    return replace(found, change=found.change + change, sources=pd.concat([found.sources, rows]))
 
 
 def _strongest(table: pd.DataFrame, kind: str) -> pd.DataFrame:

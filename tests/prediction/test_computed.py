@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "computed": {"cost": {"kind": "own_cost:Cost", "options": {"scale": 2.0}}},
             "batch_size": 4,
         },
-        "model": {"hidden": 8, "layers": 1, "local_heads": 2, "strategy": "difference"},
+        "model": {"hidden": 8, "layers": 1, "local_heads": 2, "linear_covariates": True, "strategy": "difference"},
         "optimizer": {"lr": 0.01},
         "split": {"fractions": [0.5, 0.25, 0.25]},
         "trainer": {"epochs": 2, "threads": 1, "accelerator": "cpu"},
@@ -104,6 +104,10 @@ def test_subsets_are_explained_by_their_own_growth(run: RunDirectory) -> None:
     found = predictor.explain([["b0720", "b2779"]], conditions={"medium": "glucose"})
     alone = predictor.predict([["b0720"]], conditions={"medium": "glucose"}).predicted_growth[0]
     assert found[found.subset == "b0720"].predicted.item() == pytest.approx(alone, abs=1e-5)
+    split = predictor.attribute([["b0720", "b2779"]], conditions={"medium": "glucose"})
+    terms = split[split.kind == "term"].set_index("name").change
+    assert terms.sum() == pytest.approx(found.change.iloc[-1], abs=1e-5)
+    assert abs(terms["computed covariates"]) > 1e-3
 
 
 def test_what_a_run_needs_is_said(run: RunDirectory, folder: Path) -> None:

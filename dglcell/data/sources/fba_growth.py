@@ -186,11 +186,12 @@ def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.i
     found = vocabulary.indices([vocabulary.find(name) for name in strains.names])
     changed = np.unique(strains.targets)
     known = int((found[changed] >= 0).sum())
-    log.info(
-        "%s of the changed genes %s in the metabolic model; the others change nothing there",
-        f"{known:,} of {len(changed):,}",
-        "is" if known == 1 else "are",
-    )
+    if len(changed):
+        log.info(
+            "%s of the changed genes %s in the metabolic model; the others change nothing there",
+            f"{known:,} of {len(changed):,}",
+            "is" if known == 1 else "are",
+        )
     return found
 
 
