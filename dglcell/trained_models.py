@@ -332,7 +332,7 @@ def cell_of_run(directory: RunDirectory) -> CellGraph:
     cell = _built_cell(directory)
     if not directory.names.is_file():
         return cell
-    others = read_genome_table(directory.names).aliases.joined(cell.genes.others)
+    others = read_genome_table(directory.names).others.joined(cell.genes.others)
     genes = Vocabulary(cell.genes.names, others.of_genes(cell.genes))
     return cell.with_genes(genes)
 

@@ -19,7 +19,7 @@ FORKS.set_forkserver_preload(
         "dglcell.cli.predict",
         "dglcell.data.sources.csv_table",
         "dglcell.data.sources.insilico",
-        "dglcell.kernels.spmm_numba",
+        "dglcell.kernels.loops_numba",
         "dglcell.report.run_page",
         "dglcell.training.run",
         "dglcell.training.tuning",

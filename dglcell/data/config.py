@@ -8,7 +8,7 @@ from typing import Annotated
 
 from dglcell.checks import Count, Seed, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
-from dglcell.graph.known_names import UNKNOWN_POLICIES
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 PARTS = ("train", "validation", "test")
 

@@ -14,8 +14,8 @@ from torch.utils.data import Sampler
 from dglcell.data.columns import CONDITION, PHENOTYPE, ROW, SEEN, Column
 from dglcell.data.strains import Strains, translated
 from dglcell.errors import DataError, count, did_you_mean
-from dglcell.graph.known_names import NameReport, enforce_name_policy
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.names import refuse_names
+from dglcell.graph.vocabulary import REFUSE, Vocabulary
 
 log = logging.getLogger("dglcell")
 
@@ -45,11 +45,10 @@ def strains_of_cell(
     lacking = np.flatnonzero(targets < 0)
     keep[np.searchsorted(strains.offsets, lacking, side="right") - 1] = False
     dropped = len(strains) - int(keep.sum())
-    names = tuple(sorted({strains.names[i] for i in np.unique(strains.targets[lacking])}))
-    report = NameReport(len(strains.names), names, rows_dropped=dropped)
-    enforce_name_policy(
-        report, unknown, vocabulary, where=f"store of '{strains.provenance.source}'", key="data.unknown_genes"
-    )
+    names = sorted({strains.names[i] for i in np.unique(strains.targets[lacking])})
+    if unknown == REFUSE:
+        where = f"store of '{strains.provenance.source}'"
+        refuse_names(names, len(strains.names), vocabulary, where=where, key="data.unknown_genes")
     # A strain without any of the chosen labels has nothing to teach.
     keep &= ~np.logical_and.reduce([np.isnan(values) for values in columns.values()])
     if not keep.any():

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 
 from dglcell.checks import OneOf, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean
-from dglcell.graph.known_names import UNKNOWN_POLICIES
-from dglcell.graph.network_table import SEPARATORS
-from dglcell.graph.vocabulary import GeneSet, read_genome_table, read_gff, read_sgd_features
+from dglcell.graph.tables import SEPARATORS
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary, read_genome_table, read_gff, read_sgd_features
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
 
 PAIRS, GROUPS = "pairs", "groups"
@@ -143,12 +142,12 @@ class GeneSetSource:
     """
 
     file: PublishedFile
-    read: Callable[[Path], GeneSet]
+    read: Callable[[Path], Vocabulary]
     names: str = ""
     models: tuple[str, ...] = ()
 
 
-GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {
+GENE_SET_FORMATS: dict[str, Callable[[Path], Vocabulary]] = {
     "gff": read_gff,
     "sgd_features": read_sgd_features,
     "genome_table": read_genome_table,

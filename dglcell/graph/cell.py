@@ -18,9 +18,8 @@ from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
 from dglcell.graph.gene_space import similar_relations
-from dglcell.graph.known_names import NameReport, enforce_name_policy, warn_of_strangers
 from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.names import add_names
+from dglcell.graph.names import add_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (
     CATALYSED_BY,
@@ -34,8 +33,8 @@ from dglcell.graph.schema import (
     gene_relation,
 )
 from dglcell.graph.vocabulary import (
+    REFUSE,
     AliasTable,
-    GeneSet,
     Vocabulary,
     read_aliases,
     read_column,
@@ -45,11 +44,15 @@ from dglcell.graph.vocabulary import (
 )
 from dglcell.published.file import PublishedFile
 
-GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
+GENOME_READERS: dict[str, Callable[[Path], Vocabulary]] = {
+    ".gff": read_gff,
+    ".gff3": read_gff,
+    ".tab": read_sgd_features,
+}
 """This maps the extension (before ``.gz``) of a file of genes with their aliases to the function that reads it."""
 
 
-def _genome_reader(path: Path) -> Callable[[Path], GeneSet] | None:
+def _genome_reader(path: Path) -> Callable[[Path], Vocabulary] | None:
     return GENOME_READERS.get(Path(path.name.removesuffix(".gz")).suffix)
 
 
@@ -66,7 +69,7 @@ class GeneChoice:
     config: CellConfig
     raw: str | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
-    _sets: dict[str, GeneSet] = field(default_factory=dict)
+    _sets: dict[str, Vocabulary] = field(default_factory=dict)
 
     def aliases(self) -> AliasTable:
         """Return the other names of genes.
@@ -77,13 +80,13 @@ class GeneChoice:
         """
         name = self.config.aliases
         if not name:
-            return AliasTable.empty()
+            return AliasTable()
         if name in GENE_SETS:
-            return self._gene_set(name, "aliases").aliases
+            return self._gene_set(name, "aliases").others
         found = PublishedFile(name).find(self.raw)
         self.provenance["aliases"] = {"path": name, **found.provenance()}
         read = _genome_reader(found.path)
-        return read(found.path).aliases if read else read_aliases(found.path)
+        return read(found.path).others if read else read_aliases(found.path)
 
     def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
         """Return names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
@@ -91,7 +94,7 @@ class GeneChoice:
         if metabolism is not None:
             names |= set(metabolism.genes.names)
         if self.config.genes in GENE_SETS:
-            names |= set(self._gene_set(self.config.genes, "genes").genes.names)
+            names |= set(self._gene_set(self.config.genes, "genes").names)
         return Vocabulary.of(names)
 
     def genes(self, metabolism: Metabolism | None, networks: dict[str, Network]) -> Vocabulary:
@@ -125,7 +128,7 @@ class GeneChoice:
             names = {name for network in networks.values() for name in network.names}
             return Vocabulary.of((names - ambiguous).union(model_genes))
         if choice in GENE_SETS:
-            return self._gene_set(choice, "genes").genes
+            return self._gene_set(choice, "genes")
         file = PublishedFile(choice)
         if not file.is_here(self.raw):
             raise ConfigError(
@@ -136,9 +139,9 @@ class GeneChoice:
         found = file.find(self.raw)
         self.provenance["genes"] = {"path": choice, **found.provenance()}
         read = _genome_reader(found.path)
-        return read(found.path).genes if read else read_gene_list(found.path)
+        return (read or read_gene_list)(found.path)
 
-    def _gene_set(self, name: str, use: str) -> GeneSet:
+    def _gene_set(self, name: str, use: str) -> Vocabulary:
         source = GENE_SETS[name]
         if name not in self._sets:
             self._sets[name] = source.read(source.file.find(self.raw).path)
@@ -239,8 +242,9 @@ def _add_metabolism(
     gene, reaction = metabolism.catalyses
     catalyses = Edges(index[gene], reaction)
     inside = catalyses.select(catalyses.src >= 0)
-    report = NameReport(len(metabolism.genes), unknown, rows_dropped=len(catalyses) - len(inside))
-    enforce_name_policy(report, config.unknown, genes, where=f"metabolic model '{metabolism.name}'", key="cell.unknown")
+    if config.unknown == REFUSE:
+        where = f"metabolic model '{metabolism.name}'"
+        refuse_names(unknown, len(metabolism.genes), genes, where=where, key="cell.unknown")
     if config.metabolism:
         vocabularies |= {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)
@@ -256,6 +260,6 @@ def _add_metabolism(
         src, dst = index[derived_edges(name, metabolism, currency)]
         kept = np.flatnonzero((src >= 0) & (dst >= 0))
         relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
-    dropped = {"unknown": list(unknown), "edges_dropped": report.rows_dropped}
+    dropped = {"unknown": list(unknown), "edges_dropped": len(catalyses) - len(inside)}
     subsystems = {name: list(members) for name, members in metabolism.subsystems.items()}
     return {**metabolism.provenance, **dropped, **({"subsystems": subsystems} if subsystems else {})}

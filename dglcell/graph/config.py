@@ -10,9 +10,9 @@ from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
 from dglcell.graph.gene_space import SimilarityConfig
-from dglcell.graph.known_names import UNKNOWN_POLICIES
 from dglcell.graph.media import MediaChanges
 from dglcell.graph.schema import check_relation_name
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 UNION, MODEL = "union", "model"
 

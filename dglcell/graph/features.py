@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import GraphError
-from dglcell.files.atomic import DAMAGE, open_text
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import METABOLITE, REACTION
+from dglcell.graph.tables import read_vectors, standardised
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
     column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
 
     Args:
-        path: CSV, plain or ``.gz``, with a header; the first column holds names.
+        path: file that `read_vectors` reads.
         vocabulary: names of the nodes of this type.
         node_type: the node type, for messages.
 
@@ -39,62 +37,20 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
         The features, [N, F] float32.
 
     Raises:
-        GraphError: the file is damaged, or has no feature column, a cell that is no number, a name twice, a ragged row,
-            or no known name.
+        GraphError: as for `read_vectors`, or no name is known.
     """
-    try:
-        with open_text(path) as file:
-            lines = csv.reader(file)
-            header = next(lines, [])
-            if len(header) < 2:
-                raise GraphError(f"features '{path}' have no feature column", got=header, expected="a name and numbers")
-            rows = dict(_rows(lines, path, len(header)))
-    except (*DAMAGE, csv.Error) as error:
+    names, values = read_vectors(path, f"model.features.{node_type}")
+    index = vocabulary.indices(names)
+    known = index >= 0
+    if not known.any():
         raise GraphError(
-            f"features '{path}' cannot be read to their end", got=error, expected="a CSV text file, plain or .gz"
-        ) from error
-    known = {name: values for name, values in rows.items() if name in vocabulary}
-    if not known:
-        raise GraphError(
-            f"features '{path}' name no {node_type} of the cell graph",
-            got=f"{len(rows):,} names, e.g. {next(iter(rows), 'none')}",
+            f"`model.features.{node_type}`: '{path.name}' names no {node_type} of the cell graph",
+            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
             expected=f"names such as {vocabulary.names[0]}",
         )
-    features = torch.zeros(len(vocabulary), len(header) - 1)
-    features[torch.as_tensor(vocabulary.indices(list(known)))] = standardised(np.array(list(known.values())))
+    features = torch.zeros(len(vocabulary), values.shape[1])
+    features[torch.from_numpy(index[known])] = torch.as_tensor(standardised(values[known])).float()
     return features
-
-
-def standardised(values_NF: NDArray[np.float64]) -> Tensor:
-    """Return every column with mean 0 and standard deviation 1, [N, F] float32; a constant column becomes 0."""
-    sd = values_NF.std(0)
-    return torch.as_tensor((values_NF - values_NF.mean(0)) / np.where(sd > 0, sd, 1.0)).float()
-
-
-def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[str, list[float]]]:
-    seen: set[str] = set()
-    for number, line in enumerate(lines, start=2):
-        if not line:
-            continue
-        if len(line) != width:
-            raise GraphError(
-                f"features '{path}', line {number}: {len(line)} cells where the header has {width}",
-                do="give every line as many cells as the header",
-            )
-        if line[0] in seen:
-            raise GraphError(
-                f"features '{path}', line {number}: '{line[0]}' is in the table twice", do="keep one line for each name"
-            )
-        seen.add(line[0])
-        try:
-            values = [float(cell) for cell in line[1:]]
-        except ValueError as error:
-            raise GraphError(f"features '{path}', line {number}: {error}", expected="numbers") from error
-        if not np.isfinite(values).all():
-            raise GraphError(
-                f"features '{path}', line {number}: a value is not finite", got=line[1:], expected="finite numbers"
-            )
-        yield line[0], values
 
 
 WILD_TYPE = "wild_type"
@@ -131,7 +87,7 @@ def wild_type_features(model: Model, node_type: str, names: Sequence[str]) -> Te
             do=f"give a table in `model.features.{node_type}`",
         )
     rows = COLUMNS[node_type](model, wild_type_fluxes(model), names)
-    return standardised(np.array(rows, dtype=np.float64))
+    return torch.as_tensor(standardised(np.array(rows, dtype=np.float64))).float()
 
 
 def wild_type_fluxes(model: Model) -> Fluxes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import Count, Positive, check_values, must
-from dglcell.errors import ConfigError, GraphError, import_optional, listing
-from dglcell.files.atomic import DAMAGE, find_raw, sha256_file
-from dglcell.files.untrusted import UnreadableError, read_npz
-from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
+from dglcell.errors import ConfigError, GraphError
+from dglcell.files.atomic import find_raw, sha256_file
+from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.network_table import read_table
 from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
+from dglcell.graph.tables import read_table, read_vectors, standardised
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -184,70 +182,35 @@ def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
     return _of_length_one(counts)
 
 
-@dataclass(frozen=True)
-class SetMembers:
-    """Hold which genes of a cell graph a table puts into which sets.
-
-    Attributes:
-        genes: [n] numbers of genes.
-        sets: [n] numbers of the sets that they are in.
-        names: names of the sets.
-        provenance: provenance of the file.
-    """
-
-    genes: NDArray[np.int64]
-    sets: NDArray[np.int64]
-    names: tuple[str, ...]
-    provenance: dict[str, Any]
-
-
-def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None) -> SetMembers:
-    """Read a table of genes and sets; rows with names that the cell lacks or without a set are left out.
-
-    Args:
-        named: the table, whose columns are gene and set.
-        key: dotted path of its configuration, for messages.
-        genes: genes of the cell graph.
-        aliases: other names of genes.
-        raw: folder for relative paths; see `find_raw`.
-
-    Raises:
-        DataError: the file is missing, or is not the one that it should be.
-        GraphError: it is unusable, or names no gene of the cell graph.
-    """
-    config, found = named.config, named.file.find(raw)
-    provenance = {"path": config.path, **found.provenance(), **named.provenance()}
-    columns, quotes = config.requested_columns(), config.quotes is not False
-    table = read_table(found.path, columns, config.separator, config.header, quotes=quotes)
-    table = table.where(config.where)
-    members, sets = table.text(config.columns[0]), table.columns[config.columns[1]]
-    names, ambiguous = aliases.resolve([n.removeprefix(config.strip_prefix) for n in members.names], genes)
-    index = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[members.rows]
-    known = (index >= 0) & (sets.rows != sets.code(""))
-    if not known.any():
-        raise GraphError(
-            f"`{key}`: '{found.path.name}' names no gene of the cell graph",
-            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
-            expected=f"names such as {genes.names[0]}",
-        )
-    return SetMembers(index[known], sets.rows[known], sets.names, provenance | {"rows": len(table)})
-
-
 def _set_profiles(
     config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
 ) -> tuple[csr_array, dict[str, Any]]:
     """Return the sets of genes, each as −log of its share of the genes (Spärck Jones 1972), [N, S].
 
-    Rows have length one.
+    Rows have length one. Rows of the table with names that the cell lacks or without a set are left out.
     """
     from scipy import sparse
 
-    found = read_sets(named_table(config, f"{key}.sets"), f"{key}.sets", genes, aliases, raw)
-    ends = (found.genes, found.sets)
-    profiles = sparse.csr_array((np.ones(len(found.genes)), ends), shape=(len(genes), len(found.names)))
+    named = named_table(config, f"{key}.sets")
+    config, found = named.config, named.file.find(raw)
+    columns, quotes = config.requested_columns(), config.quotes is not False
+    table = read_table(found.path, columns, config.separator, config.header, quotes=quotes).where(config.where)
+    (members, rows), (sets, set_of) = table.text(config.columns[0]), table.text(config.columns[1], filled=False)
+    names, ambiguous = aliases.resolve([name.removeprefix(config.strip_prefix) for name in members], genes)
+    gene = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[rows]
+    known = (gene >= 0) & (np.array([bool(name) for name in sets])[set_of])
+    if not known.any():
+        raise GraphError(
+            f"`{key}.sets`: '{found.path.name}' names no gene of the cell graph",
+            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
+            expected=f"names such as {genes.names[0]}",
+        )
+    shape = len(genes), len(sets)
+    profiles = sparse.csr_array((np.ones(known.sum()), (gene[known], set_of[known])), shape=shape)
     profiles.data[:] = 1  # a gene that a set names twice is in it once
     weight = np.log(len(genes) / np.maximum(profiles.sum(axis=0), 1))
-    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), found.provenance
+    provenance = {"path": config.path, **found.provenance(), **named.provenance(), "rows": len(table)}
+    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), provenance
 
 
 def _of_length_one(profiles: csr_array) -> csr_array:
@@ -280,15 +243,11 @@ def _block(
     return src[weight > 0].astype(np.int64), dst[weight > 0].astype(np.int64), weight[weight > 0]
 
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
-
-
 def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: str) -> NDArray[np.float64]:
     """Read vectors of length one, of columns that are standardised over the genes that the file has.
 
     Args:
-        path: CSV or Parquet with the name of a gene in the first column and numbers in the others, or an ``.npz`` file
-            with the arrays ``genes`` [G] of names and ``vectors`` [G, D].
+        path: file that `read_vectors` reads.
         genes: genes of the cell graph; names that it lacks are left out.
         max_missing: share of the genes that the file may lack.
         key: dotted path of the source in the configuration, for messages.
@@ -297,22 +256,9 @@ def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: st
         The vectors, [N, D]; zeros for a gene that the file lacks.
 
     Raises:
-        GraphError: the file is damaged or of another form, a number is not finite, a gene occurs twice, or too many
-        genes are missing.
-        MissingDependencyError: the file is Parquet, and pyarrow is not installed.
+        GraphError: as for `read_vectors`, or too many genes are missing.
     """
-    names, vectors = _read(path, key)
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise GraphError(f"`{key}.vectors`: '{path.name}' has genes twice", got=listing(twice), do="keep one of each")
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if bad.size:
-        raise GraphError(
-            f"`{key}.vectors`: '{path.name}' has vectors with numbers that are not finite",
-            got=listing([names[row] for row in bad]),
-            expected="finite numbers",
-            do="leave these genes out of the file",
-        )
+    names, vectors = read_vectors(path, f"{key}.vectors")
     index = genes.indices(names)
     known = index >= 0
     missing = 1 - known.sum() / len(genes)
@@ -323,51 +269,8 @@ def read_gene_vectors(path: Path, genes: Vocabulary, max_missing: float, key: st
             expected=f"at most {max_missing:.0%}, and names such as {genes.names[0]}",
             do=f"give a vector for more genes, or raise `{key}.max_missing`",
         )
-    found = vectors[known]
-    spread = found.std(axis=0)
-    found = (found - found.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    found = standardised(vectors[known])
     length = np.linalg.norm(found, axis=1, keepdims=True)
     profiles = np.zeros((len(genes), vectors.shape[1]))
     profiles[index[known]] = found / np.where(length > 0, length, 1)
     return profiles
-
-
-def _read(path: Path, key: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Return names, and [G, D] numbers."""
-    if not path.name.endswith(SUFFIXES):
-        raise GraphError(f"`{key}.vectors`: unknown form of file", got=path.name, expected=", ".join(SUFFIXES))
-    try:
-        names, values = _read_npz(path) if path.suffix == ".npz" else _read_frame(path)
-        vectors = np.asarray(values, dtype=np.float64)
-    except (*DAMAGE, UnreadableError, ValueError, TypeError, KeyError, Warning) as error:
-        raise GraphError(
-            f"`{key}.vectors`: '{path.name}' cannot be read",
-            got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            expected="a gene and equally many numbers in every row; in npz the arrays `genes` and `vectors`",
-        ) from error
-    if vectors.ndim != 2 or vectors.shape[0] != len(names) or not vectors.shape[1]:
-        raise GraphError(
-            f"`{key}.vectors`: '{path.name}' has no vector for each gene",
-            got=f"{len(names):,} names and numbers of shape {list(vectors.shape)}",
-            expected="a row of one or more numbers for each name",
-        )
-    return names, vectors
-
-
-def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic]]:
-    arrays = read_npz(path)
-    return [str(name) for name in arrays["genes"].ravel()], arrays["vectors"]
-
-
-def _read_frame(path: Path) -> tuple[list[str], NDArray[np.generic]]:
-    import pandas as pd
-
-    if path.suffix == ".parquet":
-        import_optional("pyarrow", "Parquet files", "pip install 'dglcell[parquet]'")
-        frame = pd.read_parquet(path)
-    else:
-        with warnings.catch_warnings():
-            # pandas only warns when all rows are longer than the first line, and then drops what is too much.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, index_col=False)
-    return [str(name) for name in frame.iloc[:, 0]], frame.iloc[:, 1:].to_numpy()

@@ -132,7 +132,7 @@ class Metabolism:
     model_reaction_of: NDArray[np.int64]
     compartments: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
-    aliases: AliasTable = field(default_factory=AliasTable.empty)
+    aliases: AliasTable = field(default_factory=AliasTable)
     subsystems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -1,20 +1,25 @@
-"""Find other names of genes: standard names, aliases, and the names that a metabolic model has for its genes."""
+"""Find other names of genes in the catalogue, tables and metabolic models, and say what is wrong with unknown ones."""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dglcell.errors import GraphError, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.catalogue import provenance as provenance_of
 from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
-from dglcell.graph.vocabulary import AliasTable, GeneSet, Vocabulary, read_aliases
+from dglcell.graph.vocabulary import LOOKED_AT, AliasTable, Vocabulary, read_aliases
 
 if TYPE_CHECKING:
     from cobra import Model
+
+log = logging.getLogger("dglcell")
 
 
 def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
@@ -30,16 +35,12 @@ def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
     """
     if name in GENE_SETS:
         path = GENE_SETS[name].file.find(raw).path
-        return with_own_names(GENE_SETS[name].read(path)), path
+        genes = GENE_SETS[name].read(path)
+        return genes.others.joined(AliasTable({gene: (gene,) for gene in genes})), path  # some have no other names
     if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
         return model_aliases(read_model(name, raw)), locate_model(name, raw)
     path = find_raw(name, raw)
     return read_aliases(path), path
-
-
-def with_own_names(genes: GeneSet) -> AliasTable:
-    """Return the aliases of a gene set, in which a gene without other names stands for itself."""
-    return genes.aliases.joined(AliasTable({name: (name,) for name in genes.genes}))
 
 
 def model_aliases(model: Model) -> AliasTable:
@@ -83,7 +84,7 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
     Raises:
         DataError: the file is present, and is not the one that it should be.
     """
-    others, provenance = AliasTable.empty(), {}
+    others, provenance = AliasTable(), {}
     for table in given:
         others = others.joined(table)
     name = names_of_genes(genes)
@@ -92,5 +93,107 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
         if source.file.is_here(raw):
             found = source.file.find(raw)
             provenance = provenance_of(name, found)
-            others = source.read(found.path).aliases.joined(others)
+            others = source.read(found.path).others.joined(others)
     return Vocabulary(genes.names, others.of_genes(genes)), provenance
+
+
+PLACEHOLDERS = frozenset(("-", "--", ".", "?", "n/a", "na", "nan", "none", "null"))
+"""Tables write these, in any case, where they have no name."""
+
+FEW = 0.1
+"""Two parts whose smaller one shares less than this with the other one hardly meet."""
+
+_PART = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+
+
+def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:
+    """Return the text before and behind the gene that every name holds, of the first name whose text is not empty.
+
+    The text before genes, or the one behind, is empty where it is not the same in all names; None where a name holds
+    no known gene.
+    """
+    found = []
+    for name in itertools.islice(names, LOOKED_AT):
+        ends = [0, *(part.end() for part in _PART.finditer(name))]
+        spans = sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1])
+        held = next((span for span in spans if genes.find(name[slice(*span)]) in genes), None)
+        if held is None:
+            return None
+        found.append((name[: held[0]], name[held[1] :]))
+    if not found:
+        return None
+    before, behind = ({*texts} for texts in zip(*found, strict=True))
+    return (before.pop() if len(before) == 1 else ""), (behind.pop() if len(behind) == 1 else "")
+
+
+def way_out(names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> str:
+    """Return what to do about names that are no genes, where they show what is wrong; empty where they do not.
+
+    Args:
+        names: the unknown names.
+        genes: the known genes.
+        prefix_key: key that takes the text before names away, if there is one.
+    """
+    if sign := genes.separator_in(names):
+        return f"both genes of '{names[0]}' are known; genes are separated by `;`, so write it in place of '{sign}'"
+    texts = around_genes(names, genes)
+    if texts is None:
+        return ""
+    if texts[0] and not texts[1] and prefix_key:
+        return f"every name begins with '{texts[0]}': set `{prefix_key}: \"{texts[0]}\"`"
+    if any(texts):
+        said = [f"{how} with '{text}'" for how, text in zip(("begins", "ends"), texts, strict=True) if text]
+        return f"every name is a known gene's, and {' and '.join(said)}: write the names without it"
+    return f"every name holds a known gene's with other text, as '{names[0]}' does: write the names without it"
+
+
+def warn_of_strangers(where: str, names: Sequence[str], genes: Vocabulary, prefix_key: str = "") -> None:
+    """Warn where hardly any name of one part is a gene of the other parts, so that it connects nothing of theirs.
+
+    Args:
+        where: the part.
+        names: its names.
+        genes: genes of the other parts.
+        prefix_key: as in `way_out`.
+    """
+    strange = [name for name in names if name not in genes]
+    met = len(names) - len(strange)
+    if met >= FEW * min(len(names), len(genes)):
+        return
+    log.warning(
+        "%s: %s of its %s names are genes of the model or of other networks (%s; those are called %s): %s",
+        where,
+        f"{met:,}" if met else "none",
+        f"{len(names):,}",
+        listing(strange, limit=3),
+        genes.examples(3),
+        way_out(strange, genes, prefix_key) or "give other names of genes in `cell.aliases`, or leave the network out",
+    )
+
+
+def refuse_names(
+    unknown: Sequence[str], total: int, genes: Vocabulary, *, where: str, key: str, ambiguous: Sequence[str] = ()
+) -> None:
+    """Refuse names that the vocabulary does not have, where the user did not choose to drop their rows.
+
+    Args:
+        unknown: distinct names that the vocabulary lacks.
+        total: number of distinct names.
+        genes: the vocabulary.
+        where: the file or table, for the message.
+        key: the configuration key that would drop them, for the message.
+        ambiguous: distinct aliases of several genes.
+
+    Raises:
+        GraphError: there are such names.
+    """
+    kinds = {"unknown": unknown, "ambiguous": ambiguous}
+    if not any(kinds.values()):
+        return
+    raise GraphError(
+        f"{where}: names that the gene vocabulary does not have",
+        got="; ".join(f"{len(names):,} {kind} ({listing(names)})" for kind, names in kinds.items() if names),
+        expected=f"all {total:,} names known",
+        do=way_out(unknown, genes)
+        or f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out",
+    )

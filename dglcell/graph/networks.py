@@ -14,10 +14,10 @@ from dglcell.errors import GraphError, count
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
-from dglcell.graph.known_names import PLACEHOLDERS, NameReport, enforce_name_policy
-from dglcell.graph.network_table import EdgeTable, read_table
+from dglcell.graph.names import PLACEHOLDERS, refuse_names
 from dglcell.graph.schema import check_relation_name
-from dglcell.graph.vocabulary import AliasTable, Vocabulary, spelling
+from dglcell.graph.tables import EdgeTable, read_table
+from dglcell.graph.vocabulary import REFUSE, AliasTable, Vocabulary, spelling
 from dglcell.published.file import FILES
 
 log = logging.getLogger("dglcell")
@@ -107,20 +107,19 @@ def _read(path: Path, config: NetworkConfig) -> EdgeTable:
 
 def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocabulary) -> EdgeTable:
     """Return the rows whose genes have names, and warn of the others."""
-    columns = [table.text(column) for column in (config.columns[:1] if config.layout == GROUPS else config.columns)]
     nameless = np.zeros(len(table), dtype=bool)
-    for column in columns:
-        none = [one.lower() in PLACEHOLDERS and one not in known for one in column.names]
-        nameless |= np.array(none, dtype=bool)[column.rows]
+    for column in config.columns[:1] if config.layout == GROUPS else config.columns:
+        names, rows = table.text(column)
+        nameless |= np.array([one.lower() in PLACEHOLDERS and one not in known for one in names], dtype=bool)[rows]
     if nameless.any():
-        rows = count(int(nameless.sum()), "row")
-        log.warning("network '%s': %s left out, because a gene has no name in them", name, rows)
-    return table.select(~nameless) if nameless.any() else table
+        number = count(int(nameless.sum()), "row")
+        log.warning("network '%s': %s left out, because a gene has no name in them", name, number)
+    return table.select(~nameless)
 
 
 def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
     table = read_table(path, ["0", "1"], "auto", True)
-    return [name for column in ("0", "1") for name in aliases.resolve(list(table.text(column).names), known)[0]]
+    return [name for column in ("0", "1") for name in aliases.resolve(table.text(column)[0], known)[0]]
 
 
 def _resolve_ends(
@@ -128,14 +127,13 @@ def _resolve_ends(
 ) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct gene names, the ambiguous ones among them, and the ends of pairs as indices into them."""
     columns = [table.text(column) for column in config.columns]
-    if config.layout == GROUPS:
-        columns = columns[:1]
-    named = [[name.removeprefix(config.strip_prefix) for name in column.names] for column in columns]
+    of_genes = columns[:1] if config.layout == GROUPS else columns
+    named = [[name.removeprefix(config.strip_prefix) for name in names] for names, _ in of_genes]
     resolved = [aliases.resolve([_spelled(name, aliases, known) for name in names], known) for names in named]
     vocabulary = Vocabulary.of(name for names, _ in resolved for name in names)
-    ends = [vocabulary.indices(names)[column.rows] for (names, _), column in zip(resolved, columns, strict=True)]
+    ends = [vocabulary.indices(names)[rows] for (names, _), (_, rows) in zip(resolved, of_genes, strict=True)]
     if config.layout == GROUPS:
-        ends = list(pairs_within_groups(ends[0], table.text(config.columns[1]).rows))
+        ends = list(pairs_within_groups(ends[0], columns[1][1]))
     ambiguous = {name for _, names in resolved for name in names}
     return vocabulary.names, tuple(sorted(ambiguous)), ends[0], ends[1]
 
@@ -155,11 +153,8 @@ def _split_relations(
     if config.channels:
         groups = [(f"{name}_{table.labels[column]}", every, column) for column in config.channels]
     elif config.relation_column:
-        kinds = table.text(config.relation_column)
-        groups = [
-            (f"{name}_{kinds.names[kind]}", np.flatnonzero(kinds.rows == kind), config.weight)
-            for kind in np.unique(kinds.rows)
-        ]
+        kinds, rows = table.text(config.relation_column)
+        groups = [(f"{name}_{of}", np.flatnonzero(rows == kind), config.weight) for kind, of in enumerate(kinds)]
     else:
         groups = [(name, every, config.weight)]
     split = []
@@ -220,12 +215,11 @@ def network_edges(
         if symmetrise and not config.directed:
             merged = merged.symmetrised()
         edges[relation] = merged.with_self_loops(len(genes)) if self_loops and len(merged) else merged
-    dropped = sum(count["dropped"] for count in counts.values())
-    report = NameReport(len(network.names), missing, network.ambiguous, dropped)
-    where = f"network '{network.name}' ({Path(config.path).name})"
-    enforce_name_policy(report, config.unknown or unknown, genes, where=where, key=f"{key}.unknown")
+    where, total = f"network '{network.name}' ({Path(config.path).name})", len(network.names)
+    if (config.unknown or unknown) == REFUSE:
+        refuse_names(missing, total, genes, where=where, key=f"{key}.unknown", ambiguous=network.ambiguous)
     _refuse_empty(edges, counts, where)
-    names = {"total": report.total, "unknown": list(missing), "ambiguous": list(network.ambiguous)}
+    names = {"total": total, "unknown": list(missing), "ambiguous": list(network.ambiguous)}
     return edges, {**network.provenance, "names": names, "relations": counts}
 
 

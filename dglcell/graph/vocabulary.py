@@ -45,6 +45,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
+REFUSE = "refuse"
+UNKNOWN_POLICIES = (REFUSE, "drop")
+"""Names that are not among the genes are treated in one of these ways."""
+
 LOOKED_AT = 200
 """So many unknown names are looked at for what they have in common."""
 
@@ -97,7 +101,7 @@ class Vocabulary:
     """
 
     names: tuple[str, ...]
-    others: AliasTable = field(default_factory=lambda: AliasTable({}), compare=False, repr=False)
+    others: AliasTable = field(default_factory=lambda: AliasTable(), compare=False, repr=False)
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Vocabulary:
@@ -226,13 +230,8 @@ class AliasTable:
         standard: systematic name → the name to show beside it.
     """
 
-    systematic: Mapping[str, tuple[str, ...]]
+    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     standard: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def empty(cls) -> AliasTable:
-        """Return a table without aliases."""
-        return cls({})
 
     @cached_property
     def targets(self) -> Vocabulary:
@@ -256,7 +255,7 @@ class AliasTable:
 
     def of_genes(self, genes: Vocabulary) -> AliasTable:
         """Return the other names of some genes."""
-        among = {name: _among(targets, genes) for name, targets in self.systematic.items() if name not in genes}
+        among = {n: tuple(t for t in of if t in genes) for n, of in self.systematic.items() if n not in genes}
         aliases = {name: targets for name, targets in among.items() if targets}
         return AliasTable(aliases, {gene: name for gene, name in self.standard.items() if gene in genes})
 
@@ -290,10 +289,6 @@ class AliasTable:
         wanted = spelling(name)
         same = known.spelled(wanted) if known is not None else ()
         return same or tuple(self._spelled.get(wanted, ()))
-
-
-def _among(targets: Sequence[str], genes: Vocabulary) -> tuple[str, ...]:
-    return tuple(target for target in targets if target in genes)
 
 
 SYSTEMATIC_COLUMNS = ("systematic", "orf")
@@ -368,42 +363,19 @@ def read_aliases(path: Path) -> AliasTable:
             expected=f"a header with one column '{SYSTEMATIC_COLUMNS[0]}' or '{SYSTEMATIC_COLUMNS[1]}' and others",
             do="add or rename the header",
         )
-    targets: dict[str, set[str]] = {}
-    for row in rows:
-        gene = row[systematic[0]].strip() if len(row) > systematic[0] else ""
-        for alias in {cell.strip() for cell in row} - {gene, ""}:
-            if gene:
-                targets.setdefault(alias, set()).add(gene)
-    return AliasTable({alias: tuple(sorted(genes)) for alias, genes in targets.items()})
+    of_genes = [(row[systematic[0]].strip(), row) for row in rows if len(row) > systematic[0]]
+    return AliasTable(_targets((c.strip(), gene) for gene, row in of_genes for c in row if gene and c.strip() != gene))
 
 
 ORF, GFF_GENE = "ORF", "gene"
 FEATURE_COLUMNS = 16
 
-
-@dataclass(frozen=True)
-class GeneSet:
-    """Hold genes and their other names.
-
-    Attributes:
-        genes: systematic names.
-        aliases: standard names, their protein forms (``Gcn4p``) and aliases. A standard name stands for its gene,
-            even where others have it among their aliases.
-    """
-
-    genes: Vocabulary
-    aliases: AliasTable
+Named = tuple[str, str, Sequence[str]]
+"""A gene of a genome: its systematic name, its standard name or none, and its aliases."""
 
 
-@dataclass(frozen=True)
-class _Gene:
-    systematic: str
-    standard: str
-    aliases: tuple[str, ...]
-
-
-def read_sgd_features(path: Path) -> GeneSet:
-    """Read the open reading frames of ``SGD_features.tab``: tab-separated, no header, 16 columns.
+def read_sgd_features(path: Path) -> Vocabulary:
+    """Read the open reading frames of ``SGD_features.tab``, with their other names: 16 columns, no header.
 
     Column 2 is the feature type (`ORF` here, with every qualifier: verified, uncharacterized, dubious), column 4 the
     systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
@@ -413,7 +385,7 @@ def read_sgd_features(path: Path) -> GeneSet:
     Raises:
         GraphError: the file is damaged, has other columns, or holds no open reading frame.
     """
-    genes = []
+    genes: list[Named] = []
     for number, line in numbered_lines(path):
         fields = line.split("\t")
         if len(fields) != FEATURE_COLUMNS:
@@ -424,11 +396,11 @@ def read_sgd_features(path: Path) -> GeneSet:
                 do="copy or download the file again",
             )
         if fields[1] == ORF and fields[3]:
-            genes.append(_Gene(fields[3], fields[4], tuple(filter(None, fields[5].split("|")))))
+            genes.append((fields[3], fields[4], fields[5].split("|")))
     return _gene_set(genes, path)
 
 
-def read_gff(path: Path) -> GeneSet:
+def read_gff(path: Path) -> Vocabulary:
     """Read the features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic, ``gene`` the standard name.
 
     SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
@@ -437,7 +409,7 @@ def read_gff(path: Path) -> GeneSet:
     Raises:
         GraphError: the file is damaged, a gene has no ID, or there is no gene.
     """
-    genes = []
+    genes: list[Named] = []
     for number, line in numbered_lines(path):
         if line.startswith("##FASTA"):
             break
@@ -447,12 +419,12 @@ def read_gff(path: Path) -> GeneSet:
         attributes = dict(pair.partition("=")[::2] for pair in fields[8].split(";"))
         if not attributes.get("ID"):
             raise GraphError(f"'{path.name}', line {number}: a gene without ID", expected="GFF3 as SGD writes it")
-        aliases = tuple(unquote(alias) for alias in attributes.get("Alias", "").split(",") if alias)
-        genes.append(_Gene(unquote(attributes["ID"]), unquote(attributes.get("gene", "")), aliases))
+        aliases = [unquote(alias) for alias in attributes.get("Alias", "").split(",")]
+        genes.append((unquote(attributes["ID"]), unquote(attributes.get("gene", "")), aliases))
     return _gene_set(genes, path)
 
 
-def read_genome_table(path: Path) -> GeneSet:
+def read_genome_table(path: Path) -> Vocabulary:
     """Read the genes of a protein table (``.ptt``) of NCBI as comma-separated text.
 
     ``Gene`` is a name of ``Synonym``, a locus tag.
@@ -460,33 +432,34 @@ def read_genome_table(path: Path) -> GeneSet:
     Raises:
         GraphError: the file is damaged, has no such columns, or holds no gene.
     """
-    rows = list(csv.DictReader(line for _, line in numbered_lines(path)))
-    if not rows or not {"Gene", "Synonym"} <= rows[0].keys():
+    header, rows = _rows_of(path)
+    if not rows or not {"Gene", "Synonym"} <= {*header}:
         raise GraphError(
-            f"'{path.name}' is no protein table", got=listing(rows[0]) if rows else "no row",
-            expected="columns Gene and Synonym",
-        )  # fmt: skip
-    return _gene_set([_Gene(row["Synonym"], row["Gene"], ()) for row in rows if row["Synonym"] and row["Gene"]], path)
+            f"'{path.name}' is no protein table", got=listing(header) or "no row", expected="columns Gene and Synonym"
+        )
+    pairs = [(row[header.index("Synonym")], row[header.index("Gene")]) for row in rows if len(row) == len(header)]
+    return _gene_set([(gene, name, ()) for gene, name in pairs if gene and name], path)
 
 
-def _gene_set(genes: list[_Gene], path: Path) -> GeneSet:
+def _gene_set(genes: list[Named], path: Path) -> Vocabulary:
+    """Return genes with their standard names, their protein forms (``Gcn4p``) and aliases.
+
+    A standard name stands for its gene, even where others have it among their aliases.
+    """
     if not genes:
         raise GraphError(
             f"'{path.name}' holds no genes", expected="protein-coding genes as SGD lists them", do="check the file"
         )
-    standard = _targets((name, gene) for gene in genes for name in _standard_forms(gene.standard))
-    others = _targets((name, gene) for gene in genes for name in gene.aliases)
-    shown = {gene.systematic: gene.standard for gene in genes if gene.standard}
-    return GeneSet(Vocabulary.of(gene.systematic for gene in genes), AliasTable({**others, **standard}, shown))
+    forms = [(n, gene) for gene, name, _ in genes for n in (name, name.capitalize(), f"{name.capitalize()}p") if name]
+    others = _targets((name, gene) for gene, _, aliases in genes for name in aliases)
+    shown = {gene: name for gene, name, _ in genes if name}
+    return Vocabulary(tuple(sorted({gene for gene, *_ in genes})), AliasTable({**others, **_targets(forms)}, shown))
 
 
-def _standard_forms(name: str) -> tuple[str, ...]:
-    """Return a gene's name, and its protein's in either form: GCN4, Gcn4, Gcn4p."""
-    return (name, name.capitalize(), f"{name.capitalize()}p") if name else ()
-
-
-def _targets(pairs: Iterable[tuple[str, _Gene]]) -> dict[str, tuple[str, ...]]:
+def _targets(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return name → the genes that bear it, from pairs of a name, which may be empty, and a gene."""
     targets: dict[str, set[str]] = {}
     for name, gene in pairs:
-        targets.setdefault(name, set()).add(gene.systematic)
+        if name:
+            targets.setdefault(name, set()).add(gene)
     return {name: tuple(sorted(genes)) for name, genes in targets.items()}

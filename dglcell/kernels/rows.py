@@ -119,11 +119,11 @@ def mark(relation: ResidentRelation, pairs: Pairs, mask_MB: Tensor) -> None:
         for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
             mask_MB[neighbours, strains] = True
         return
-    from dglcell.kernels import rows_numba
+    from dglcell.kernels import loops_numba
 
     edges = relation.compact(None, transposed=True)
     chosen = (pairs.nodes.numpy(), pairs.strains.numpy())
-    rows_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_MB.numpy())
+    loops_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_MB.numpy())
 
 
 def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
@@ -169,9 +169,9 @@ def _run(
     *,
     transposed: bool,
 ) -> None:
-    from dglcell.kernels import rows_numba
+    from dglcell.kernels import loops_numba
 
-    function = rows_numba.compiled(loops, out.shape[1])
+    function = loops_numba.compiled(loops, out.shape[1])
     edges = relation.compact(out.dtype, transposed=transposed)
     weights = None if edges.weights is None else edges.weights.numpy()
     ends = pairs.nodes.numpy(), pairs.strains.numpy(), order.numpy()
@@ -187,9 +187,9 @@ def _by_strain(pairs: Pairs, table: Tensor) -> tuple[Tensor, list[int]]:
     Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes the
     loops two to three times as fast as node by node.
     """
-    from dglcell.kernels import rows_numba
+    from dglcell.kernels import loops_numba
 
-    order, starts = rows_numba.by_strain(pairs.strains.numpy(), table.shape[1])
+    order, starts = loops_numba.by_strain(pairs.strains.numpy(), table.shape[1])
     return torch.from_numpy(order), starts.tolist()
 
 

@@ -180,7 +180,7 @@ def _sum_part(
 ) -> None:
     """Write ``y[rows, columns]``."""
     # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
-    from dglcell.kernels import spmm_numba as compiled
+    from dglcell.kernels import loops_numba as compiled
 
     column, width = columns.start, columns.stop - columns.start
     starts, y = starts[rows.start : rows.stop + 1], y[rows]

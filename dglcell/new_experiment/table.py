@@ -32,8 +32,7 @@ from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.known_names import way_out
-from dglcell.graph.names import add_names, named_aliases, names_of_genes
+from dglcell.graph.names import add_names, named_aliases, names_of_genes, way_out
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.new_experiment.cell import Downloads, cell_keys
 from dglcell.new_experiment.columns import (
@@ -91,7 +90,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     columns, notes = find_columns(rows, wanted, cell.genes)
     if not columns.genes:
         notes.insert(0, ALL_WILD_TYPE)
-    aliases = AliasTable.empty() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
+    aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
     written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
     if wanted.aliases is None and written.unknown:
         cell = _with_more_names(cell, written.unknown, downloads)
@@ -243,7 +242,7 @@ def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
     with suppress(DataError):
         if listed is not None:
             return named_aliases(listed, raw)[0]
-    return AliasTable.empty()
+    return AliasTable()
 
 
 def _choose_aliases(other: dict[str, str], cell: str, raw: str | None) -> str | None:

@@ -19,9 +19,8 @@ from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass, compiler_works
 from dglcell.perturbation.sent import Kept, Slots, activities, keep_masks
 from dglcell.perturbation.states import DENSE_SHARE, DifferenceStates, Execution, Score, States
+from dglcell.perturbation.strategies.dgl_graphs import EdgeMask, EdgeSubgraph
 from dglcell.perturbation.strategies.difference import Difference
-from dglcell.perturbation.strategies.edge_mask import EdgeMask
-from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.strategies.node_mask import NodeMask
 from dglcell.perturbation.targets import Perturbations, Perturbs
 

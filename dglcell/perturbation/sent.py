@@ -20,8 +20,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.resident_graph import Derivation, ResidentGraph, ResidentRelation
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import take_rows
-from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.base_rows import RowIndex, take_rows
 from dglcell.perturbation.targets import Perturbs, Targets
 
 

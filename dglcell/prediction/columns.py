@@ -63,7 +63,7 @@ class GenotypeColumns:
 
     names: Sequence[str] = ()
     trained_on: Sequence[str] = ()
-    aliases: AliasTable = field(default_factory=AliasTable.empty)
+    aliases: AliasTable = field(default_factory=AliasTable)
     unknown: str = "refuse"
     strengths: Sequence[str] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -173,13 +173,13 @@ def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
     source = trained.config.data.source
     known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
     if known is None:
-        return AliasTable.empty()
+        return AliasTable()
     try:
         return named_aliases(known, trained.config.paths.raw)[0]
     except (DataError, GraphError):
         if asked:
             raise
-        return AliasTable.empty()
+        return AliasTable()
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary, strengths: Sequence[float] = ()) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.graph import resident_graph
 from dglcell.perturbation.states import States, WholeStates
-from dglcell.perturbation.strategies.edge_mask import EdgeMask
+from dglcell.perturbation.strategies.dgl_graphs import EdgeMask
 from dglcell.runs.directory import RunDirectory
 from tests.tiny import Tiny
 

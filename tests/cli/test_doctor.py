@@ -32,9 +32,8 @@ def test_a_package_that_a_kernel_misses_and_a_missing_raw_folder_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DGLCELL_RAW", str(tmp_path / "no"))
-    for module in ("spmm_numba", "jit_numba"):
-        monkeypatch.delitem(sys.modules, f"dglcell.kernels.{module}", raising=False)
-        monkeypatch.delattr(f"dglcell.kernels.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "dglcell.kernels.loops_numba", raising=False)
+    monkeypatch.delattr("dglcell.kernels.loops_numba", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)  # its import fails
     findings = {finding.what: finding for finding in examine()}
     assert findings["kernel tiled on cpu"].ok is False

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dglcell.data import strains as strains_module
 from dglcell.data.dataset import EpochBatches, strains_of_cell
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, GraphError
+from dglcell.errors import DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import changed, names, random_table, table_of
 
@@ -110,8 +110,6 @@ def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCap
     assert dataset.labels[:, 0].tolist() == [0, 1, 3]
     assert dataset.rows.tolist() == [0, 1, 3]
     assert "2 strains left out: the cell graph lacks 2 genes" in caplog.text
-    with pytest.raises(ConfigError, match=r"`data.unknown_genes` is unknown"):
-        strains_of_cell(table, vocabulary, unknown="keep")
 
 
 def test_names_that_no_strain_deletes_do_not_matter() -> None:

@@ -79,8 +79,8 @@ def test_a_genome_table_has_names_and_locus_tags(tmp_path: Path) -> None:
     file = tmp_path / "genes.csv"
     file.write_text(ECOLI)
     found = read_genome_table(file)
-    assert found.aliases.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
-    assert found.aliases.standard["b0001"] == "thrL"
+    assert found.others.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
+    assert found.others.standard["b0001"] == "thrL"
     file.write_text("a,b\n1,2\n")
     with pytest.raises(
         GraphError, match=r"is no protein table\n  got:      a, b\n  expected: columns Gene and Synonym"

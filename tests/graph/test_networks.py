@@ -44,7 +44,7 @@ def relations(
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     config.validate("cell.networks.net")
-    network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable.empty(), genes)
+    network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable(), genes)
     autotuned = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
     return network_edges(network, config, genes, **autotuned, key="cell.networks.net")
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.errors import ConfigError, GraphError
+from dglcell.errors import GraphError
 from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.known_names import NameReport, enforce_name_policy
+from dglcell.graph.names import refuse_names
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.vocabulary import (
     AliasTable,
-    GeneSet,
     Vocabulary,
     names_of_date,
     read_aliases,
@@ -58,15 +57,11 @@ def test_aliases_resolve_unless_ambiguous_or_already_known() -> None:
     )
 
 
-def test_the_policy_refuses_drops_or_is_unknown() -> None:
-    report = NameReport(10, unknown=("x", "y"), ambiguous=("z",), rows_dropped=3)
+def test_names_are_refused_where_there_are_some() -> None:
     message = r"table: names that .*\n  got:      2 unknown \(x, y\); 1 ambiguous \(z\)\n.*\n.*`key: drop`"
     with pytest.raises(GraphError, match=message):
-        enforce_name_policy(report, "refuse", Vocabulary.of("ab"), where="table", key="key")
-    enforce_name_policy(report, "drop", Vocabulary.of("ab"), where="table", key="key")
-    enforce_name_policy(NameReport(10), "refuse", Vocabulary.of("ab"), where="table", key="key")
-    with pytest.raises(ConfigError, match=r"`key` is unknown\n  got:      skip\n  expected: refuse, drop"):
-        enforce_name_policy(report, "skip", Vocabulary.of("ab"), where="table", key="key")
+        refuse_names(("x", "y"), 10, Vocabulary.of("ab"), where="table", key="key", ambiguous=("z",))
+    refuse_names((), 10, Vocabulary.of("ab"), where="table", key="key")
 
 
 Write = Callable[[str, str], str]
@@ -138,44 +133,45 @@ def test_yeast_aliases(raw: Path) -> None:
     )
 
 
-READERS: dict[str, Callable[[Path], GeneSet]] = {"sgd_features": read_sgd_features, "sgd_r64_4_1": read_gff}
+READERS: dict[str, Callable[[Path], Vocabulary]] = {"sgd_features": read_sgd_features, "sgd_r64_4_1": read_gff}
 
 
 @pytest.fixture(params=READERS)
-def genome(request: pytest.FixtureRequest, tmp_path: Path) -> GeneSet:
+def genome(request: pytest.FixtureRequest, tmp_path: Path) -> Vocabulary:
     write_gene_sets(tmp_path, GENES)
     return READERS[request.param](tmp_path / GENE_SETS[request.param].file.path)
 
 
-def test_genes_are_the_open_reading_frames(genome: GeneSet) -> None:
-    assert genome.genes.names == tuple(sorted(GENES)), "no tRNA, no pseudogene, no parts of genes"
+def test_genes_are_the_open_reading_frames(genome: Vocabulary) -> None:
+    assert genome.names == tuple(sorted(GENES)), "no tRNA, no pseudogene, no parts of genes"
 
 
-def test_names_in_every_form_lead_to_systematic_names(genome: GeneSet) -> None:
+def test_names_in_every_form_lead_to_systematic_names(genome: Vocabulary) -> None:
     for i, gene in enumerate(GENES):
-        assert genome.aliases.resolve([f"A{i}"]) == ([gene], [])
+        assert genome.others.resolve([f"A{i}"]) == ([gene], [])
         name = standard_name(gene, GENES)
         for form in (name, name.capitalize(), f"{name.capitalize()}p") if name else ():
-            assert genome.aliases.resolve([form]) == ([gene], [])
+            assert genome.others.resolve([form]) == ([gene], [])
 
 
-def test_a_standard_name_comes_before_an_alias_and_twins_are_ambiguous(genome: GeneSet) -> None:
-    assert genome.aliases.systematic["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
-    assert genome.aliases.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
-    assert "" not in genome.aliases.systematic
+def test_a_standard_name_comes_before_an_alias_and_twins_are_ambiguous(genome: Vocabulary) -> None:
+    assert genome.others.systematic["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
+    assert genome.others.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
+    assert "" not in genome.others.systematic
 
 
 def test_both_formats_say_the_same(tmp_path: Path) -> None:
     write_gene_sets(tmp_path, GENES)
     read = [READERS[name](tmp_path / GENE_SETS[name].file.path) for name in READERS]
     assert read[0] == read[1]
+    assert read[0].others == read[1].others
 
 
 def test_escaped_characters_and_packed_files(tmp_path: Path) -> None:
     path = tmp_path / "genome.gff.gz"
     line = "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tID=YAL001C;Name=YAL001C;gene=TFC3;Alias=TFC3,FUN24%2C%205%27\n"
     path.write_bytes(gzip.compress(line.encode()))
-    assert read_gff(path).aliases.systematic["FUN24, 5'"] == ("YAL001C",)
+    assert read_gff(path).others.systematic["FUN24, 5'"] == ("YAL001C",)
 
 
 def test_files_of_ones_own_are_read_by_extension(tmp_path: Path) -> None:
@@ -200,7 +196,9 @@ def test_files_of_ones_own_are_read_by_extension(tmp_path: Path) -> None:
         (read_gff, "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tName=YAL001C\n", "line 1: a gene without ID"),
     ],
 )
-def test_something_else_is_refused(tmp_path: Path, read: Callable[[Path], GeneSet], text: str, expected: str) -> None:
+def test_something_else_is_refused(
+    tmp_path: Path, read: Callable[[Path], Vocabulary], text: str, expected: str
+) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(GraphError) as caught:
         read(tmp_path / "file")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dglcell.kernels.jit_numba import jit
+from dglcell.kernels.loops_numba import jit
 
 
 def test_code_that_cannot_be_cached_is_compiled_all_the_same() -> None:

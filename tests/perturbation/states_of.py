@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
 from dglcell.perturbation import states as states_module
+from dglcell.perturbation.base_rows import RowIndex
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
 from dglcell.perturbation.strategies import difference
 from tests.random_cells import RandomCell, genotypes_of

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.base_rows import RowIndex, union
 from tests.examples import examples
 
 NODES, STRAINS = 6, 3

@@ -68,7 +68,7 @@ def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path
         GraphError: it is no alias table.
     """
     if aliases is None:
-        return AliasTable.empty(), None
+        return AliasTable(), None
     return named_aliases(aliases, raw)
 
 
@@ -76,7 +76,7 @@ def measure_rows(
     rows: Rows,
     config: CsvConfig,
     provenance: Provenance,
-    aliases: tuple[AliasTable, Path | None] = (AliasTable.empty(), None),
+    aliases: tuple[AliasTable, Path | None] = (AliasTable(), None),
 ) -> Strains:
     """Turn rows of text into measurements: filter, resolve names, read numbers.
 

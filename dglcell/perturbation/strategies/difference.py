@@ -14,8 +14,7 @@ from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.rows import Pairs, mark, pull, push
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import take_rows
-from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.base_rows import RowIndex, take_rows, union
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask

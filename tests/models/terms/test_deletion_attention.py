@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.kernels import pooled_shares
+from dglcell.models.terms import scores
 from dglcell.models.terms.scores import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.examples import examples
@@ -48,7 +48,7 @@ def test_pooled_updates_equal_a_loop_over_genes(strains: list[list[int]], seed: 
     layer = attention(seed)
     x, weight = scale * torch.randn(7, WIDTH).double(), torch.rand(7, len(strains)).double()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pooled_shares, "BLOCK_LOGITS", block)
+        patch.setattr(scores, "BLOCK_LOGITS", block)
         got = layer(x, weight, *GenotypeBatch.from_lists(strains).padded())
     for b, strain in enumerate(strains):
         expected = weight[:, b] @ updates(layer, x, x[strain])
@@ -58,14 +58,14 @@ def test_pooled_updates_equal_a_loop_over_genes(strains: list[list[int]], seed: 
 def test_logits_beyond_what_exponentials_can_hold() -> None:
     query, key = torch.ones(1, 2, 1), torch.tensor([[[400.0], [399.0], [-400.0]]])
     slot, present = torch.tensor([[0, 1], [2, 0], [2, 2]]), torch.tensor([[True, True], [True, True], [True, False]])
-    got = pooled_shares.pooled_shares(query, key[:, slot], present, torch.ones(2, 3))
+    got = scores.pooled_shares(query, key[:, slot], present, torch.ones(2, 3))
     share = 1 / (1 + math.exp(-1))
     expected = 2 * torch.tensor([[[share, 1 - share]], [[0, 1]], [[0, 0]]])
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_half_precision_is_summed_in_single(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooled_shares, "BLOCK_LOGITS", 100)
+    monkeypatch.setattr(scores, "BLOCK_LOGITS", 100)
     torch.manual_seed(0)
     layer, x, weight = DeletionAttention(8, 2), torch.randn(20, 8), torch.rand(20, 6)
     batch = GenotypeBatch.from_lists(torch.randint(0, 20, (6, 2)).tolist()).padded()

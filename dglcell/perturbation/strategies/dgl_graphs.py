@@ -1,0 +1,279 @@
+"""Compute whole states on graphs of DGL: a graph of every strain, or the one resident graph with masked edges."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dglcell.graph.resident_graph import ResidentGraph, import_dgl
+from dglcell.graph.schema import WEIGHT, Relation
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.sent import Kept
+from dglcell.perturbation.states import Score, States, WholeStates
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+GraphModule = Callable[["EdgeRows", Tensor, Tensor], Tensor]
+"""A module that is written for DGL gives rows of the destination nodes, from edges and the rows of their sources and
+destinations."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeRows:
+    """Hold edges of one relation as DGL has them, with what belongs to each.
+
+    Attributes:
+        graph: a graph of DGL with E edges.
+        weight: [E] fixed weights; None where edges have none.
+        strength: [E] what is left of each edge, which includes what is left of its source, or [E, C] for C columns;
+            None where it is all.
+    """
+
+    graph: DGLGraph
+    weight: Tensor | None
+    strength: Tensor | None
+    _made: dict[tuple[float, float], Tensor] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def factor(self) -> Tensor | None:
+        """Return what messages are multiplied by, [E] or [E, C]; None where it is 1."""
+        if self.weight is None or self.strength is None:
+            return self.strength if self.weight is None else self.weight
+        return self.strength * self.weight.view(-1, *[1] * (self.strength.dim() - 1))
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        """Return the sums of strengths over in-edges, [M] or [M, C]; the numbers of in-edges where all is left."""
+        if self.strength is None:
+            counts: Tensor = self.graph.in_degrees()
+            return counts
+        return _summed(self.strength, self.graph.edges()[1].long(), self.graph.num_dst_nodes())
+
+    def dividing_by(self, powers: tuple[float, float]) -> Tensor:
+        """Return weights with which modules that divide by degrees of ``graph`` divide by strengths, [E] or [E, C].
+
+        Such a module divides by an in-degree d to some power, where the sum of strengths d' is right. Its weights are
+        multiplied by (d / d') to this power; likewise for out-degrees.
+
+        Args:
+            powers: the powers of in-degrees and out-degrees.
+        """
+        if powers not in self._made:
+            assert self.strength is not None
+            factor = self.factor
+            assert factor is not None
+            source, destination = (ends.long() for ends in self.graph.edges())
+            if powers[0]:
+                more = _ratio(self.graph.in_degrees(), self.in_degrees)
+                factor = factor * more[destination] ** powers[0]
+            if powers[1]:
+                more = _ratio(self.graph.out_degrees(), _summed(self.strength, source, self.graph.num_src_nodes()))
+                factor = factor * more[source] ** powers[1]
+            self._made[powers] = factor
+        return self._made[powers]
+
+
+def _summed(values: Tensor, ends_E: Tensor, number: int) -> Tensor:
+    """Return the sums of values of edges, [E] or [E, C], at one end of them."""
+    return values.new_zeros(number, *values.shape[1:]).index_add(0, ends_E, values)
+
+
+def _ratio(counts: Tensor, left: Tensor) -> Tensor:
+    """Return how many times as much all edges are as those that are left, 1 where none is."""
+    counts = counts.to(left.dtype).view(-1, *[1] * (left.dim() - 1))
+    return torch.where(left == 0, 1, counts / torch.where(left == 0, 1, left))
+
+
+class GraphStrategy(ABC):
+    """Compute on graphs of DGL; states are whole, C = 1 + B columns with the wild type first.
+
+    Rows of a graph are [N, C, H], or [C · N, H] where it has all columns side by side; [R, …, H] stands for both.
+
+    Args:
+        cell: the cell graph.
+        kept: node type → which nodes the wild type and the strains keep.
+        perturbations: changes of single edges, with the wild type as the first strain; optional.
+    """
+
+    def __init__(
+        self, cell: ResidentGraph, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
+    ) -> None:
+        self.cell, self.kept = cell, kept
+        self.changes = {} if perturbations is None else perturbations.relations
+        self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
+        self._edge_rows: dict[tuple[Relation, torch.dtype], EdgeRows] = {}
+
+    @abstractmethod
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Find the edges of a relation in all columns."""
+
+    @abstractmethod
+    def rows(self, states: WholeStates) -> Tensor:
+        """Return states as rows of the graph."""
+
+    @abstractmethod
+    def states(self, rows: Tensor) -> WholeStates:
+        """Return rows of the graph as states."""
+
+    @abstractmethod
+    def keep(self, node_type: str) -> Tensor:
+        """Return which rows of the graph are kept, [R, …] bool."""
+
+    def start(self, x_NH: Tensor) -> WholeStates:
+        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
+
+    def edge_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of a relation, which are found once a batch, for all layers."""
+        if (relation, dtype) not in self._edge_rows:
+            self._edge_rows[relation, dtype] = self.find_rows(relation, dtype)
+        return self._edge_rows[relation, dtype]
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
+        assert isinstance(states, WholeStates)
+        ops, edges, x = import_dgl().ops, self.edge_rows(relation, states.x_NCH.dtype), self.rows(states)
+        if edges.graph.num_edges() == 0:
+            return self._none(relation, states)
+        factor = edges.factor
+        y = ops.copy_u_sum(edges.graph, x) if factor is None else ops.u_mul_e_sum(edges.graph, x, factor.unsqueeze(-1))
+        if reduce == "mean":  # weighted by strengths, not by the number of edges
+            degree = edges.in_degrees.to(x.dtype).unsqueeze(-1)
+            y = y / torch.where(degree == 0, 1, degree)
+        return self.states(y)
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
+        assert isinstance(keys, WholeStates)
+        assert isinstance(queries, WholeStates)
+        ops, edges, values = import_dgl().ops, self.edge_rows(relation, keys.x_NCH.dtype), self.rows(keys)
+        if edges.graph.num_edges() == 0:
+            return self._none(relation, queries)
+        source, destination = (ends.long() for ends in edges.graph.edges())
+        ends, shape = (values[source], self.rows(queries)[destination]), (len(source), *values.shape[1:-1])
+        weight = edges.weight if edges.weight is None else edges.weight.view(-1, *[1] * (len(shape) - 1)).expand(shape)
+        flat = [None if x is None else x.flatten(0, len(shape) - 1) for x in (*ends, weight)]
+        assert flat[0] is not None
+        assert flat[1] is not None
+        logits = score(flat[0], flat[1], flat[2]).unflatten(0, shape)
+        gone = torch.zeros_like(logits[..., :1], dtype=torch.bool)
+        if edges.strength is not None:
+            gone = (edges.strength == 0).unsqueeze(-1)
+            logits = logits + edges.strength.unsqueeze(-1).masked_fill(gone, 1).log()
+        logits = logits.masked_fill(gone, torch.finfo(logits.dtype).min)
+        share = ops.edge_softmax(edges.graph, logits).masked_fill(gone, 0)
+        values = values.unflatten(-1, (share.shape[-1], -1)).contiguous()
+        return self.states(ops.u_mul_e_sum(edges.graph, values, share.unsqueeze(-1)).flatten(-2))
+
+    def convolve(self, relation: Relation, source: States, destination: States, module: GraphModule) -> States:
+        """Return what a module written for DGL computes on the graph.
+
+        Args:
+            relation: the relation whose edges are followed.
+            source: states of the source nodes.
+            destination: states of the destination nodes.
+            module: called once, with the edges of all columns and the rows of all their nodes.
+        """
+        assert isinstance(source, WholeStates)
+        assert isinstance(destination, WholeStates)
+        edges = self.edge_rows(relation, source.x_NCH.dtype)
+        if edges.graph.num_edges() == 0:
+            return self._none(relation, destination)
+        y = module(edges, self.rows(source), self.rows(destination))
+        # A module may give anything to a node without edges.
+        return self.states(torch.where(self.keep(relation[2]).unsqueeze(-1), y, 0))
+
+    def _none(self, relation: Relation, like: WholeStates) -> WholeStates:
+        return WholeStates(like.x_NCH.new_zeros(self.cell[relation].num_dst, 1, like.x_NCH.shape[2]), self.num_strains)
+
+
+class EdgeMask(GraphStrategy):
+    """Aggregate with masked weights [E, C] of edges, so that any edge of any strain can have its own strength.
+
+    They are made once a batch, for all layers, and take 4 · E · C bytes in single precision. The graph itself stays as
+    it is.
+    """
+
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of the cell graph, with fixed weights [E] and what every strain leaves of them, [E, C]."""
+        edges, changes = self.cell[relation], self.changes.get(relation)
+        source, destination = (self.kept[node_type].columns(dtype) for node_type in (relation[0], relation[2]))
+        # A weakened node receives as ever.
+        strength_EC = source[edges.src] * (destination[edges.dst] != 0)
+        strength_EC = strength_EC if changes is None else changes.put_into(strength_EC)
+        weight = None if edges.weight is None else edges.weight.to(dtype)
+        return EdgeRows(self.cell.heterograph()[relation], weight, strength_EC)
+
+    def rows(self, states: WholeStates) -> Tensor:
+        return states.columns.contiguous()
+
+    def states(self, rows: Tensor) -> WholeStates:
+        return WholeStates(rows, self.num_strains)
+
+    def keep(self, node_type: str) -> Tensor:
+        return self.kept[node_type].columns(torch.bool)
+
+
+class EdgeSubgraph(GraphStrategy):
+    """Hold one graph of all strains, made once a batch: any module of ``dgl.nn`` runs on it as it is.
+
+    Each is reduced by ``dgl.edge_subgraph``, and ``dgl.batch`` joins them. Lost nodes keep a row, but their edges are
+    removed. The graph has C · E edges at most, each of which takes 24 bytes once products have run forward and
+    backward.
+    """
+
+    @cached_property
+    def graphs(self) -> list[DGLGraph]:
+        """Return the reduced graphs of the wild type and of every strain, with node numbers as in the cell graph.
+
+        Fixed weights of edges are in ``edata["weight"]``, and what strains leave of changed edges in
+        ``edata["strength"]``.
+        """
+        # Numbers of 32 bits halve what a batch takes.
+        wild_type = self.cell.heterograph(torch.int32)
+        keep = {node_type: known.columns(torch.bool) for node_type, known in self.kept.items()}
+        return [self._reduced(wild_type, keep, column) for column in range(1 + self.num_strains)]
+
+    @cached_property
+    def batched(self) -> DGLGraph:
+        """Return ``graphs`` as one graph: node n of column c is ``c · N + n``."""
+        return import_dgl().batch(self.graphs)
+
+    def _reduced(self, wild_type: DGLGraph, keep: dict[str, Tensor], column: int) -> DGLGraph:
+        left = {r: of.left(column, self.cell[r].num_edges) for r, of in self.changes.items()}
+        surviving = {}
+        for relation in self.cell.relations:
+            edges = self.cell[relation]
+            alive = keep[relation[0]][edges.src, column] & keep[relation[2]][edges.dst, column]
+            alive = alive & (left[relation] != 0) if relation in left else alive
+            surviving[relation] = alive.nonzero().squeeze(1)
+        ids = {relation: edges.to(wild_type.idtype) for relation, edges in surviving.items()}
+        graph = import_dgl().edge_subgraph(wild_type, ids, relabel_nodes=False, store_ids=False)
+        for relation, strength in left.items():
+            graph.edges[relation].data["strength"] = strength[surviving[relation]]
+        return graph
+
+    def find_rows(self, relation: Relation, dtype: torch.dtype) -> EdgeRows:
+        """Return the edges of all columns, with weights and strengths of edges times those of their sources."""
+        graph = self.batched[relation]
+        weight, strength = (
+            graph.edata[name].to(dtype) if name in graph.edata else None for name in (WEIGHT, "strength")
+        )
+        source = self.kept[relation[0]]
+        if source.strengths_NB is not None:
+            of_sources = source.columns(dtype).T.flatten()[graph.edges()[0].long()]
+            strength = of_sources if strength is None else of_sources * strength
+        return EdgeRows(graph, weight, strength)
+
+    def rows(self, states: WholeStates) -> Tensor:
+        return states.graph_rows
+
+    def states(self, rows: Tensor) -> WholeStates:
+        return WholeStates(rows.unflatten(0, (1 + self.num_strains, -1)).transpose(0, 1), self.num_strains)
+
+    def keep(self, node_type: str) -> Tensor:
+        return self.kept[node_type].columns(torch.bool).T.flatten()
