@@ -296,26 +296,26 @@ class PublishedFile:
 
     def _compare(self, at: Path, target: Path, do: str) -> Found:
         """Compare the bytes at ``at``, which are ``target`` or will become it."""
-        sha256, record, trust = sha256_file(at), read_record(target), DECLARED
-        found, expected, what = sha256, self.sha256, "is not the file it should be: cut off, or another one"
+        sha256, record, trust, fetched = sha256_file(at), read_record(target), DECLARED, ""
+        found, expected, size = sha256, self.sha256, self.size
         packed = self.sha256 is not None and target.name == f"{self.name}.gz"
         if packed or (self.content not in (None, sha256) and sha256 != self.sha256):
-            found, expected, what = _content_sha256(at, target), self.content, "does not hold the file it should"
-            if packed:
-                sha256, expected = found, self.sha256
+            found, expected, size = _content_sha256(at, target), self.sha256 if packed else self.content, None
         elif self.sha256 is None and record is not None:
-            expected, trust, what = record.sha256, FIRST_USE, f"is not the file that was fetched on {record.fetched}"
+            expected, trust, fetched = record.sha256, FIRST_USE, record.fetched
             do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
         elif self.sha256 is None:
             expected, trust = sha256, UNCHECKED
         if found != expected:
             raise DataError(
-                f"'{target}' {what}",
+                f"'{target}' is not the file that was fetched on {fetched}"
+                if fetched
+                else f"'{target}' is not the file it should be",
                 got=f"sha256 {found}, {at.stat().st_size:,} bytes",
-                expected=f"sha256 {expected}" + (f", {self.size:,} bytes" if self.size and not packed else ""),
+                expected=f"sha256 {expected}" + (f", {size:,} bytes" if size else ""),
                 do=do,
             )
-        return Found(self, target, sha256, trust)
+        return Found(self, target, found if packed else sha256, trust)
 
 
 def _content_sha256(at: Path, target: Path) -> str:

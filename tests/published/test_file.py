@@ -87,7 +87,7 @@ def test_an_undeclared_hash_is_that_of_the_first_download(server: Server, tmp_pa
 @pytest.mark.parametrize(
     ("sha256", "size", "message"),
     [
-        ("0" * 64, None, rf"is not the file it should be: cut.*\n.* {SHA256}.*\n.*sha256 0{{64}}\n.*download it again"),
+        ("0" * 64, None, rf"is not the file it should be\n.* {SHA256}.*\n.*sha256 0{{64}}\n.*download it again"),
         ("0" * 64, 7, rf"is not the file(.|\n)*{len(CONTENT):,} bytes(.|\n)* 7 bytes"),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_declared_file_is_compared_packed_or_not(tmp_path: Path, name: str) ->
     with pytest.raises(DataError, match=rf"sha256 {SHA256}(.|\n)*remove it, and fetch it again from https://example"):
         FILE.find(tmp_path)
     put(tmp_path, CONTENT[:50], name)
-    with pytest.raises(DataError, match="does not hold|not a whole" if name.endswith(".gz") else "should be: cut off"):
+    with pytest.raises(DataError, match=r"is not the file it should be|not a whole gzip"):
         FILE.find(tmp_path)
     assert FILE.is_here(tmp_path)
 
@@ -269,7 +269,7 @@ def test_another_original_and_another_result_are_refused(address: str, published
     with pytest.raises(DataError, match="made from the right files, but is not the table it should be"):
         made(address, OTHER).fetch(tmp_path / "raw")
     put(published, OTHER, "n.tab")
-    with pytest.raises(DataError, match=r"n.tab' is not the file it should be: .*\n.*\n.*\n.*download it again from"):
+    with pytest.raises(DataError, match=r"n.tab' is not the file it should be\n.*\n.*\n.*download it again from"):
         made(address).fetch(tmp_path / "other")
     assert files(tmp_path / "other") == []
     assert not (tmp_path / "raw/genes/n.gz").exists()
