@@ -160,35 +160,28 @@ class SplitConfig:
             raise ConfigError(f"`{key}.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
 
     def _validate_kind(self, key: str) -> None:
-        if self.test_genes is not None and self.kind not in GENE_SPLITS:
-            raise ConfigError(
-                f"`{key}.test_genes` is for gene splits", got=self.kind, expected=" or ".join(GENE_SPLITS)
-            )
-        if self.max_deletions is not None and self.kind != "deletions":
-            raise ConfigError(f"`{key}.max_deletions` is for a deletions split", got=self.kind, expected="deletions")
+        of_kinds = {"test_genes": tuple(GENE_SPLITS), "max_deletions": ("deletions",), "all_train": ("deletions",)}
+        for name, kinds in of_kinds.items():
+            if getattr(self, name) is not None and self.kind not in kinds:
+                what = " or ".join(kinds)
+                raise ConfigError(f"`{key}.{name}` is for a split of another kind", got=self.kind, expected=what)
         if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
             raise ConfigError(
                 f"`{key}.all_train` leaves no strain for validation",
                 got=self.all_train,
                 expected=f"1 or more, and less than `{key}.max_deletions`",
             )
-        if self.all_train is not None and self.kind != "deletions":
-            raise ConfigError(f"`{key}.all_train` is for a deletions split", got=self.kind, expected="deletions")
-        if (self.kind == "condition") != (self.condition is not None):
-            raise ConfigError(
-                f"`{key}.kind: condition` and `{key}.condition` go together",
-                got=f"kind {self.kind}, condition {self.condition}",
-                do=f"for example `{key}.kind=condition {key}.condition=medium`",
-            )
+        for kind, name, example in (("condition", "condition", "medium"), ("file", "path", "split.npz")):
+            if (self.kind == kind) != (getattr(self, name) is not None):
+                raise ConfigError(
+                    f"`{key}.kind: {kind}` and `{key}.{name}` go together",
+                    got=f"kind {self.kind}, {name} {getattr(self, name)}",
+                    do=f"give both, e.g. `{key}.kind={kind} {key}.{name}={example}`, or another kind and "
+                    f"`{key}.{name}=null`",
+                )
         if self.test_values and (self.kind != "condition" or self.folds is not None):
             raise ConfigError(
                 f"`{key}.test_values` is for a condition split without folds", got=self.kind, expected="condition"
-            )
-        if (self.kind == "file") != (self.path is not None):
-            raise ConfigError(
-                f"`{key}.kind: file` and `{key}.path` go together",
-                got=f"kind {self.kind}, path {self.path}",
-                do=f"give both, or another kind and `{key}.path: null`",
             )
 
 

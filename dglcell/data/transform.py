@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from dglcell.errors import DataError, count
-
-
-def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
-    return values.new_zeros(()), values.new_ones(())
-
-
-STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "standard": lambda values: (values.mean(), values.std(unbiased=False)),
-    "none": _identity,
-    "logistic": _identity,
-}
-"""This maps each kind to a function that returns shift and scale of one phenotype's training labels, which are [n]
-float64, at least two."""
 
 
 class Normaliser(nn.Module):
@@ -37,7 +22,7 @@ class Normaliser(nn.Module):
     Under ``logistic`` labels are 0 to 1 and models predict their logits.
 
     Args:
-        kind: a key of ``STATISTICS``.
+        kind: one of ``NORMALISATIONS``.
         shift: [T] in original units.
         scale: [T] in original units.
     """
@@ -59,10 +44,14 @@ class Normaliser(nn.Module):
             DataError: a phenotype has no training label, a single value, a spread that single precision cannot hold,
                 or labels that do not fit ``kind``.
         """
-        columns = zip(phenotypes, labels_ST.double().unbind(1), strict=True)
-        shifts, scales = zip(
-            *(_statistics(name, column[~column.isnan()], kind) for name, column in columns), strict=True
-        )
+        shifts, scales = [], []
+        for name, column in zip(phenotypes, labels_ST.double().unbind(1), strict=True):
+            values = column[~column.isnan()]
+            _check_labels(name, values, kind)
+            standard = kind == "standard"
+            shifts.append(values.mean() if standard else values.new_zeros(()))
+            scales.append(values.std(unbiased=False) if standard else values.new_ones(()))
+            _check_spread(name, values, float(scales[-1]))
         return cls(kind, torch.stack(shifts), torch.stack(scales))
 
     def normalise(self, labels: Tensor) -> Tensor:
@@ -78,32 +67,18 @@ class Normaliser(nn.Module):
         return self.expect(outputs) * self.scale + self.shift
 
 
-def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return the shift and scale of one phenotype.
-
-    Args:
-        name: name of the phenotype.
-        values: [n] float64, its training labels.
-        kind: a key of ``STATISTICS``.
-    """
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    _check_labels(name, len(values), low, high, kind)
-    shift, scale = STATISTICS[kind](values)
-    _check_spread(name, float(scale), low, high)
-    return shift, scale
-
-
-def _check_labels(name: str, number: int, low: float, high: float, kind: str) -> None:
-    """Refuse training labels that cannot be normalised; the arguments give their number and their range."""
-    if number == 0:
+def _check_labels(name: str, values: Tensor, kind: str) -> None:
+    """Refuse training labels that cannot be normalised."""
+    if len(values) == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
+    low, high = values.min().item(), values.max().item()
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
-            got=f"{low:g} in {count(number, 'strain')}",
+            got=f"{low:g} in {count(len(values), 'strain')}",
             do=(
                 "leave it out of `data.phenotypes`, or choose another split"
-                if number > 1
+                if len(values) > 1
                 else "add strains, or let more of them train with `split.fractions`"
             ),
         )
@@ -116,13 +91,13 @@ def _check_labels(name: str, number: int, low: float, high: float, kind: str) ->
         )
 
 
-def _check_spread(name: str, scale: float, low: float, high: float) -> None:
+def _check_spread(name: str, values: Tensor, scale: float) -> None:
     """Refuse a scale that is not a number of single precision."""
     float32 = torch.finfo(torch.float32)
     if not float32.tiny <= scale <= float32.max:
         raise DataError(
             f"phenotype '{name}': the spread of its training labels does not fit into single precision",
-            got=f"{scale:.4g}, labels {low:.4g} … {high:.4g}",
+            got=f"{scale:.4g}, labels {values.min().item():.4g} … {values.max().item():.4g}",
             expected=f"{float32.tiny:.4g} … {float32.max:.4g}",
             do="give the phenotype in another unit",
         )
