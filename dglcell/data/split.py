@@ -66,7 +66,21 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
         raise DataError(f"split '{path}' is no JSON", got=error, expected=EXPECTED) from None
     parts = np.full(strains, UNUSED, np.uint8)
     for part, names in enumerate(NAMES):
-        numbers = _numbers(content, names, path)
+        found = [name for name in names if isinstance(content, dict) and name in content]
+        if len(found) != 1:
+            raise DataError(
+                f"split '{path}' has no `{names[0]}`, or two",
+                got="keys " + ", ".join(content) if isinstance(content, dict) else type(content).__name__,
+                expected=EXPECTED,
+            )
+        listed = content[found[0]]
+        if not isinstance(listed, list) or not all(type(n) is int and abs(n) < 1 << 62 for n in listed):
+            raise DataError(
+                f"split '{path}': `{found[0]}` is no list of strain numbers",
+                expected=EXPECTED,
+                do="give the file index_seed_….json, not index_details_seed_….json",
+            )
+        numbers = np.array(listed, np.int64)
         outside = numbers[(numbers < 0) | (numbers >= strains)]
         if len(outside):
             raise DataError(
@@ -75,8 +89,8 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
                 expected=f"0 … {strains - 1:,}",
                 do="use the store that the file was written for",
             )
-        times = np.bincount(numbers, minlength=strains)
-        twice = np.flatnonzero((times > 1) | ((times > 0) & (parts != UNUSED)))
+        times = np.bincount(numbers, minlength=strains) + (parts != UNUSED)
+        twice = np.intersect1d(numbers, np.flatnonzero(times > 1))
         if len(twice):
             raise DataError(
                 f"split '{path}' lists strains more than once",
@@ -92,25 +106,6 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
             do="use the store that the file was written for; if it is a subset, set `split.unlisted: unused`",
         )
     return parts
-
-
-def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int64]:
-    """Return the strain numbers under one of ``names``."""
-    found = [name for name in names if isinstance(content, dict) and name in content]
-    if len(found) != 1:
-        raise DataError(
-            f"split '{path}' has no `{names[0]}`, or two",
-            got="keys " + ", ".join(content) if isinstance(content, dict) else type(content).__name__,
-            expected=EXPECTED,
-        )
-    numbers = content[found[0]]
-    if not isinstance(numbers, list) or not all(type(n) is int and abs(n) < 1 << 62 for n in numbers):
-        raise DataError(
-            f"split '{path}': `{found[0]}` is no list of strain numbers",
-            expected=EXPECTED,
-            do="give the file index_seed_….json, not index_details_seed_….json",
-        )
-    return np.array(numbers, np.int64)
 
 
 # A smaller split: fewer strains, the same proportions of the parts.

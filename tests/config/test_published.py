@@ -179,6 +179,11 @@ def test_addresses_are_printed_for_a_machine_with_a_connection(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "metabolism/yeast-GEM_9.0.2.mat"
     assert [line.rpartition("/")[2] for line in lines[1::2]] == ["model.mat", "matrix.tsv", "pairs"]
+    gff = "genes/saccharomyces_cerevisiae_R64-4-1_20230830.gff"
+    assert main(["data", "fetch", gff, "kuzmin2018_dataS2_orf", "--addresses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{gff}  (in it: {gff.removeprefix('genes/')}.gz)"
+    assert lines[-1].strip().startswith("no address")
 
 
 def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:
@@ -207,25 +212,6 @@ def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:
         NETWORKS["go_slim_sgd"].file,
     ]
     assert cell_files(CellConfig(model="textbook")) == []
-
-
-def write_cell(folder: Path, text: str) -> str:
-    (folder / "cell.yaml").write_text(text)
-    return str(folder / "cell.yaml")
-
-
-def test_the_command_prints_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_cell(tmp_path, "cell: {genes: sgd_r64_4_1, networks: {string12_0: {source: string12_0}}}\n")
-    assert main(["data", "fetch", "--all", file, "--addresses"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "genes/saccharomyces_cerevisiae_R64-4-1_20230830.gff  "
-        "(in it: saccharomyces_cerevisiae_R64-4-1_20230830.gff.gz)",
-        "    http://sgd-archive.yeastgenome.org/sequence/S288C_reference/genome_releases/"
-        "S288C_reference_genome_R64-4-1_20230830.tgz",
-        "networks/4932.protein.links.detailed.v12.0.txt.gz",
-        "    https://stringdb-downloads.org/download/protein.links.detailed.v12.0/"
-        "4932.protein.links.detailed.v12.0.txt.gz",
-    ]
 
 
 def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,12 +23,10 @@ from dglcell.files import atomic as files
 from dglcell.files.atomic import (
     atomic_directory,
     atomic_file,
-    canonical_hash,
     clear_abandoned,
     exchange,
     find_raw,
     only_writer,
-    sha256_file,
     write_json,
 )
 from dglcell.files.owner import Process
@@ -184,17 +182,6 @@ def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pyte
         find_raw("networks/none.csv")
     with pytest.raises(DataError, match=r"raw file 'aaa.* not found"):
         find_raw("a" * 300)  # longer than names of files may be
-
-
-def test_hashes_do_not_depend_on_key_order() -> None:
-    assert canonical_hash({"a": 1, "b": [2]}) == canonical_hash({"b": [2], "a": 1})
-    assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
-
-
-def test_a_file_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
-    file = tmp_path / "x"
-    file.write_bytes(b"abc")
-    assert sha256_file(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:

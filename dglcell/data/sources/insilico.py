@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,17 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.growth import (
-    Fitness,
-    Growth,
-    KnockoutRules,
-    Level,
-    digenic,
-    distinct_rows,
-    lethal,
-    snap,
-    trigenic,
-)
+from dglcell.data.sources.growth import Fitness, Growth, KnockoutRules, digenic, distinct_rows, lethal, snap, trigenic
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, count, listing
 from dglcell.files.atomic import sha256_file
@@ -314,28 +305,24 @@ class Screen:
         self._reference = reference
         self._begin = begin
         self.genes, self.alleles = len(growth.rules.genes), growth.rules.alleles
-        everyone = np.arange(self.alleles, dtype=np.int32)[:, None]
-        self._singles = self._level(everyone, growth.root)
-        self._pairs: Level | None = None
-        self._triples: Level | None = None
+        self._levels = [growth.root]
+        self._add(np.arange(self.alleles, dtype=np.int32)[:, None])
 
-    def _level(self, sets: NDArray[np.int32], below: Level) -> Level:
+    def _add(self, sets: NDArray[np.int32]) -> None:
+        """Solve the strains with one changed gene more."""
         kind = ("single", "double", "triple")[sets.shape[1] - 1]
-        return self._growth.level(
-            sets, below, lambda total: self._begin(f"linear programs for {kind} deletions", total)
-        )
+        begin = partial(self._begin, f"linear programs for {kind} deletions")
+        self._levels.append(self._growth.level(sets, self._levels[-1], begin))
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
         _, two, three = design
         triples = distinct_rows(three, self.alleles)
-        pairs = distinct_rows(np.concatenate([two, subsets(triples, self.alleles)]), self.alleles)
-        self._pairs = self._level(pairs, self._singles)
-        self._triples = self._level(triples, self._pairs)
+        self._add(distinct_rows(np.concatenate([two, subsets(triples, self.alleles)]), self.alleles))
+        self._add(triples)
 
-    def _fitness(self, level: Level | None, sets: NDArray[np.int32]) -> Fitness:
-        assert level is not None
-        values = self._growth.values(level.find(np.sort(sets, axis=1)))
+    def _fitness(self, sets: NDArray[np.int32]) -> Fitness:
+        values = self._growth.values(self._levels[sets.shape[1]].find(np.sort(sets, axis=1)))
         return snap(values / self._reference, 0.0, self._growth.wild_type / self._reference)
 
     def fitness(self, design: Design, *, wild_type: bool) -> NDArray[np.float32]:
@@ -345,10 +332,8 @@ class Screen:
             design: the strains.
             wild_type: put the wild type before them.
         """
-        root = self._growth.root
-        solved = zip((root, self._singles, self._pairs, self._triples), (root.sets, *design), strict=True)
-        parts = [self._fitness(level, sets) for level, sets in solved]
-        return np.concatenate(parts if wild_type else parts[1:]).astype(np.float32)
+        strains = (self._levels[0].sets, *design) if wild_type else design
+        return np.concatenate([self._fitness(sets) for sets in strains]).astype(np.float32)
 
     def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
         """Return columns over singles, pairs and triples of a solved design.
@@ -356,13 +341,12 @@ class Screen:
         Only strains that have an interaction get a value for it; for others it is NaN.
         """
         one, two, three = design
-        f_i, f_j = (self._fitness(self._singles, two[:, [i]]) for i in range(2))
-        f_ij = self._fitness(self._pairs, two)
-        g_i, g_j, g_k = (self._fitness(self._singles, three[:, [i]]) for i in range(3))
-        g_ij, g_ik, g_jk = (self._fitness(self._pairs, three[:, pair]) for pair in ([0, 1], [0, 2], [1, 2]))
-        g_ijk = self._fitness(self._triples, three)
+        f_i, f_j = (self._fitness(two[:, [i]]) for i in range(2))
+        g_i, g_j, g_k = (self._fitness(three[:, [i]]) for i in range(3))
+        g_ij, g_ik, g_jk = (self._fitness(three[:, pair]) for pair in ([0, 1], [0, 2], [1, 2]))
+        f_ij, g_ijk = self._fitness(two), self._fitness(three)
         nothing = [np.full(len(rows), np.nan) for rows in (one, two, three)]
-        columns = {"fitness": [self._fitness(self._singles, one), f_ij, g_ijk]}
+        columns = {"fitness": [self._fitness(one), f_ij, g_ijk]}
         if len(two):
             columns["digenic_interaction"] = [nothing[0], snap(digenic(f_ij, f_i, f_j), 0.0), nothing[2]]
         if len(three):

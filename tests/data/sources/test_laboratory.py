@@ -100,8 +100,6 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ({"missing": "guess"}, "missing` is unknown"),
-    ({"replicates": "guess"}, "replicates` is unknown"),
     ({"kind": "quadrigenic"}, r"kind` is unknown\n.*quadrigenic\n.*null, digenic, trigenic"),
     ({"temperature": 37}, r"temperature` is unknown\n.*37\n.*null, 26, 30"),
 ]

@@ -84,16 +84,6 @@ def test_the_command_line_says_what_to_do_without_a_connection(
     assert "Traceback" not in printed
 
 
-def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -> None:
-    names = ["kuzmin2020", "collins2007", "kuzmin2018_dataS2_orf"]
-    assert main(["data", "fetch", *names, "--addresses"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "interactions/aaz5667-tables_s1_to_s13.zip"
-    assert len([line for line in lines if line.startswith("    https://")]) == 3
-    assert "interactions/collins2007_emap_whole.csv.gz" in lines
-    assert lines[-1].strip().startswith("no address")
-
-
 @pytest.mark.parametrize("change", [{"csv": {}}, {"reader": 1}, {"tables": {"all": {"file": "interactions/none.csv"}}}])
 def test_a_wrong_declaration_is_named(change: dict[str, Any]) -> None:
     right = {"description": "d", "origin": [], "tables": {}, "sga": {}}

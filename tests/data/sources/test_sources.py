@@ -6,30 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from dglcell.data.sources import SourceConfig, list_sources, load_source
 from dglcell.errors import ConfigError
-
-
-def from_overrides(*overrides: str) -> SourceConfig:
-    merged = OmegaConf.merge(OmegaConf.structured(SourceConfig), OmegaConf.from_dotlist(list(overrides)))
-    config = OmegaConf.to_object(merged)
-    assert isinstance(config, SourceConfig)
-    return config
-
-
-def test_in_silico_is_the_default() -> None:
-    table = load_source(from_overrides("insilico.pairs=50", "insilico.triples=none"))
-    assert np.bincount(table.num_deletions).tolist() == [0, 137, 50]
-
-
-def test_csv_by_overrides(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("g,h,f\nA,B,0.5\n")
-    config = from_overrides("name=csv", "csv.path=t.csv", "csv.genes=[g,h]", "csv.phenotypes.fitness=f")
-    assert load_source(config, str(tmp_path)).phenotypes["fitness"].tolist() == [0.5]
 
 
 @pytest.mark.parametrize(
