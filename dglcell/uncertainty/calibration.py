@@ -14,26 +14,14 @@ from numpy.typing import NDArray
 from dglcell.data.config import INTERVAL_COVERAGE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import CheckpointError, DglcellError
+from dglcell.errors import CheckpointError
 from dglcell.files.atomic import atomic_file
-from dglcell.files.untrusted import (
-    COUNT,
-    MAPPING,
-    TEXT,
-    UnreadableError,
-    Wrong,
-    damaged,
-    find_wrong,
-    list_of,
-    read_npz,
-    record,
-)
+from dglcell.files.untrusted import UnreadableError, damaged, read_npz
 from dglcell.runs.directory import MEND
 from dglcell.uncertainty.conformal import (
     FEATURES,
     FEWEST,
     MOST,
-    Coverage,
     Difficulty,
     Probability,
     Values,
@@ -43,7 +31,6 @@ from dglcell.uncertainty.conformal import (
     features_of,
     fewest_strains,
     fit_probability,
-    measure_coverage,
     structure_of,
 )
 
@@ -136,18 +123,12 @@ class Calibrated:
             return {OF_CLASSES: float(np.mean(errors.astype(float) ** 2))}
         if len(self.scores) < fewest_strains(INTERVAL_COVERAGE):
             return {}
-        own = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE)
-        same = self.covers(features_SF, predicted_S, measured_S, INTERVAL_COVERAGE, constant=True)
-        return dict(zip(OF_INTERVALS, (own.inside, own.width, same.inside, same.width), strict=True))
-
-    def covers(
-        self, features_SF: Values, predicted_S: Values, measured_S: Values, coverage: float, *, constant: bool = False
-    ) -> Coverage:
-        """Return how intervals do on other strains; with ``constant``, intervals that are equally wide everywhere."""
-        half_S = self.half_width(features_SF, coverage)
-        if constant:
-            half_S = np.full(len(predicted_S), conformal_quantile(self.errors, coverage))
-        return measure_coverage(predicted_S, half_S, measured_S)
+        known = ~np.isnan(measured_S)
+        errors = np.abs(measured_S[known].astype(float) - predicted_S[known])
+        same_S = np.full(len(predicted_S), conformal_quantile(self.errors, INTERVAL_COVERAGE))
+        of_both = (half_S[known] for half_S in (self.half_width(features_SF, INTERVAL_COVERAGE), same_S))
+        found = [value for half in of_both for value in (np.mean(errors <= half), 2 * np.mean(half))]
+        return dict(zip(OF_INTERVALS, map(float, found), strict=True)) if known.any() else {}
 
 
 @dataclass(frozen=True)
@@ -239,21 +220,6 @@ class Calibration:
             found[name] = one.measure(features_of(structure, values), values, strains.phenotypes[name])
         return found
 
-    def coverage(
-        self, phenotype: str, strains: Strains, predicted_S: Values, coverage: float, *, constant: bool = False
-    ) -> Coverage:
-        """Return how intervals of one run do on other strains.
-
-        Args:
-            strains: strains with this phenotype, in numpy.
-            predicted_S: predictions in original units.
-            coverage: share of the strains whose measured value shall be in its interval.
-            constant: whether all intervals are equally wide.
-        """
-        features = features_of(structure_of(strains, self.training), predicted_S)
-        one, measured = self.phenotypes[phenotype], strains.phenotypes[phenotype]
-        return one.covers(features, predicted_S, measured, coverage, constant=constant)
-
     def columns(
         self, strains: Strains, predicted: Mapping[str, Values], spread: Mapping[str, Values], coverage: float
     ) -> dict[str, NDArray[Any]]:
@@ -323,9 +289,6 @@ class Calibration:
         try:
             arrays = read_npz(path)
             about = json.loads(str(arrays["about"]))
-            wrong = find_wrong(about, ABOUT)
-            if wrong is not None:
-                raise _damaged(path, wrong)
             found = {}
             for t, one in enumerate(about["phenotypes"]):
                 errors, scores = arrays[f"errors_{t}"], arrays[f"scores_{t}"]
@@ -335,7 +298,9 @@ class Calibration:
             made = cls(found, arrays["training"], arrays["structure"], about["checkpoint"], about["epoch"])
             made._check()
         except (UnreadableError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, error if isinstance(error, UnreadableError) else "other fields") from error
+            reason = error if isinstance(error, UnreadableError) else "other fields"
+            expected = "the file as `dglcell train` wrote it"
+            raise damaged(path, reason, CheckpointError, expected=expected, do=MEND) from error
         return made
 
     def _check(self) -> None:
@@ -358,15 +323,6 @@ class Calibration:
 def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields with tuples of numbers in place of lists."""
     return {name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in content.items()}
-
-
-def _damaged(path: Path, reason: Wrong | Exception | str) -> DglcellError:
-    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)
-
-
-PHENOTYPE = {"name": TEXT, "kind": TEXT, "difficulty": MAPPING, "probability": MAPPING}
-ABOUT = {"checkpoint": TEXT, "epoch": COUNT, "phenotypes": list_of(record(PHENOTYPE))}
-"""These are the fields of the file beside its arrays."""
 
 
 def interval_columns(phenotype: str) -> tuple[str, str]:

@@ -65,33 +65,6 @@ def conformal_quantile(scores_n: Values, coverage: float) -> float:
     return float(np.partition(scores_n, k - 1)[k - 1])
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """This says how intervals did on strains whose phenotype is known.
-
-    Attributes:
-        inside: share of the strains whose measured value is in their interval.
-    """
-
-    inside: float
-    width: float
-    n: int
-
-
-def measure_coverage(predicted_S: Values, half_S: Values, measured_S: Values) -> Coverage:
-    """Return how many measured values are within ``half_S`` of the predictions.
-
-    Args:
-        measured_S: measured values, NaN where missing; those strains do not count.
-    """
-    known = ~np.isnan(measured_S)
-    n = int(known.sum())
-    if not n:
-        return Coverage(math.nan, math.nan, 0)
-    error = np.abs(measured_S[known].astype(float) - predicted_S[known])
-    return Coverage(float(np.mean(error <= half_S[known])), 2 * float(np.mean(half_S[known])), n)
-
-
 CONSTANT, SPREAD, LEARNED = "constant", "spread", "learned"
 """An error is expected to be as large everywhere, or as large as the spread over seeds, or as features of the strain
 say."""
@@ -103,7 +76,7 @@ MOST = 1000
 """At most so many strains learn and choose a difficulty, and at most a half of all. The others calibrate."""
 
 KNOTS, PRIOR = 6, 1.0
-"""A learned difficulty has so many hat functions. The second is its ridge, and the prior of a logistic regression."""
+"""A learned difficulty has so many hat functions. The second is its ridge, and that of a logistic regression."""
 
 FEATURES = 6
 """`features_of` returns so many."""
@@ -241,35 +214,6 @@ def choose_difficulty(features_SF: Values, errors_S: Values, *, with_spread: boo
 
 PLATT, ISOTONIC = "logistic", "isotonic"
 
-NEWTON_STEPS = 25
-"""A logistic regression takes so many steps."""
-
-
-def log_odds(
-    predicted: NDArray[np.floating], y: NDArray[np.floating], y_train: NDArray[np.floating]
-) -> tuple[float, float]:
-    """Return intercept and slope that turn predictions of classes into log-odds (Platt 1999, *Probabilistic outputs*).
-
-    A prior holds intercept and slope near the values for which a standard deviation of the training labels counts as
-    one, from the log-odds of their mean. They have these values if no class is known.
-
-    Args:
-        predicted: [S] predictions in the units of the labels.
-        y: [S] labels, 0 or 1, NaN where missing.
-        y_train: labels that the predictions were fitted to.
-    """
-    mean, spread = float(np.nanmean(y_train)), float(np.nanstd(y_train))
-    first = np.array([np.log(mean / (1 - mean)), 1.0])
-    measured = ~np.isnan(y)
-    design = np.stack([np.ones(measured.sum()), (predicted[measured] - mean) / spread], axis=1)
-    found = first.copy()
-    for _ in range(NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(design @ found, -30, 30)))
-        gradient = design.T @ (p - y[measured]) + PRIOR * (found - first)
-        found = found - np.linalg.solve(design.T @ (design * (p * (1 - p))[:, None]) + PRIOR * np.eye(2), gradient)
-    slope = max(float(found[1]), 1e-3) / spread  # never negative, which would reverse the predictions
-    return float(found[0]) - slope * mean, slope
-
 
 @dataclass(frozen=True)
 class Probability:
@@ -295,8 +239,13 @@ class Probability:
 
 
 def by_logistic(predicted_S: Values, y_S: Values) -> Probability:
-    """Fit a logistic curve to labels 0 and 1, of which both occur (`log_odds`)."""
-    return Probability(PLATT, *log_odds(predicted_S, y_S, y_S))
+    """Fit a logistic curve to labels 0 and 1, of which both occur (Platt 1999, *Probabilistic outputs*)."""
+    from sklearn.linear_model import LogisticRegression  # is slow to import, and needed to fit only
+
+    mean, spread = float(predicted_S.mean()), float(predicted_S.std()) or 1.0
+    found = LogisticRegression(C=1 / PRIOR).fit((predicted_S.astype(float)[:, None] - mean) / spread, y_S)
+    slope = max(float(found.coef_[0, 0]), 1e-3) / spread  # never negative, which would reverse the predictions
+    return Probability(PLATT, float(found.intercept_[0]) - slope * mean, slope)
 
 
 def by_steps(predicted_S: Values, y_S: Values) -> Probability:

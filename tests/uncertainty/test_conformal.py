@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dglcell.errors import ConfigError
-from dglcell.uncertainty.conformal import conformal_quantile, fewest_strains, measure_coverage
+from dglcell.uncertainty.conformal import conformal_quantile, fewest_strains
 
 coverages = st.fractions(0, 1, max_denominator=40).filter(lambda share: 0 < share < 1).map(float)
 scores = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1e6))
@@ -36,10 +36,3 @@ def test_so_many_strains_are_enough(coverage: float, n: int) -> None:
     assert f"got:      {n - 1} strains" in str(error.value)
     assert f"expected: {n} or more" in str(error.value)
     assert "split" in str(error.value)
-
-
-def test_coverage_is_counted_over_measured_strains() -> None:
-    predicted, half = np.array([0.0, 0.0, 0.0, 1.0]), np.array([1.0, 2.0, 1.0, 0.5])
-    found = measure_coverage(predicted, half, np.array([1.0, -3.0, np.nan, 1.2]))
-    assert (found.inside, found.width, found.n) == (pytest.approx(2 / 3), pytest.approx(7 / 3), 3)
-    assert measure_coverage(predicted, half, np.full(4, np.nan)).n == 0

@@ -7,20 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dglcell.uncertainty.conformal import ISOTONIC, PLATT, Probability, by_logistic, by_steps, fit_probability, log_odds
+from dglcell.uncertainty.conformal import ISOTONIC, PLATT, Probability, by_logistic, by_steps, fit_probability
 
 
 def classes(rng: np.random.Generator, chance_S: np.ndarray) -> np.ndarray:
     """Labels 1 with the given probabilities."""
     return (rng.random(len(chance_S)) < chance_S).astype(float)
-
-
-def test_log_odds_are_calibrated() -> None:
-    rng = np.random.default_rng(0)
-    truth = rng.normal(-1, 1.5, 20_000)
-    y = (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(float)
-    intercept, slope = log_odds(0.1 * truth + 0.3, y, y)
-    np.testing.assert_allclose(intercept + slope * (0.1 * truth + 0.3), truth, atol=0.3)
 
 
 @pytest.mark.parametrize("way", [by_logistic, by_steps])
