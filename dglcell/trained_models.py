@@ -100,7 +100,7 @@ class Card:
     @property
     def table(self) -> str:
         """Return the scores on the test part as a table, with what is known of intervals."""
-        from dglcell.report.results_table import format_results_table  # takes a second
+        from dglcell.report.page import format_results_table  # takes a second
         from dglcell.report.sentences import coverage_lines
 
         rows = result_rows(self.rows)

@@ -26,8 +26,7 @@ from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import row_of
 from dglcell.prediction.export import About, export
 from dglcell.published.file import PublishedFile
-from dglcell.report.run_files import read_run, result_rows
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import (
     PACKAGED,

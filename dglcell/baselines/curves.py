@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import lost, owners, summed
-from dglcell.baselines.composition import not_fitness_like
 from dglcell.baselines.problem import MORE, SIMULATED, Family, NullModel, Problem, each, labelled
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, not_fitness_like
 from dglcell.data.columns import COMPUTED, CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import blocks
-from dglcell.baselines.reactions import Reactions
-from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.similarity import GeneSimilarity, Reactions
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.beyond_deletions import blocks
-from dglcell.baselines.composition import not_fitness_like
 from dglcell.baselines.problem import MOST_STRAINS, SMALLEST, Family, NullModel, Problem, labelled, spanned
-from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.similarity import Reactions
+from dglcell.baselines.simple import not_fitness_like
 from dglcell.data.strains import Strains
 
 WILD_TYPE = 1.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.beyond_deletions import Conditions, blocks, lost, summed
 from dglcell.baselines.problem import ANY, FOLDS, Family, NullModel, Problem
-from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.similarity import Reactions
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.data.strains import Strains
 

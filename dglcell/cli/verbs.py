@@ -77,7 +77,7 @@ def train(options: argparse.Namespace) -> None:
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
-            from dglcell.report.results_table import format_results_table
+            from dglcell.report.page import format_results_table
             from dglcell.report.sentences import format_expected, lines_below
             from dglcell.training.run import train as run
 
@@ -183,7 +183,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.report.results_table import format_results_table
+    from dglcell.report.page import format_results_table
     from dglcell.report.sentences import lines_below
 
     if options.on is None:
@@ -259,7 +259,7 @@ def baselines(options: argparse.Namespace) -> None:
                 from dglcell.training.control import train_control
 
             train_control(config, options.epochs, options.command, signals)
-    from dglcell.report.results_table import format_results_table
+    from dglcell.report.page import format_results_table
     from dglcell.report.sentences import left_out_lines
     from dglcell.training.evaluate import evaluate_baselines
 

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from dglcell.baselines.composition import not_fitness_like
+from dglcell.baselines.simple import not_fitness_like
 from dglcell.cluster.scripts import SHORTEST, SMALLEST, job_time
 from dglcell.config.read import BASES, as_plain_text
 from dglcell.data.columns import CONDITION, MEDIUM

@@ -17,7 +17,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.prediction.design import Design
 from dglcell.prediction.table import GenotypeTable, predicted_column, prediction_columns, spread_column
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import MEND, RunDirectory
 from dglcell.training.checkpoint import Trained
 from dglcell.uncertainty.calibration import Calibration, interval_columns, probability_column

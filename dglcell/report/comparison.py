@@ -19,10 +19,8 @@ from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED, rows_of
 from dglcell.plots.panels import SCORES
 from dglcell.plots.pictures import comparison
-from dglcell.report.page import UNDEFINED, Grid, data_uri, format_value, number, write_page
-from dglcell.report.results_table import Line, ResultsTable, best_of
-from dglcell.report.run_files import RunFiles, read_run
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, data_uri, format_value, number, write_page
+from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs.directory import MEND
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from dglcell.files.atomic import find_raw
 from dglcell.graph.cell_files import read_cell
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.report.page import Grid, number
-from dglcell.report.run_files import RunFiles, read_run_config
+from dglcell.report.run_files import RunFiles, read_run_config, read_table
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -58,7 +57,7 @@ class GenesOfRun:
     @classmethod
     def read(cls, directory: RunDirectory) -> GenesOfRun:
         """Read a run directory; common names are left out where its cell graph is missing or damaged."""
-        strains = read_strains(directory, "test")
+        strains = [tuple(genes.split(";")) for genes in read_table(directory, "test")["genes"]]
         listed = Vocabulary.of(gene for genes in strains for gene in genes)
         if not directory.cell.is_dir():
             return cls(listed, strains)
@@ -78,12 +77,6 @@ class GenesOfRun:
     def strain(self, genes: Sequence[str]) -> str:
         """Return the names of deleted genes."""
         return ", ".join(map(self.shown, genes)) or "none deleted"
-
-
-def read_strains(directory: RunDirectory, part: str) -> list[tuple[str, ...]]:
-    """Read the deleted genes of the strains in ``predictions_<part>.csv``, which has been read before."""
-    with open(directory.predictions(part), newline="", encoding="utf-8") as file:
-        return [tuple(line["genes"].split(";")) for line in csv.DictReader(file)]
 
 
 def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:

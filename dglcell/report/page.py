@@ -1,17 +1,21 @@
-"""Write pages that need no other file: templates, pictures as data, and formatted numbers."""
+"""Write tables of results, and pages that need no other file: templates, pictures as data, formatted numbers."""
 
 from __future__ import annotations
 
 import base64
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.table import Table
+
+from dglcell.errors import printable
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import ResultRow, format_metric
-from dglcell.report.results_table import ResultsTable, results_tables
+from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED, ResultRow, format_metric
 
 if TYPE_CHECKING:
     import jinja2
@@ -87,3 +91,120 @@ def page_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
 def format_value(metric: str, value: float) -> str:
     """Format a value as in a terminal, but with a true minus."""
     return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED
+
+
+BEST = "* marks the best value of its column, for each phenotype and part."
+NO_TEST_PART = (
+    "There is no test part, because every strain trained (`split.kind: none`). Nothing here says how good the "
+    "predictions are. The same settings with another split say it."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Hold one line of a table of results.
+
+    Attributes:
+        labels: texts on the left.
+        cells: (text, whether it is the best of its block) of every metric.
+        is_null: whether the line is of a null model.
+        begins_block: whether another phenotype or part begins here.
+    """
+
+    labels: list[str]
+    cells: list[tuple[str, bool]]
+    is_null: bool
+    begins_block: bool
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """Hold a table whose best cells are marked.
+
+    Attributes:
+        texts: number of columns from the left that hold text.
+    """
+
+    columns: list[str]
+    texts: int
+    rows: list[Line]
+
+
+def best_of(values: Sequence[float], metric: str) -> set[int]:
+    """Return the positions of the best of several values; an undefined one never wins, and a single one is no best."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    scores = {i: sign * value for i, value in enumerate(values) if math.isfinite(value)}
+    if metric in UNRANKED or len(values) < 2 or not scores:
+        return set()
+    return {i for i, score in scores.items() if score == max(scores.values())}
+
+
+def results_tables(rows: Iterable[ResultRow], show: Callable[[str, float], str]) -> list[ResultsTable]:
+    """Make one table for each kind of labels, with one block for each phenotype and part; a line is a model.
+
+    Args:
+        rows: any order; blocks keep the order in which they first appear, lines the order within.
+        show: function that formats the value of a metric.
+    """
+    kinds: dict[str, dict[tuple[str, str], list[ResultRow]]] = {}
+    for row in rows:
+        kinds.setdefault(row.kind, {}).setdefault((row.phenotype, row.part), []).append(row)
+    tables = []
+    for kind, blocks in kinds.items():
+        metrics, lines = COLUMNS[kind], list[Line]()
+        for block, inside in blocks.items():
+            values = {metric: [row.metrics.get(metric, math.nan) for row in inside] for metric in metrics}
+            best = {metric: best_of(values[metric], metric) for metric in metrics}
+            for i, row in enumerate(inside):
+                labels = [*(block if i == 0 else ("", "")), row.model]
+                cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
+                lines.append(Line(labels, cells, row.is_null, i == 0))
+        tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
+    return tables
+
+
+def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> str:
+    """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
+
+    Phenotypes of numbers and of classes have a table each, with the columns of their kind. Without rows, a sentence
+    says that there is no test part.
+
+    Args:
+        rows: as for `results_tables`.
+        color: bold best values and dim null models, for a terminal.
+    """
+    rows = list(rows)
+    if not rows:
+        return NO_TEST_PART
+    tables = [_format_table(table, color) for table in results_tables(rows, format_metric)]
+    return "\n\n".join([*tables, BEST])
+
+
+def _format_table(found: ResultsTable, color: bool) -> str:
+    table = Table(box=None, pad_edge=False, header_style="bold" if color else "")
+    for i, title in enumerate(found.columns):
+        table.add_column(title, justify="left" if i < found.texts else "right", no_wrap=True)
+    for line in found.rows:
+        if line.begins_block and table.rows:
+            table.add_section()
+        # Names may be a stranger's, whose escape codes would steer the terminal.
+        texts = map(printable, line.labels)
+        cells = zip(found.columns[found.texts :], line.cells, strict=True)
+        marked = [_marked(title, text, is_best) for title, (text, is_best) in cells]
+        table.add_row(*texts, *marked, style="dim" if color and line.is_null else None)
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        force_jupyter=False,  # a notebook would show the table instead of writing it
+        width=400,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        markup=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _marked(title: str, text: str, is_best: bool) -> str:
+    """Return a value with a mark where it is the best; columns that may be marked keep room for it."""
+    return text + ("" if title == "n" and text != "-" else "*" if is_best else " ")

@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml
-from dglcell.errors import CheckpointError, ConfigError, count, listing
+from dglcell.data.columns import MEDIUM
+from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
+from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import (
     COUNT,
     FLAG,
@@ -21,6 +24,7 @@ from dglcell.files.untrusted import (
     TEXT,
     Kind,
     UnreadableError,
+    Wrong,
     damaged,
     find_wrong,
     list_of,
@@ -30,9 +34,11 @@ from dglcell.files.untrusted import (
     record,
 )
 from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import History, Predictions, ReportData
-from dglcell.report.run_tables import damaged_file, read_doses, read_predictions
-from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.plots.data import Doses, History, Predictions, ReportData
+from dglcell.runs.directory import MEND, EpochLog, RunDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONFIG = {
     "seed": COUNT,
@@ -272,3 +278,81 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise damaged_file(path, f"a {type(content).__name__}")
     return content
+
+
+MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
+"""Names of columns of the predictions begin with these texts."""
+
+
+def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
+    """Return ``predictions_<part>.csv`` as a run wrote it, with a text in every cell.
+
+    Raises:
+        CheckpointError: the file is missing or not as a run wrote it.
+    """
+    import pandas as pd
+
+    path = directory.predictions(part)
+    if not path.is_file():
+        raise CheckpointError(
+            f"the run '{directory.path}' has no predictions of the {part} part",
+            expected=path.name,
+            do="run its `dglcell train` command again: a finished run is evaluated anew",
+        )
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except ValueError as error:
+        raise damaged_file(path, error if path.stat().st_size else "an empty file") from error
+    phenotypes = [name.removeprefix(MEASURED) for name in map(str, table) if name.startswith(MEASURED)]
+    if GENES not in table or table.isna().any(axis=None) or not {PREDICTED + name for name in phenotypes} <= {*table}:
+        raise damaged_file(path, "other columns, or too few cells in a line")
+    return table
+
+
+def _numbers(path: Path, column: pd.Series) -> Any:
+    """Return the numbers of a column, [S], NaN for empty cells."""
+    try:
+        return column.replace("", "nan").to_numpy(dtype=float)
+    except ValueError as error:
+        raise damaged_file(path, error) from error
+
+
+def read_predictions(directory: RunDirectory, part: str, *, of_network: bool = False) -> dict[str, Predictions]:
+    """Return phenotype → predictions, from ``predictions_<part>.csv``.
+
+    Args:
+        of_network: those of the network, also where something else predicts.
+
+    Raises:
+        CheckpointError: the file is missing or not as a run wrote it.
+    """
+    table, path, found = read_table(directory, part), directory.predictions(part), {}
+    for name in (column.removeprefix(MEASURED) for column in map(str, table) if column.startswith(MEASURED)):
+        with_network = of_network and NETWORK + name in table
+        predicted = table[(NETWORK if with_network else PREDICTED) + name]
+        found[name] = Predictions(_numbers(path, table[MEASURED + name]), _numbers(path, predicted))
+    return found
+
+
+def read_doses(directory: RunDirectory, part: str) -> Doses | None:
+    """Return what is left of the gene of each strain, from ``predictions_<part>.csv``; None where genes are deleted.
+
+    What the model has learned comes before what the table gave.
+
+    Raises:
+        CheckpointError: the file is missing or not as a run wrote it.
+    """
+    table = read_table(directory, part)
+    given = next((name for name in (LEARNED_STRENGTHS, STRENGTHS) if name in table), None)
+    if given is None:
+        return None
+    single = (table[GENES] != "") & ~table[GENES].str.contains(";")
+    left = _numbers(directory.predictions(part), table[given].where(single, ""))
+    genes = table["names" if "names" in table else GENES].where(single, "").to_numpy(dtype=str)
+    media = table[MEDIUM].to_numpy(dtype=str) if MEDIUM in table else np.full(len(table), "")
+    return Doses(genes, left, media, LEARNED_STRENGTHS in table)
+
+
+def damaged_file(path: Path, reason: Wrong | Exception | str) -> DglcellError:
+    """Return an error about a file of a run that is not as the run wrote it."""
+    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)

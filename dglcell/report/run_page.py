@@ -13,8 +13,17 @@ from dglcell.plots.data import save
 from dglcell.plots.panels import SCORES, curve_key
 from dglcell.plots.pictures import described, overview
 from dglcell.report.genes import strain_tables
-from dglcell.report.page import NOTE, UNDEFINED, Grid, data_uri, format_value, number, page_tables, write_page
-from dglcell.report.results_table import NO_TEST_PART
+from dglcell.report.page import (
+    NO_TEST_PART,
+    NOTE,
+    UNDEFINED,
+    Grid,
+    data_uri,
+    format_value,
+    number,
+    page_tables,
+    write_page,
+)
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.report.sentences import left_out_lines, lines_below, predicts_lines, tested
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from dglcell.baselines.fit import fit_null_models, left_out_null_models, load_models, save_models
 from dglcell.baselines.problem import NullModel, Problem, in_words
-from dglcell.baselines.reactions import Reactions
-from dglcell.baselines.similarity import gene_similarity
+from dglcell.baselines.similarity import Reactions, gene_similarity
 from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, count
 from dglcell.files.untrusted import UnreadableError

@@ -17,7 +17,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
-from dglcell.baselines.composition import not_fitness_like
+from dglcell.baselines.simple import not_fitness_like
 from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule

@@ -18,7 +18,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, count, did_you_mean, listing
 from dglcell.files.untrusted import NUMBER, TEXT, Kind, UnreadableError, mapping_of, optional, read_json, record
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
-from dglcell.report.run_tables import damaged_file
+from dglcell.report.run_files import damaged_file
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.baselines import Baselines, kept_baselines, strains_by_part
 from dglcell.training.checkpoint import Chosen, Trained

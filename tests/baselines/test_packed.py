@@ -12,7 +12,7 @@ import pytest
 from dglcell.api import load_cell
 from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, load_models, save_models
 from dglcell.baselines.problem import ANY, DELETIONS, MORE, NullModel, Problem
-from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.similarity import Reactions
 from dglcell.data.columns import condition_columns
 from dglcell.files.untrusted import UnreadableError
 from tests.baselines.invented import pairs_of, problem_of, strains_of, unlike

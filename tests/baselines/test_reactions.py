@@ -17,7 +17,7 @@ from dglcell.baselines import reaction_kernel as module
 from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, left_out_null_models
 from dglcell.baselines.problem import Problem, in_words
 from dglcell.baselines.reaction_kernel import ReactionKernelRidge, UntrainedBound, fit_reaction_kernel
-from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.similarity import Reactions
 from dglcell.data.strains import Strains
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph

@@ -11,7 +11,7 @@ import dglcell
 from dglcell.cli import main
 from dglcell.errors import ConfigError
 from dglcell.report.comparison import write_comparison
-from dglcell.report.results_table import NO_TEST_PART
+from dglcell.report.page import NO_TEST_PART
 from dglcell.report.runs import find_runs, format_runs
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_baselines

@@ -18,8 +18,7 @@ from dglcell.errors import CheckpointError, ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import About, export
 from dglcell.prediction.intervals import Intervals
-from dglcell.report.run_files import read_run
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from dglcell.uncertainty.calibration import Calibration

@@ -15,8 +15,7 @@ from dglcell.cli import main
 from dglcell.errors import CheckpointError, DataError
 from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, joined_runs, warnings_of
 from dglcell.report.page import UNDEFINED
-from dglcell.report.run_files import RunFiles, read_run
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from tests.report.pages import Page
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dglcell.metrics import ResultRow
-from dglcell.report.results_table import BEST, best_of, format_results_table
+from dglcell.report.page import BEST, best_of, format_results_table
 from dglcell.report.sentences import format_expected, left_out_lines, within_lines
 
 

@@ -13,8 +13,7 @@ import torch
 
 from dglcell.config.read import load_config
 from dglcell.plots.pictures import described
-from dglcell.report.run_files import read_run
-from dglcell.report.run_tables import read_doses, read_predictions
+from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.predicted import predict_and_embed, write_predictions

@@ -22,8 +22,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow, regression_metrics
 from dglcell.prediction.export import About, export
-from dglcell.report.run_files import read_run
-from dglcell.report.run_tables import read_predictions
+from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.baselines import fit_baselines
 from dglcell.training.predicting import (

@@ -21,7 +21,7 @@ from dglcell.losses.elementwise import ELEMENTS
 from dglcell.metrics import best_threshold, classification_metrics, f1
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.report.results_table import format_results_table
+from dglcell.report.page import format_results_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
