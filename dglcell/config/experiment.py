@@ -23,8 +23,7 @@ from dglcell.checks import (
     positive,
 )
 from dglcell.data.config import NORMALISATIONS, SplitConfig, Unknown
-from dglcell.data.sources import SourceConfig
-from dglcell.data.sources.computed import ComputedConfig
+from dglcell.data.sources import ComputedConfig, SourceConfig
 from dglcell.data.sources.config import FbaConfig
 from dglcell.errors import ConfigError
 from dglcell.graph.config import CellConfig

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, Column
-from dglcell.data.sources.computed import Computed, cache_folder
+from dglcell.data.sources import Computed, cache_folder
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains

@@ -17,8 +17,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
 from dglcell.data.report import describe_split
-from dglcell.data.sources import load_source, source_files
-from dglcell.data.sources.computed import Computed, cache_folder
+from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store

@@ -1,26 +1,36 @@
-"""Load strains from data sources. Each source is imported when it is used, so that none needs what another needs."""
+"""Load strains from data sources, and add columns that simulators compute.
+
+Each source is imported when it is used, so that none needs what another needs.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
+import numpy as np
+
+from dglcell.data.columns import COMPUTED, condition_columns
+from dglcell.data.sources.config import CsvConfig, FbaConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
 from dglcell.data.sources.source import Simulator, Source, SourceOptions, Work
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, DataError, did_you_mean
-from dglcell.files.atomic import find_raw, sha256_file
+from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
+from dglcell.files.atomic import find_raw, sha256_file, user_cache
 from dglcell.graph.catalogue import MODELS
+from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.plugins import FORM, find_class, installed_names, read_options
 
 __all__ = [
+    "Computed",
+    "ComputedConfig",
     "CsvConfig",
     "InSilicoConfig",
     "LaboratoryConfig",
@@ -31,13 +41,14 @@ __all__ = [
     "SourceOptions",
     "UnionConfig",
     "Work",
+    "cache_folder",
     "list_sources",
     "load_source",
     "source_files",
 ]
 
-COMPUTED = ("insilico", "csv", "union")
-"""These sources are not laboratory screens."""
+LOADERS = {"insilico": "insilico.load_insilico", "csv": "csv_table.load_csv", "union": "union.load_union"}
+"""This maps sources that are no laboratory screens, and are sections of `SourceConfig`, to what loads them."""
 
 
 @dataclass
@@ -66,19 +77,15 @@ class SourceConfig:
         Raises:
             ConfigError: the source is unknown or one of its options is wrong.
         """
-        if self.name == "insilico":
-            self.insilico.validate()
-        elif self.name == "csv":
-            self.csv.validate()
-        elif self.name == "union":
-            self.union.validate()
+        if self.name in LOADERS:
+            getattr(self, self.name).validate()
         elif self.name in LABORATORIES:
             check_choices(self.name, self.laboratory)
         elif (own := self.own()) is not None:
             own.config.validate()
             return
         else:
-            raise _unknown(self.name, (*COMPUTED, *LABORATORIES, *installed_names("source")))
+            raise _unknown(self.name, (*LOADERS, *LABORATORIES, *installed_names("source")))
         if self.options is not None:
             raise ConfigError(
                 f"`data.source.options` is for a {FORM}",
@@ -99,7 +106,7 @@ class SourceConfig:
         Raises:
             ConfigError: the class or an option is wrong.
         """
-        known = self.name in COMPUTED or self.name in LABORATORIES
+        known = self.name in LOADERS or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
 
@@ -125,18 +132,11 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
         GraphError: the metabolic model of an in-silico screen cannot be read.
     """
     config.validate()
-    if config.name == "insilico":
-        from dglcell.data.sources.insilico import load_insilico
-
-        return load_insilico(config.insilico, raw)
-    if config.name == "csv":
-        from dglcell.data.sources.csv_table import load_csv
-
-        return load_csv(config.csv, raw)
-    if config.name == "union":
-        from dglcell.data.sources.union import load_union
-
-        return load_union(config.union, raw)
+    if config.name in LOADERS:
+        module, _, function = LOADERS[config.name].partition(".")
+        load = getattr(importlib.import_module(f"dglcell.data.sources.{module}"), function)
+        strains: Strains = load(getattr(config, config.name), raw)
+        return strains
     own = config.own()
     if own is not None:
         return _load_own(own, config, raw)
@@ -241,3 +241,126 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         )
         for name, screen in LABORATORIES.items()
     ]
+
+
+# Columns that simulators compute for strains: flux balance analysis, and classes of one's own.
+
+
+@dataclass
+class ComputedConfig:
+    """Choose a class of your own that computes a column.
+
+    Attributes:
+        kind: ``MODULE:CLASS``, derived from ``dglcell.Simulator``.
+        options: options of the class.
+    """
+
+    kind: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def simulator(self, key: str) -> Simulator:
+        """Make the simulator.
+
+        Args:
+            key: dotted key of this section, for messages.
+
+        Raises:
+            ConfigError: the class or an option is wrong.
+        """
+        kind: type[Simulator] | None = find_class("simulator", self.kind)
+        if kind is None:
+            raise ConfigError(f"`{key}.kind` names no simulator", got=f"'{self.kind}'", expected=FORM)
+        return kind(read_options(kind.Config, self.options, f"{key}.options"))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Hold the simulators of an experiment, by the names of their columns, and add these columns to strains."""
+
+    simulators: Mapping[str, Simulator] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fba: FbaConfig | None, own: Mapping[str, ComputedConfig], cell: CellConfig) -> Computed:
+        """Make the simulators of `data.fba` and `data.computed`.
+
+        Raises:
+            ConfigError: there is no metabolic model, or a class is wrong.
+        """
+        made: dict[str, Simulator] = {}
+        if fba is not None:
+            from dglcell.data.sources.fba_growth import FbaGrowth  # needs the solver
+
+            made[fba.name] = FbaGrowth(settled(fba, cell))
+        return cls(made | {name: one.simulator(f"data.computed.{name}") for name, one in own.items()})
+
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """Return what the columns depend on, as plain containers."""
+        return {
+            name: {
+                "simulator": type(one).__name__,
+                **{key: value for key, value in asdict(one.config).items() if key != "processes"},
+            }
+            for name, one in self.simulators.items()
+        }
+
+    def files(self, raw: str | None) -> list[Path]:
+        """Return the files that the columns are made from, as far as they are here, with those of users' classes."""
+        found = []
+        for one in self.simulators.values():
+            with suppress(DataError, GraphError):
+                found += one.files(raw)
+            if not type(one).__module__.startswith("dglcell."):
+                found.append(Path(inspect.getfile(type(one))))
+        return found
+
+    def add(self, strains: Strains, work: Work) -> Strains:
+        """Return strains with the columns, and say in their provenance how these were made.
+
+        Raises:
+            DataError: the strains have such a column already, or it is no finite number of each strain.
+        """
+        if not self.simulators:
+            return strains
+        there = {column.name for column in strains.columns}
+        columns = {}
+        for name, simulator in self.simulators.items():
+            if name in there:
+                raise DataError(
+                    f"the strains have a column '{name}', so that none of this name can be computed",
+                    do="give the computed column another name, e.g. `data.fba.name: fba`",
+                )
+            columns[name] = np.asarray(simulator.compute(strains, work), dtype=np.float32)
+            if columns[name].shape != (len(strains),):
+                raise DataError(
+                    f"`data.computed.{name}`: the class computes something other than a number for each strain",
+                    got=f"shape {columns[name].shape}",
+                    expected=f"({len(strains)},)",
+                )
+        files = {path.name: sha256_file(path) for path in self.files(work.raw)}
+        before = strains.provenance
+        provenance = replace(
+            before, files={**before.files, **files}, parameters={**before.parameters, COMPUTED: self.shaping}
+        )
+        return strains.with_(columns={**strains.columns, **condition_columns(columns)}, provenance=provenance)
+
+
+def settled(fba: FbaConfig, cell: CellConfig) -> FbaConfig:
+    """Return the configuration with the model and the media of the cell where it names none.
+
+    Raises:
+        ConfigError: neither names a model.
+    """
+    model = fba.model or cell.model
+    if model is None:
+        raise ConfigError(
+            "`data.fba` needs a metabolic model",
+            got="`data.fba.model: null` and `cell.model: null`",
+            do="name one, e.g. `data.fba.model: iJO1366`",
+        )
+    return replace(fba, model=model, media=cell.media if fba.media is None else fba.media)
+
+
+def cache_folder(data: str | Path) -> Path:
+    """Return the folder for what simulators compute: inside that of stores, or the user's where there is none."""
+    return Path(data) / "computed" if Path(data).is_dir() else user_cache("computed")

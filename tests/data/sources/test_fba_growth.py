@@ -15,8 +15,7 @@ from cobra.io import load_model
 from numpy.typing import NDArray
 
 from dglcell.data.columns import COMPUTED
-from dglcell.data.sources import Work
-from dglcell.data.sources.computed import Computed
+from dglcell.data.sources import Computed, Work
 from dglcell.data.sources.config import FbaConfig, InSilicoConfig
 from dglcell.data.sources.fba_growth import FbaGrowth
 from dglcell.data.sources.insilico import load_insilico
