@@ -77,7 +77,8 @@ def train(options: argparse.Namespace) -> None:
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
-            from dglcell.report.page import format_results_table
+            from dglcell.files.untrusted import read_json
+            from dglcell.report.page import format_results_table, strongest
             from dglcell.report.sentences import format_expected, lines_below
             from dglcell.training.run import train as run
 
@@ -89,9 +90,14 @@ def train(options: argparse.Namespace) -> None:
             rows = rows_with(rows, train_control(config, options.control, options.command, signals))
     if not is_rank_zero():
         return
-    print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
+    predicts = {one["name"] for one in read_json(result.directory.results).get("predicts", {}).values()}
+    shown = rows if options.verbose else strongest(rows, predicts)
+    print(f"\n{format_results_table(rows, color=sys.stdout.isatty(), shown=shown)}")
+    if len(shown) < len(rows):
+        print(f"{len(rows) - len(shown)} rows more: `dglcell evaluate {shlex.quote(str(result.directory.path))}`")
     for sentence in lines_below(rows, config.split.kind):
-        print(f"{printable(sentence)}\n")
+        print(printable(sentence))
+    print()
     if config.plot:
         print(f"picture  {result.directory.report}")
         print(f"report   {result.directory.page}")

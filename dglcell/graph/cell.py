@@ -261,4 +261,5 @@ def _add_metabolism(
         kept = np.flatnonzero((src >= 0) & (dst >= 0))
         relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
     dropped = {"unknown": list(unknown), "edges_dropped": len(catalyses) - len(inside)}
-    return {**metabolism.provenance, **dropped}
+    subsystems = {name: list(members) for name, members in metabolism.subsystems.items()}
+    return {**metabolism.provenance, **dropped, **({"subsystems": subsystems} if subsystems else {})}

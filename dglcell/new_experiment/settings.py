@@ -310,22 +310,13 @@ class Settings:
     @property
     def cost(self) -> str:
         """Describe the estimates of time and memory in words."""
-        return (
-            f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory, by the "
-            "number of strains; a busy machine takes several times as long"
-        )
+        return f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory"
 
     def __str__(self) -> str:
         indent = " " * 12
         lines = textwrap.wrap(f"models      {self.sentence}", WIDTH, subsequent_indent=indent)
         lines += textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
-        lines.append("chosen")
-        for key, reason in self.reasons.items():
-            section, _, name = key.partition(".")
-            value = self.keys.get(section, {}).get(name, self.model) if name else BASES[self.model]
-            line = f"  {key}: {_short(value)}  # {reason}"
-            lines += textwrap.wrap(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False)
-        return "\n".join(lines)
+        return "\n".join([*lines, "settings    each is in the file, with its reason"])
 
 
 def choose_settings(facts: Facts, split: str, model: str | None = None) -> Settings:
@@ -471,7 +462,3 @@ def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: 
 def comment(text: str, indent: str = "", width: int = 120) -> str:
     """Return a text as comment lines of YAML."""
     return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-
-
-def _short(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dglcell.config.experiment import Config
 from dglcell.config.read import parse_inputs
 from dglcell.data.sources.csv_table import find_aliases
+from dglcell.data.sources.faults import Written
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import CLASSIFICATION, read_changes
+from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
 from dglcell.files.atomic import find_raw
 from dglcell.graph.cell_files import read_cell
@@ -89,11 +90,11 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
     try:
         rows = read_rows(find_raw(source.csv.path, config.paths.raw))
         aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
-        meant = read_changes(rows, source.csv.genes, (), aliases, genes).meant
+        written = Written.of(rows, source.csv.genes, genes, aliases)
     except DglcellError as error:
         log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
         return {}
-    return {gene: name for name, gene in reversed(meant.items()) if name != gene}
+    return {gene: name for name, gene in reversed(written.meant.items()) if name != gene}
 
 
 def strain_tables(run: RunFiles) -> dict[str, list[StrainTable]]:

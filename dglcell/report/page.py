@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from dglcell.errors import printable
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED, ResultRow, format_metric
+from dglcell.metrics import COLUMNS, HEADLINE, LOWER_IS_BETTER, UNRANKED, ResultRow, format_metric
 
 if TYPE_CHECKING:
     import jinja2
@@ -139,12 +139,34 @@ def best_of(values: Sequence[float], metric: str) -> set[int]:
     return {i for i, score in scores.items() if score == max(scores.values())}
 
 
-def results_tables(rows: Iterable[ResultRow], show: Callable[[str, float], str]) -> list[ResultsTable]:
+def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number: int = 3) -> list[ResultRow]:
+    """Return what a terminal shows: rows of the test part, if there is one, without the weaker null models.
+
+    Args:
+        rows: all rows of a table.
+        predicts: null models that stay however weak they are.
+        number: so many others stay for each phenotype.
+    """
+    rows = [row for row in rows if row.part == "test"] or list(rows)
+    score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}
+
+    def is_strong(row: ResultRow) -> bool:
+        rivals = [other for other in rows if other.is_null and other.phenotype == row.phenotype]
+        better = sum(score[id(other)] > score[id(row)] for other in rivals)
+        return math.isfinite(score[id(row)]) and better < number
+
+    return [row for row in rows if not row.is_null or row.model in predicts or is_strong(row)]
+
+
+def results_tables(
+    rows: Iterable[ResultRow], show: Callable[[str, float], str], shown: Collection[ResultRow] | None = None
+) -> list[ResultsTable]:
     """Make one table for each kind of labels, with one block for each phenotype and part; a line is a model.
 
     Args:
         rows: any order; blocks keep the order in which they first appear, lines the order within.
         show: function that formats the value of a metric.
+        shown: rows that get a line, of those among which the best values are marked; None for all.
     """
     kinds: dict[str, dict[tuple[str, str], list[ResultRow]]] = {}
     for row in rows:
@@ -155,28 +177,33 @@ def results_tables(rows: Iterable[ResultRow], show: Callable[[str, float], str])
         for block, inside in blocks.items():
             values = {metric: [row.metrics.get(metric, math.nan) for row in inside] for metric in metrics}
             best = {metric: best_of(values[metric], metric) for metric in metrics}
+            begins = True
             for i, row in enumerate(inside):
-                labels = [*(block if i == 0 else ("", "")), row.model]
-                cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
-                lines.append(Line(labels, cells, row.is_null, i == 0))
+                if shown is None or row in shown:
+                    labels = [*(block if begins else ("", "")), row.model]
+                    cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
+                    lines.append(Line(labels, cells, row.is_null, begins))
+                    begins = False
         tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
     return tables
 
 
-def format_results_table(rows: Iterable[ResultRow], *, color: bool = False) -> str:
+def format_results_table(
+    rows: Iterable[ResultRow], *, color: bool = False, shown: Collection[ResultRow] | None = None
+) -> str:
     """Format the comparison: blocks of phenotype and part, a line for each model, ``*`` at the best of each column.
 
     Phenotypes of numbers and of classes have a table each, with the columns of their kind. Without rows, a sentence
     says that there is no test part.
 
     Args:
-        rows: as for `results_tables`.
+        rows, shown: as for `results_tables`.
         color: bold best values and dim null models, for a terminal.
     """
     rows = list(rows)
     if not rows:
         return NO_TEST_PART
-    tables = [_format_table(table, color) for table in results_tables(rows, format_metric)]
+    tables = [_format_table(table, color) for table in results_tables(rows, format_metric, shown)]
     return "\n\n".join([*tables, BEST])
 
 

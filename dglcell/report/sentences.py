@@ -30,13 +30,16 @@ def ahead_lines(rows: Sequence[ResultRow]) -> list[str]:
         if not compared or own.metrics.get("n", math.inf) <= FEWEST_OF_CORRELATION:
             continue
         best = min(compared, key=lambda row: row.metrics["ahead"])
-        drawn = ", ".join(
-            f"{best.metrics[f'{key}_low']:+.3f} to {best.metrics[f'{key}_high']:+.3f} over {what}"
-            for what, key in {"strains": "ahead", "genes": "ahead_genes"}.items()
-            if f"{key}_low" in best.metrics
-        )
-        text = f"{own.phenotype}, {COLUMNS[own.kind][HEADLINE[own.kind]]} of {own.model} less that of '{best.model}': "
-        lines.append(text + f"{best.metrics['ahead']:+.3f} (95 % intervals: {drawn})")
+        drawn = {"strains": "ahead", "genes": "ahead_genes"}
+        drawn = {what: key for what, key in drawn.items() if f"{key}_low" in best.metrics}
+        ends = {what: [best.metrics[f"{key}_{end}"] for end in ("low", "high")] for what, key in drawn.items()}
+        ahead, metric = best.metrics["ahead"], COLUMNS[own.kind][HEADLINE[own.kind]]
+        within = " and ".join(f"{low:+.3f} to {high:+.3f} over {what}" for what, (low, high) in ends.items())
+        if any(low <= 0 <= high for low, high in ends.values()):
+            verdict = f"no difference is shown between {own.model} and '{best.model}'"
+        else:
+            verdict = f"{own.model} is {'better' if ahead > 0 else 'worse'} than '{best.model}'"
+        lines.append(f"{own.phenotype}: {verdict} ({metric} {ahead:+.3f}, 95 % interval {within})")
     return lines
 
 
@@ -61,7 +64,7 @@ def within_lines(rows: Sequence[ResultRow]) -> list[str]:
         best = best_row(nulls, "pearson_within")
         other = f", '{best.model}' {best.metrics['pearson_within']:.3f}" if best else ""
         found = f"{own.model} {own.metrics['pearson_within']:.3f}{other}"
-        lines.append(f"{own.phenotype}, Pearson within one condition at a time, on average: {found}")
+        lines.append(f"{own.phenotype}: Pearson within one condition at a time, on average: {found}")
     return lines
 
 
@@ -72,7 +75,7 @@ def ceiling_lines(rows: Sequence[ResultRow]) -> list[str]:
         rows: rows of the table; the model's own of the test part have the metric ``ceiling``.
     """
     return [
-        f"{own.phenotype}, Pearson of a model without error, by replicates: about {own.metrics['ceiling']:.3f}"
+        f"{own.phenotype}: Pearson of a model without error, by replicates: about {own.metrics['ceiling']:.3f}"
         for own, _ in tested(rows)
         if math.isfinite(own.metrics.get("ceiling", math.nan))
     ]
@@ -88,15 +91,19 @@ def coverage_lines(rows: Sequence[ResultRow], split: str) -> list[str]:
         found = {name: row.metrics[name] for name in ("covered", "width", "constant_width") if name in row.metrics}
         if len(found) == 3 and all(map(math.isfinite, found.values())):
             width, same = (format_metric("mae", found[name]) for name in ("width", "constant_width"))
+            number = int(row.metrics["n"])
+            error = math.sqrt(INTERVAL_COVERAGE * (1 - INTERVAL_COVERAGE) / number)
+            chance = abs(found["covered"] - INTERVAL_COVERAGE) < 1.96 * error
             lines.append(
-                f"{row.phenotype}, intervals for {share}: hold {100 * found['covered']:.1f} % of "
-                f"{int(row.metrics['n']):,} test strains; mean width {width}, all alike {same}"
+                f"{row.phenotype}: intervals for {share} hold {100 * found['covered']:.1f} % of {number:,} test strains"
+                f"{f', which agrees with {share}' if chance else ''}; their width is {width}"
+                + ("" if width == same else f" on average, and would be {same} if it were the same for all")
             )
         brier = row.metrics.get("calibrated_brier", math.nan)
         if math.isfinite(brier):
             own = format_metric("brier", row.metrics.get("brier", math.nan))
             lines.append(
-                f"{row.phenotype}, Brier score of calibrated probabilities: {format_metric('brier', brier)}, of "
+                f"{row.phenotype}: Brier score of calibrated probabilities: {format_metric('brier', brier)}, of "
                 f"predictions {own}"
             )
     if any("covered" in row.metrics for row in rows) and split in CALIBRATES:

@@ -70,7 +70,7 @@ def fit_baselines(prepared: Prepared) -> Baselines:
         log.info("fitting baselines of %s to %s", phenotype, strains)
         left_out[phenotype] = left_out_null_models(problem)
         models[phenotype] = fit_null_models(problem)
-        log.info("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
+        log.debug("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
     return Baselines(models, left_out)
 
 

@@ -16,7 +16,7 @@ from dglcell.config.experiment import Config
 from dglcell.data.columns import MEDIUM
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import strains_of_cell
-from dglcell.data.report import describe_split
+from dglcell.data.report import describe_split, split_in_words
 from dglcell.data.sources import Computed, cache_folder, load_source, source_files
 from dglcell.data.sources.source import Work
 from dglcell.data.split import Split, make_split
@@ -332,9 +332,11 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     if new:
         used = np.zeros(len(table), dtype=bool)
         used[dataset.rows.numpy()] = True
-        log.info("%s", describe_split(split, table, used))
+        log.debug("%s", describe_split(split, table, used))
     dataset = with_blocked(dataset, cell, config)
     parts = split_parts(split, dataset)
+    if new:
+        log.info("%s", split_in_words(split, {part: len(rows) for part, rows in parts.items()}))
     # The data set has the labels without their standard deviations, and a large store is read only once.
     reached = ceilings(table, dataset.rows[parts["test"]].numpy())
     return Prepared(cell, store, dataset, split, parts, node_features(config, cell), reached)

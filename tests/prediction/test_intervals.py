@@ -18,7 +18,6 @@ from dglcell.errors import CheckpointError, ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import About, export
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.table import GenotypeTable
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
@@ -61,7 +60,7 @@ def test_the_test_part_says_what_intervals_are_worth(
     assert own.metrics == pytest.approx(again.metrics)
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out
-    assert f"fitness, intervals for 90 %: hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
+    assert f"fitness: intervals for 90 % hold {100 * own.metrics['covered']:.1f} % of 30 test" in printed
     assert "so 90 % was to be expected" in printed
 
 
@@ -151,8 +150,7 @@ def test_new_genes_beyond_those_of_the_validation_part_are_told(
     stricter.warn_of_new_genes(Design.of([2, 3, 4], 2))
     assert not caplog.messages
     stricter.warn_of_new_genes(Design.of([0, 2, 3], 2))
-    _, read = predictor._read([[predictor.cell.genes.names[i]] for i in (0, 1, 2)], {})
-    stricter.warn_of_new_genes(GenotypeTable.of_read(read))
+    stricter.warn_of_new_genes(predictor._read([[predictor.cell.genes.names[i]] for i in (0, 1, 2)], {})[2])
     assert [text.partition(":")[0] for text in caplog.messages] == ["strains with 1 gene of the design", "2 strains"]
 
 

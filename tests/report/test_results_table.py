@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dglcell.metrics import ResultRow
-from dglcell.report.page import BEST, best_of, format_results_table
+from dglcell.report.page import BEST, best_of, format_results_table, strongest
 from dglcell.report.sentences import format_expected, left_out_lines, within_lines
 
 
@@ -42,6 +42,14 @@ def test_the_table_shows_every_row_and_marks_the_best() -> None:
     assert by_model[2][:5] == ["fitness", "validation", "dglcell", "1,234", "0.700"]
 
 
+def test_a_terminal_shows_the_test_part_with_the_strongest_null_models() -> None:
+    nulls = [row(name, "test", value, True) for name, value in {"a": 0.1, "b": math.nan, "c": 0.3, "d": 0.2}.items()]
+    rows = [row("own", "validation", 0.9), row("own", "test", 0.0), *nulls]
+    assert [one.model for one in strongest(rows, number=2)] == ["own", "c", "d"]
+    assert [one.model for one in strongest(rows, ["a"], 1)] == ["own", "a", "c"]
+    assert strongest(rows[:1]) == rows[:1]
+
+
 def test_the_table_has_no_escape_codes_unless_asked() -> None:
     rows = [row("[red]model[/red]", "test", 0.5), row("b", "test", 0.1, True)]
     plain = format_results_table(rows)
@@ -64,7 +72,7 @@ def test_a_line_has_the_mean_within_conditions() -> None:
     within = zip(rows, (0.25, math.nan, 0.31), strict=True)
     rows = [replace(one, metrics={**one.metrics, "pearson_within": value}) for one, value in within]
     assert within_lines(rows) == [
-        "fitness, Pearson within one condition at a time, on average: dglcell 0.250, 'kernel' 0.310"
+        "fitness: Pearson within one condition at a time, on average: dglcell 0.250, 'kernel' 0.310"
     ]
 
 

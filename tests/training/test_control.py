@@ -107,8 +107,8 @@ def test_train_shows_controls_beside_the_model(
     for _ in range(2):  # finished runs are not trained again
         assert main(arguments) == 0
         said = capsys.readouterr().out
-        assert said.count(" without messages ") == 2, "one for each part"
-        assert said.count("intervals for 90 %: hold") == 1, "those of what predicts"
+        assert said.count(" without messages ") == 1, "of the test part"
+        assert said.count("intervals for 90 % hold") == 1, "those of what predicts"
     assert "is predicted by" not in caplog.text, "there was nothing to choose from"
     rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
     assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]

@@ -86,10 +86,12 @@ def test_the_line_has_both_intervals(lead: tuple[float, ...]) -> None:
         ResultRow("undefined", "test", "fitness", {}, is_null=True),
     ]
     (line,) = ahead_lines(rows)
-    assert line.startswith(
-        f"fitness, Pearson of set_operator less that of 'low-rank ridge': {lead[0]:+.3f} (95 % inter"
-    )
-    assert line.endswith(f"{lead[1]:+.3f} to {lead[2]:+.3f} over strains, {lead[3]:+.3f} to {lead[4]:+.3f} over genes)")
+    (low, high), (of_genes_low, of_genes_high) = lead[1:3], lead[3:5]
+    verdict = "no difference is shown between set_operator and 'low-rank ridge'"
+    if min(low, of_genes_low) > 0 or max(high, of_genes_high) < 0:
+        verdict = f"set_operator is {'better' if low > 0 else 'worse'} than 'low-rank ridge'"
+    intervals = f"{low:+.3f} to {high:+.3f} over strains and {of_genes_low:+.3f} to {of_genes_high:+.3f} over genes"
+    assert line == f"fitness: {verdict} (Pearson {lead[0]:+.3f}, 95 % interval {intervals})"
     assert ahead_lines(rows[:1]) == []
     assert ahead_lines([rows[0].with_metrics({"n": 3}), *rows[1:]]) == []  # too few strains for a correlation
 
@@ -124,5 +126,5 @@ def test_a_line_states_it() -> None:
         ResultRow("set_operator", "test", "s_score", {"pearson": 0.6, "ceiling": 0.758}),
         ResultRow("mean", "test", "s_score", {"pearson": 0.0}, is_null=True),
     ]
-    assert ceiling_lines(rows) == ["s_score, Pearson of a model without error, by replicates: about 0.758"]
+    assert ceiling_lines(rows) == ["s_score: Pearson of a model without error, by replicates: about 0.758"]
     assert ceiling_lines(rows[::2]) == []

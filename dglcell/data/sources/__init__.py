@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -85,12 +85,7 @@ class SourceConfig:
             own.config.validate()
             return
         else:
-            known = (*LOADERS, *LABORATORIES, *installed_names("source"))
-            raise ConfigError(
-                f"no data source is called '{self.name}'",
-                expected=f"one of {', '.join(known)}, or {FORM}",
-                do=did_you_mean(self.name, known, "see `dglcell data list`"),
-            )
+            raise _unknown(self.name, (*LOADERS, *LABORATORIES, *installed_names("source")))
         if self.options is not None:
             raise ConfigError(
                 f"`data.source.options` is for a {FORM}",
@@ -114,6 +109,14 @@ class SourceConfig:
         known = self.name in LOADERS or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
+
+
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"no data source is called '{name}'",
+        expected=f"one of {', '.join(known)}, or {FORM}",
+        do=did_you_mean(name, known, "see `dglcell data list`"),
+    )
 
 
 def load_source(config: SourceConfig, raw: str | None = None) -> Strains:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
 from dglcell.data.sources.replicates import genes_of, keep
+from dglcell.data.sources.text_table import deletes_twice
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import DAMAGE
@@ -349,8 +350,7 @@ class SgaScreen:
         else:
             counts["rows_of_deletions_only"] = int(deleted.sum())
         genes = np.hstack([query[rows[QUERY].cat.codes], array[rows[ARRAY].cat.codes]])
-        ascending = np.sort(genes, axis=1)
-        twice = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
+        twice = deletes_twice(genes)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
         columns, provenance = _columns(rows[~twice]), replace(provenance, counts=counts)
         strains = Strains.from_matrix(tuple(index), genes[~twice], columns=columns, provenance=provenance)
