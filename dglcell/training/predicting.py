@@ -293,7 +293,7 @@ class _Phenotype:
             both = {part: mixed(own[part], of_best[part], weight) for part in own}
             of_ensemble = self.rows(ensemble_name(best.model, weight), both)
         unscored = NO_BASELINE if baselines else "no baselines were fitted"
-        note = unscored if best is None else f"no ensemble is made, because {few}" if few else ""
+        note = unscored if best is None else f"no ensemble, because {few}" if few else ""
         first, third = (next(iter(_on_validation(rows)), None) for rows in (of_network, of_ensemble))
         choice = choose(first, best, third, weight, note)
         share = choice.weight_of(choice.by) or 0.0

@@ -86,14 +86,12 @@ class Prepared:
         with_new = strains_of(labelled.offsets, len(labelled.targets))[new_N[labelled.targets.long()]]
         if len(with_new.unique()) == len(labelled):
             genes_N, new_to_training = new_N, " that training never deletes"
-        genes = int(genes_N.sum())
-        if len(labelled) >= FEWEST_STRAINS and genes >= FEWEST_GENES:
-            return None
-        strains, of = count(len(labelled), "strain"), count(genes, "gene")
-        return (
-            f"the validation part has {strains} and {of}{new_to_training}, and an epoch is chosen by at least "
-            f"{FEWEST_STRAINS} and {FEWEST_GENES}"
-        )
+        genes, few = int(genes_N.sum()), "the validation part has only"
+        if len(labelled) < FEWEST_STRAINS:
+            return f"{few} {count(len(labelled), 'strain')}, and a choice needs at least {FEWEST_STRAINS}"
+        if genes < FEWEST_GENES:
+            return f"{few} {count(genes, 'gene')}{new_to_training}, and a choice needs at least {FEWEST_GENES}"
+        return None
 
     @property
     def training_strains(self) -> int:
