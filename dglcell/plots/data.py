@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.table import REGRESSION
-from dglcell.errors import DataError
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import ResultRow, regression_metrics
 
@@ -194,13 +193,6 @@ class Predictions:
 
     measured: NDArray[np.floating]
     predicted: NDArray[np.floating]
-
-    def __post_init__(self) -> None:
-        shapes = {np.shape(self.measured), np.shape(self.predicted)}
-        if len(shapes) != 1:
-            raise DataError(
-                "report: columns of the predictions differ in shape", got=sorted(shapes), expected="[S] each"
-            )
 
     def __len__(self) -> int:
         return len(self.measured)

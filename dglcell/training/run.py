@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -49,39 +49,18 @@ class RunResult:
     rows: list[ResultRow]
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Hold callbacks and loggers that a caller in Python adds to a training.
-
-    Attributes:
-        callbacks: callbacks of Lightning, called beside those of the package.
-        loggers: loggers of Lightning, which get the figures of each epoch.
-
-    Raises:
-        ConfigError: one of them is not a callback or a logger of Lightning.
-    """
-
-    callbacks: tuple[Callback, ...] = ()
-    loggers: tuple[Logger, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, given, kind in (("callbacks", self.callbacks, Callback), ("logger", self.loggers, Logger)):
-            wrong = next((one for one in given if not isinstance(one, kind)), None)
-            if wrong is not None:
-                expected = f"objects of classes derived from {kind.__module__}.{kind.__qualname__}"
-                raise ConfigError(f"`{name}` cannot be used", got=repr(wrong), expected=expected)
-
-
-NOTHING = Beside()
-
-
 def train(
-    config: Config, command: str = "dglcell train", signals: StopSignals | None = None, beside: Beside = NOTHING
+    config: Config,
+    command: str = "dglcell train",
+    signals: StopSignals | None = None,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> RunResult:
     """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
 
     Args:
         signals: signals that are already being received; None to receive them for the time of the run.
+        callbacks, loggers: those of Lightning that a caller adds to the package's own.
 
     Raises:
         DglcellError: there is a fault that the user can mend.
@@ -90,19 +69,26 @@ def train(
     """
     if signals is None:
         with StopSignals(config.slurm.requeue) as signals:
-            return train(config, command, signals, beside)
+            return train(config, command, signals, callbacks, loggers)
     begin_process(config)
     check_machine(config)
     directory = RunDirectory(config.run_directory)
     if not is_rank_zero():
         follow_owner(directory, config.trainer.timeout)
-        return _train(config, directory, command, signals, beside)
+        return _train(config, directory, command, signals, callbacks, loggers)
     directory.check_writable()
     with owned(directory):
-        return _train(config, directory, command, signals, beside)
+        return _train(config, directory, command, signals, callbacks, loggers)
 
 
-def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals, beside: Beside) -> RunResult:
+def _train(
+    config: Config,
+    directory: RunDirectory,
+    command: str,
+    signals: StopSignals,
+    own_callbacks: Sequence[Callback],
+    loggers: Sequence[Logger],
+) -> RunResult:
     began = time.monotonic()
     checkpoint = resume_from(config)
     begin_with = read_start(config) if checkpoint is None else None
@@ -117,7 +103,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     config = settle_checkpoint(config, prepared)
     callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
-    trainer = make_trainer(config, directory, [*callbacks, *beside.callbacks])
+    trainer = make_trainer(config, directory, [*callbacks, *own_callbacks])
     task = make_task(config, prepared, directory, checkpoint, begin_with)
     if is_rank_zero():
         write_run_files(config, directory, prepared, task, command)
@@ -129,7 +115,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         if not finished:
             directory.usage.unlink(missing_ok=True)  # it was for fewer epochs
     if not finished:
-        fit(config, trainer, prepared, task, directory, checkpoint, signals, beside.loggers)
+        fit(config, trainer, prepared, task, directory, checkpoint, signals, loggers)
         if is_rank_zero():
             write_usage(directory, trainer.strategy.root_device)
     elif is_rank_zero() and not directory.usage.exists():

@@ -32,31 +32,15 @@ BARE = ("plot=false", "null_models=false")
 JOURNAL, TABLE, BEST = "trials.log", "trials.csv", "best.yaml"
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An interval has the numbers from ``low`` to ``high``, both included; they are whole numbers if both ends are.
+Choices = list[Any] | dict[str, Any]
+"""A key has one of these values, or a number from ``low`` to ``high``, both included, which is whole if both ends are;
+with ``log`` numbers are drawn evenly on a logarithmic scale."""
 
-    Attributes:
-        low: the smallest number.
-        high: the largest number.
-        log: whether values are drawn evenly on a logarithmic scale.
-    """
-
-    low: float
-    high: float
-    log: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the numbers are whole."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
+Space = Mapping[str, Choices]
+"""A space maps dotted keys to the values among which a search chooses."""
 
 
-Space = Mapping[str, Interval | list[Any]]
-"""A space maps each dotted key to an interval or a list of values, among which a search chooses."""
-
-
-def read_space(path: Path) -> dict[str, Interval | list[Any]]:
+def read_space(path: Path) -> dict[str, Choices]:
     """Read the keys to search for from YAML: dotted key → list of values, or ``{low: …, high: …, log: true}``.
 
     Raises:
@@ -69,14 +53,14 @@ def read_space(path: Path) -> dict[str, Interval | list[Any]]:
     return {str(key): _choices(value, f"'{path}': `{key!s}`") for key, value in content.items()}
 
 
-def _choices(value: Any, where: str) -> Interval | list[Any]:
+def _choices(value: Any, where: str) -> Choices:
     if isinstance(value, list) and len(value) > 1 and not any(isinstance(item, list | dict) for item in value):
         return value
     if isinstance(value, dict) and {"low", "high"} <= value.keys() <= {"low", "high", "log"}:
         low, high, of_logs = value["low"], value["high"], value.get("log", False)
         numbers = all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in (low, high))
         if numbers and isinstance(of_logs, bool) and low < high and (low > 0 or not of_logs):
-            return Interval(low, high, of_logs)
+            return {"low": low, "high": high, "log": of_logs}
     raise ConfigError(
         f"{where} has no values to choose from",
         got=value,
@@ -121,7 +105,7 @@ class Search:
                 do="give trainer.devices=1, and start the same command several times to run trials at once",
             )
         for key, choices in space.items():
-            for value in [choices.low, choices.high] if isinstance(choices, Interval) else choices:
+            for value in [choices["low"], choices["high"]] if isinstance(choices, dict) else choices:
                 load_config(experiment, [*overrides, override(key, value)])
         return cls(experiment, overrides, space, base)
 
@@ -276,12 +260,12 @@ def _running(study: Any) -> list[Any]:
     return [one for one in study.trials if one.state.name == "RUNNING"]
 
 
-def _distribution(choices: Interval | list[Any], optuna: Any) -> Any:
-    if not isinstance(choices, Interval):
-        return optuna.distributions.CategoricalDistribution(choices)
-    if choices.is_whole:
-        return optuna.distributions.IntDistribution(int(choices.low), int(choices.high), log=choices.log)
-    return optuna.distributions.FloatDistribution(choices.low, choices.high, log=choices.log)
+def _distribution(choices: Choices, optuna: Any) -> Any:
+    kinds = optuna.distributions
+    if isinstance(choices, list):
+        return kinds.CategoricalDistribution(choices)
+    whole = isinstance(choices["low"], int) and isinstance(choices["high"], int)
+    return (kinds.IntDistribution if whole else kinds.FloatDistribution)(**choices)
 
 
 def _shown(values: Mapping[str, Any]) -> str:
