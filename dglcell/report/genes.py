@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.config.experiment import Config
-from dglcell.config.read import parse_inputs
-from dglcell.data.sources.csv_table import find_aliases
-from dglcell.data.sources.faults import Written
-from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION, GENES
 from dglcell.errors import DglcellError
-from dglcell.files.atomic import find_raw
 from dglcell.graph.cell_files import read_cell
-from dglcell.graph.vocabulary import Vocabulary
 from dglcell.report.page import Grid, number
-from dglcell.report.run_files import RunFiles, read_run_config, read_table
+from dglcell.report.run_files import RunFiles, read_table
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -40,61 +33,27 @@ class StrainTable:
     grid: Grid
 
 
-@dataclass(frozen=True)
-class GenesOfRun:
-    """Hold the names of genes and the test strains of a run.
+def strain_names(directory: RunDirectory) -> list[str]:
+    """Return the names of the deleted genes of each test strain.
 
-    Attributes:
-        genes: names of the cell graph's genes.
-        strains: deleted genes of the test strains, in the order of the predictions.
-        own_names: systematic name → another name in the user's table.
+    A gene has the name in the user's table, or else the common one, with the systematic one beside it. Common names are
+    left out where the cell graph of the run is missing or damaged.
     """
-
-    genes: Vocabulary
-    strains: Sequence[tuple[str, ...]]
-    own_names: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, directory: RunDirectory) -> GenesOfRun:
-        """Read a run directory; common names are left out where its cell graph is missing or damaged."""
-        strains = [tuple(genes.split(";")) for genes in read_table(directory, "test")["genes"]]
-        listed = Vocabulary.of(gene for genes in strains for gene in genes)
-        if not directory.cell.is_dir():
-            return cls(listed, strains)
+    table = read_table(directory, "test")
+    standard: Callable[[str], str] = str  # a gene without a common name has its own
+    if directory.cell.is_dir():
         try:
-            cell = read_cell(directory.cell)
-            config = parse_inputs(read_run_config(directory), where=str(directory.config))
-            return cls(cell.genes, strains, own_names(config, cell.genes))
+            standard = read_cell(directory.cell).genes.standard
         except DglcellError as error:
             log.warning("the report has systematic names of genes alone: %s", error)
-            return cls(listed, strains)
 
-    def shown(self, gene: str) -> str:
-        """Return the name in the user's table, or else the common name, with the systematic one beside it."""
-        name = self.own_names.get(gene) or self.genes.standard(gene)
+    def shown(gene: str, own: str) -> str:
+        name = own if own != gene else standard(gene)
         return f"{name} ({gene})" if name and name != gene else gene
 
-    def strain(self, genes: Sequence[str]) -> str:
-        """Return the names of deleted genes."""
-        return ", ".join(map(self.shown, genes)) or "none deleted"
-
-
-def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
-    """Return systematic name → the first other name that the user's table has for the gene.
-
-    There are none where the table no longer exists.
-    """
-    source = config.data.source
-    if source.name != "csv":
-        return {}
-    try:
-        rows = read_rows(find_raw(source.csv.path, config.paths.raw))
-        aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
-        written = Written.of(rows, source.csv.genes, genes, aliases)
-    except DglcellError as error:
-        log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
-        return {}
-    return {gene: name for name, gene in reversed(written.meant.items()) if name != gene}
+    pairs = zip(table[GENES], table["names" if "names" in table else GENES], strict=True)
+    of_strains = ([*zip(genes.split(";"), names.split(";"), strict=False)] for genes, names in pairs)
+    return [", ".join(shown(*gene) for gene in strain) or "none deleted" for strain in of_strains]
 
 
 def strain_tables(run: RunFiles) -> dict[str, list[StrainTable]]:
@@ -105,16 +64,16 @@ def strain_tables(run: RunFiles) -> dict[str, list[StrainTable]]:
     """
     if "test" not in run.predictions:
         return {}
-    about = GenesOfRun.read(run.directory)
+    strains = strain_names(run.directory)
     kinds = {row.phenotype: row.kind for row in run.rows}
     found = {
-        phenotype: list(_strain_tables(run, about, phenotype, is_class=kinds.get(phenotype) == CLASSIFICATION))
+        phenotype: list(_strain_tables(run, strains, phenotype, is_class=kinds.get(phenotype) == CLASSIFICATION))
         for phenotype in [*run.predictions["test"]][:MOST_PHENOTYPES]
     }
     return {phenotype: tables for phenotype, tables in found.items() if tables}
 
 
-def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class: bool) -> Iterator[StrainTable]:
+def _strain_tables(run: RunFiles, strains: Sequence[str], phenotype: str, *, is_class: bool) -> Iterator[StrainTable]:
     """Make tables of the strongest predictions and the largest errors of the test part."""
     predictions = run.predictions["test"][phenotype]
     predicted, measured = (np.asarray(v, np.float64) for v in (predictions.predicted, predictions.measured))
@@ -126,7 +85,7 @@ def _strain_tables(run: RunFiles, about: GenesOfRun, phenotype: str, *, is_class
     def rows(key: NDArray[np.float64]) -> list[list[str]]:
         order = np.argsort(-np.where(np.isfinite(key), key, -np.inf), kind="stable")[:SHOWN]
         return [
-            [about.strain(about.strains[i]), number(float(predicted[i])), number(float(measured[i]))]
+            [strains[i], number(float(predicted[i])), number(float(measured[i]))]
             for i in order.tolist()
             if np.isfinite(key[i])
         ]

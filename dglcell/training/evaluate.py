@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from dglcell.config.experiment import Config
 from dglcell.data.config import ALIKE_EVERYWHERE
-from dglcell.data.table import REGRESSION
-from dglcell.errors import ConfigError
-from dglcell.files.atomic import atomic_file, write_json
+from dglcell.data.sources.csv_table import find_aliases
+from dglcell.data.sources.text_table import read_rows
+from dglcell.data.table import REGRESSION, read_changes
+from dglcell.errors import ConfigError, DglcellError
+from dglcell.files.atomic import atomic_file, find_raw, write_json
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
 from dglcell.plots.data import sample
-from dglcell.report.genes import own_names
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import predicts_lines
@@ -97,6 +99,24 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     if config.plot:
         write_report(directory.path)
     return rows
+
+
+def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
+    """Return systematic name → the first other name that the user's table has for the gene.
+
+    There are none where the table no longer exists.
+    """
+    source = config.data.source
+    if source.name != "csv":
+        return {}
+    try:
+        rows = read_rows(find_raw(source.csv.path, config.paths.raw))
+        aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
+        meant = read_changes(rows, source.csv.genes, (), aliases, genes).meant
+    except DglcellError as error:
+        log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
+        return {}
+    return {gene: name for name, gene in reversed(meant.items()) if name != gene}
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:

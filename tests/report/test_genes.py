@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
-from dglcell.report.genes import GenesOfRun, StrainTable, strain_tables
+from dglcell.config.read import parse_config
+from dglcell.graph.cell_files import read_cell
+from dglcell.report.genes import StrainTable, strain_names, strain_tables
 from dglcell.report.page import UNDEFINED, write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content
 from dglcell.runs.directory import RunDirectory
+from dglcell.training.evaluate import own_names
 from tests.report.pages import Page
 
 
@@ -40,22 +44,22 @@ def test_genes_have_the_names_that_people_use(run: RunDirectory) -> None:
     content = json.loads(path.read_text())
     content["standard_names"] = {"b0116": "lpd"}
     path.write_text(json.dumps(content))
-    about = GenesOfRun.read(run)
-    assert about.strain(("b0116", "b0726")).startswith("lpd (b0116), ")
-    assert about.shown("nobody") == "nobody"
+    rows = "b0116;b0726,LPD;b0726,1,1\nnobody,nobody,1,1\n,,1,1\nb0116,b0116,1,1\n"
+    run.predictions("test").write_text(f"genes,names,measured_fitness,predicted_fitness\n{rows}")
+    first, *others = strain_names(run)
+    assert first.startswith("LPD (b0116), ")  # as in the user's table
+    assert others == ["nobody", "none deleted", "lpd (b0116)"]
 
 
-def test_names_are_those_of_the_users_table(run: RunDirectory, tmp_path: Path) -> None:
+def test_names_of_the_users_table_are_known_while_it_is_there(run: RunDirectory, tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("a,b,growth\nSUCB,b0116,1\nsucB,,1\nb0726,nobody,1\n")
     source = {"name": "csv", "csv": {"path": str(table), "genes": ["a", "b"], "phenotypes": {"growth": "growth"}}}
-    config = yaml.safe_load(run.config.read_text())
-    config["data"]["source"] = source
-    run.config.write_text(yaml.safe_dump(config))
-    about = GenesOfRun.read(run)
-    assert about.strain(("b0727", "b0726", "b0116")) == "SUCB (b0727), sucA (b0726), lpd (b0116)"
+    config = yaml.safe_load(run.config.read_text()) | {"data": {"source": source}}
+    parsed, genes = parse_config(OmegaConf.create(config), where="tests"), read_cell(run.cell).genes
+    assert own_names(parsed, genes)["b0727"] == "SUCB"
     table.unlink()
-    assert GenesOfRun.read(run).shown("b0727") == "sucB (b0727)"
+    assert not own_names(parsed, genes)
 
 
 def test_a_run_without_its_cell_graph_or_with_a_damaged_one_has_systematic_names(

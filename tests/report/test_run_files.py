@@ -67,17 +67,6 @@ def test_a_run_without_predictions(run: RunDirectory, part: str) -> None:
     assert read_run(run.path, parts=()).predictions == {}
 
 
-@pytest.mark.parametrize("name", ["environment", "results"])
-def test_damaged_files(run: RunDirectory, name: str) -> None:
-    path: Path = getattr(run, name)
-    path.write_text("[1, 2")
-    with pytest.raises(CheckpointError, match=rf"{path.name}' is damaged\n  got: .*\n  expected: the file as"):
-        read_run(run.path)
-    path.write_text("[1, 2]")
-    with pytest.raises(CheckpointError, match="is damaged"):
-        read_run(run.path)
-
-
 def test_an_incomplete_directory(run: RunDirectory) -> None:
     run.environment.unlink()
     with pytest.raises(CheckpointError, match=r"is not a complete run directory\n  expected: environment\.json"):
@@ -112,13 +101,3 @@ def test_doses_are_those_of_strains_that_change_a_single_gene(run: RunDirectory)
     run.predictions("test").write_text(DOSES + "b1,pgi,half,LB,1,1\n")
     with pytest.raises(CheckpointError, match=r"predictions_test\.csv' is damaged"):
         read_doses(run, "test")
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "genes,measured_y,predicted_y\na,1\n", "genes,measured_y,predicted_y\na,1,x\n", "genes,measured_y\na,1\n"],
-)
-def test_damaged_predictions(run: RunDirectory, content: str) -> None:
-    run.predictions("test").write_text(content)
-    with pytest.raises(CheckpointError, match=r"predictions_test\.csv' is damaged"):
-        read_run(run.path)

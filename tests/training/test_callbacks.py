@@ -12,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from dglcell.config.read import parse_config, to_yaml
-from dglcell.errors import CheckpointError, ConfigError
+from dglcell.errors import CheckpointError
 from dglcell.training import checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, LossWatch, not_finite
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
@@ -118,9 +118,3 @@ def test_the_error_names_step_batch_and_strains() -> None:
     assert got.startswith("  got:      nan in step 7, batch 3: strains 100, 101, ")
     assert got.endswith("119 … and 10 more of the store")
     assert "the checkpoints of earlier epochs are kept" in do
-
-
-@pytest.mark.parametrize(("option", "least"), [("plot_points=0", "1")])
-def test_numbers_out_of_range_are_refused(tiny: Tiny, tmp_path: Path, option: str, least: str) -> None:
-    with pytest.raises(ConfigError, match=rf"`{option.split('=')[0]}` is too small\n.*\n  expected: {least} or more"):
-        tiny.config(tmp_path, option)

@@ -76,6 +76,7 @@ FILES: dict[str, tuple[str, dict[str, Callable[[Path], object]]]] = {
         | {
             "a column less": text_of("predicted_fitness", "guessed_fitness"),
             "a word": lambda path: path.write_text(path.read_text().rstrip() + "x\n"),
+            "a cell less": lambda path: path.write_text(path.read_text().rstrip().rpartition(",")[0] + "\n"),
         },
     ),
     "cell/cell.json": ("predict", ANY | JSON | {"another hash": text_of('"sha256": "', '"sha256": "0')}),

@@ -21,14 +21,12 @@ from dglcell.losses.elementwise import ELEMENTS
 from dglcell.metrics import best_threshold, classification_metrics, f1
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.report.page import format_results_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
-from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import node_features, prepare
-from dglcell.training.run import set_up_process, train
+from dglcell.training.run import train
 from tests.data.strain_tables import changed
 from tests.tiny import Tiny, history
 
@@ -75,14 +73,6 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
     assert all(line.split(",")[4] for line in missing)
 
 
-def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
-    directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
-    (row,) = history(directory)
-    sd = float(load_trained(directory).normaliser.scale)
-    assert row["validation/other/rmse"] == pytest.approx(sd * row["validation/other/normalised/rmse"], rel=1e-5)
-    assert row["validation/other/mae"] == pytest.approx(sd * row["validation/other/normalised/mae"], rel=1e-5)
-
-
 def test_label_statistics_come_from_the_training_part_alone(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path)
     prepared = prepare(config, command="tests")
@@ -122,12 +112,6 @@ def test_a_run_of_a_gpu_goes_on_on_a_cpu(tiny: Tiny, tmp_path: Path) -> None:
     group["capturable"] = True  # as on a GPU
     torch.save(content, directory.last)
     assert len(history(tiny.train(tmp_path, "trainer.epochs=2").directory)) == 2
-
-
-def test_memory_that_nothing_was_written_to_is_not_filled(tiny: Tiny, tmp_path: Path) -> None:
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    set_up_process(tiny.config(tmp_path))
-    assert not torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_the_whole_schedule_fits_the_steps_that_are_made(tiny: Tiny, tmp_path: Path) -> None:
@@ -184,13 +168,6 @@ def test_terms_of_a_loss_are_recorded_and_add_up_to_it(two: Tiny, tmp_path: Path
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
     # Not in training, where more strains are compared once the buffer has some.
     assert rows[-1]["validation/loss/supcr"] < rows[0]["validation/loss/supcr"]
-
-
-def test_a_term_without_weight_is_not_recorded(tiny: Tiny, tmp_path: Path) -> None:
-    (row,) = history(tiny.train(tmp_path, "loss=mle_wass_supcr", "trainer.epochs=1").directory)
-    assert {key for key in row if key.startswith("train/loss/")} == {
-        f"train/loss/{term}" for term in ("mse", "wasserstein", "buffer_share")
-    }
 
 
 def test_weights_that_do_not_fit_the_phenotypes_are_refused_before_training(tiny: Tiny, tmp_path: Path) -> None:
@@ -256,15 +233,6 @@ def test_other_models_and_precisions_train_and_predict(tiny: Tiny, tmp_path: Pat
     result = tiny.train(tmp_path, "trainer.epochs=1", *options)
     assert all(np.isfinite(row["validation/loss"]) for row in history(result.directory))
     assert all(np.isfinite(row.metrics["mse"]) for row in result.rows)
-
-
-def test_strategies_give_the_same_losses(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["trainer.epochs=1", "split.subset.size=60", "trainer.precision=64-true"]
-    found = [
-        history(tiny.train(tmp_path / name, *options, f"model.strategy={name}").directory)[0]["train/loss"]
-        for name in ("node_mask", "edge_mask", "edge_subgraph")
-    ]
-    assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-6)
 
 
 def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
@@ -377,14 +345,6 @@ def test_results_are_those_of_the_predictions_at_the_validation_part_s_threshold
         assert (mean["auroc"], mean["prevalence"]) == (0.5, row["metrics"]["prevalence"])
         assert 0 < found["additive ridge", part]["metrics"]["auroc"] <= 1
     assert found["hetero_cell", "test"]["metrics"]["n"] < 40
-
-
-def test_the_table_has_the_columns_of_classes(run: RunDirectory) -> None:
-    table = format_results_table(evaluate_run(run.path))
-    assert table.splitlines()[0].split()[-4:] == ["AP", "AUROC", "F1", "Brier"]
-    lines = [line for line in table.splitlines() if not line.startswith("On the test part")]
-    for model in ("hetero_cell", "training mean"):
-        assert sum(model in line for line in lines) == 2
 
 
 def test_numbers_have_no_metrics_of_classes(tiny_run: RunDirectory) -> None:
