@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 from collections.abc import Iterable
@@ -300,8 +301,10 @@ def read_table(directory: RunDirectory, part: str) -> pd.DataFrame:
             do="run its `dglcell train` command again: a finished run is evaluated anew",
         )
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except ValueError as error:
+        with open(path, newline="", encoding="utf-8") as file:
+            header, *lines = csv.reader(file, strict=True)  # pandas would fill up short lines
+        table = pd.DataFrame(lines, columns=header)
+    except (ValueError, csv.Error) as error:
         raise damaged_file(path, error if path.stat().st_size else "an empty file") from error
     phenotypes = [name.removeprefix(MEASURED) for name in map(str, table) if name.startswith(MEASURED)]
     if GENES not in table or table.isna().any(axis=None) or not {PREDICTED + name for name in phenotypes} <= {*table}:
