@@ -375,17 +375,9 @@ def train(
     """
     path = experiment_file(experiment)
     config = load_config(path, [*overrides, *keyword_overrides(path, overrides, keys)])
-    from pytorch_lightning.callbacks import Callback
-    from pytorch_lightning.loggers import Logger
-
     from dglcell.training.run import train as run
 
     loggers = tuple(logger) if isinstance(logger, Sequence) else (logger,)
-    for name, given, kind in (("callbacks", callbacks, Callback), ("logger", loggers, Logger)):
-        wrong = next((one for one in given if not isinstance(one, kind)), None)
-        if wrong is not None:
-            expected = f"objects of classes derived from {kind.__module__}.{kind.__qualname__}"
-            raise ConfigError(f"`{name}` cannot be used", got=repr(wrong), expected=expected)
     command = f"dglcell.train({str(experiment)!r})"
     return load(run(config, command, callbacks=callbacks, loggers=loggers).directory.path)
 

@@ -67,6 +67,10 @@ def train(
         OwnerError: another process trains in the run directory, or has taken it over.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
+    for name, given, kind in (("callbacks", callbacks, Callback), ("logger", loggers, Logger)):
+        if wrong := next((repr(one) for one in given if not isinstance(one, kind)), None):
+            expected = f"objects of classes derived from {kind.__module__}.{kind.__qualname__}"
+            raise ConfigError(f"`{name}` cannot be used", got=wrong, expected=expected)
     if signals is None:
         with StopSignals(config.slurm.requeue) as signals:
             return train(config, command, signals, callbacks, loggers)
