@@ -143,20 +143,6 @@ class LossWatch:
         return self._found
 
 
-def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
-    """Return the error for a loss that is not finite.
-
-    Args:
-        strains: numbers in the store of the strains of all ranks.
-    """
-    return DglcellError(
-        f"the training loss is not finite in epoch {bad.epoch}",
-        got=f"{bad.loss} in step {bad.step}, batch {bad.batch}: strains {listing(strains, SHOWN)} of the store",
-        do="lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`; "
-        "the checkpoints of earlier epochs are kept",
-    )
-
-
 class Preemption(Callback):
     """Write a checkpoint and stop after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came.
 
@@ -244,7 +230,13 @@ class Preemption(Callback):
         found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
-        return not_finite(first, strains)
+        where = f"step {first.step}, batch {first.batch}: strains {listing(strains, SHOWN)} of the store"
+        return DglcellError(
+            f"the training loss is not finite in epoch {first.epoch}",
+            got=f"{first.loss} in {where}",
+            do="lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`; "
+            "the checkpoints of earlier epochs are kept",
+        )
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin after the batches that are done."""

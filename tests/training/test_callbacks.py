@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from dglcell.config.read import parse_config, to_yaml
 from dglcell.errors import CheckpointError
 from dglcell.training import checkpoint_file
-from dglcell.training.callbacks import BadBatch, CheckpointFiles, LossWatch, not_finite
+from dglcell.training.callbacks import CheckpointFiles, LossWatch
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from tests.tiny import TINY, Tiny
 
@@ -109,12 +109,3 @@ def test_the_first_bad_batch_is_kept(value: float) -> None:
         assert found is not None
         assert (found.step, found.epoch, found.batch, found.strains) == (2, 1, 3, [20, 21, 22])
         assert str(found.loss) == str(value)
-
-
-def test_the_error_names_step_batch_and_strains() -> None:
-    error = not_finite(BadBatch(step=7, epoch=2, batch=3, loss=math.nan, strains=[0]), list(range(100, 130)))
-    first, got, do = str(error).splitlines()
-    assert first == "the training loss is not finite in epoch 2"
-    assert got.startswith("  got:      nan in step 7, batch 3: strains 100, 101, ")
-    assert got.endswith("119 … and 10 more of the store")
-    assert "the checkpoints of earlier epochs are kept" in do
