@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,19 +96,6 @@ class Card:
     hashes: dict[str, str]
     rows: list[dict[str, Any]]
     files: dict[str, str]
-
-    @property
-    def table(self) -> str:
-        """Return the scores on the test part as a table, with what is known of intervals."""
-        from dglcell.report.page import format_results_table  # takes a second
-        from dglcell.report.sentences import coverage_lines
-
-        rows = result_rows(self.rows)
-        return "\n\n".join([format_results_table(rows), *coverage_lines(rows, self.split)])
-
-    def content(self) -> dict[str, Any]:
-        """Return the card as plain containers."""
-        return asdict(self)
 
 
 FIELDS: dict[str, Kind] = {
@@ -392,7 +379,12 @@ def _megabytes(size: int) -> str:
 
 def format_card(name: str, folder: Path) -> str:
     """Return everything that users should know of a model."""
+    from dglcell.report.page import format_results_table  # takes a second
+    from dglcell.report.sentences import coverage_lines
+
     card = read_card(folder)
+    rows = result_rows(card.rows)
+    scores = "\n\n".join([format_results_table(rows), *coverage_lines(rows, card.split)])
     strains = ", ".join(f"{number:,} {part}" for part, number in card.strains.items())
     units = (f"{phenotype} ({unit})" if unit else phenotype for phenotype, unit in card.units.items())
     lines = {
@@ -410,4 +402,4 @@ def format_card(name: str, folder: Path) -> str:
     about = [f"{label:<12}{text}" for label, text in lines.items()]
     limits = [f"{'limits' if number == 0 else '':<12}{text}" for number, text in enumerate(card.limits)]
     usage = f"Predict with `dglcell predict {name} genotypes.csv`."
-    return "\n".join([card.description, "", *about, *limits, "", card.table, "", usage])
+    return "\n".join([card.description, "", *about, *limits, "", scores, "", usage])

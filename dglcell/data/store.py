@@ -371,24 +371,21 @@ class Store:
         return [*measured, *(label for label in there if label[0] == CONDITION)]
 
 
-def verify_store(path: Path) -> tuple[Store, bool]:
-    """Open a store and verify, as far as can be told, that its every byte is what was written.
+def verify_store(path: Path) -> Store:
+    """Open a store, and verify that its every byte is what was written.
 
-    The hash of the whole file comes first: LMDB trusts what it reads. Stores that were built before it was recorded are
-    verified by their content alone, which leaves bytes that no record uses.
+    The hash of the whole file comes first: LMDB trusts what it reads.
 
     Args:
         path: the store's directory.
 
-    Returns:
-        the store, and whether a hash of its file was there.
-
     Raises:
         DataError: something differs; the message names it.
     """
-    recorded, hashed = path / HASH_FILE, (path / HASH_FILE).is_file() and (path / DATA_FILE).is_file()
-    if hashed:
-        expected, found = recorded.read_bytes().strip(), sha256_file(path / DATA_FILE).encode()
+    recorded, file = path / HASH_FILE, path / DATA_FILE
+    if file.is_file():
+        expected = recorded.read_bytes().strip() if recorded.is_file() else b"nothing"
+        found = sha256_file(file).encode()
         if found != expected:
             raise DataError(
                 f"store '{path}': {DATA_FILE} does not fit the hash in {HASH_FILE}",
@@ -398,4 +395,4 @@ def verify_store(path: Path) -> tuple[Store, bool]:
             )
     store = Store(path)
     store.verify()
-    return store, hashed
+    return store

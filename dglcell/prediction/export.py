@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
         save_cell(trained.cell, here.cell)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
-    write_json(here.card, _card(run, trained, about, files).content())
+    write_json(here.card, asdict(_card(run, trained, about, files)))
     load_trained(here, cell=trained.cell)
 
 

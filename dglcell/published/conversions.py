@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -241,23 +242,8 @@ def _read_r(path: Path) -> dict[str, Any]:
 
 
 CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
-    function.__name__: function
-    for function in (
-        r_table,
-        r_pairs,
-        text_rows,
-        trigenic_scores,
-        negative_pairs,
-        matrix_edges,
-        gml_edges,
-        numbered_channels,
-        numbered_relations,
-        without_index,
-        titrated_guides,
-        single_mutants,
-        keio_densities,
-        name_families,
-        genome_neighbours,
-    )
+    name: function
+    for name, function in list(globals().items())
+    if isinstance(function, FunctionType) and name[0] != "_" and name != convert.__name__
 }
 """A recipe can name these conversions, besides ``copy``: name → function from files to a table."""

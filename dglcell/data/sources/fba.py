@@ -153,7 +153,7 @@ class FluxSolver:
 
     def __init__(self, problem: FluxProblem) -> None:
         glpk.glp_term_out(glpk.GLP_OFF)
-        self._problem = problem
+        self.problem = problem
         self._wild = _build(problem)
         self._parameters = _parameters(problem, presolve=False)
         self._presolving = _parameters(problem, presolve=True)
@@ -178,8 +178,8 @@ class FluxSolver:
             blocked: indices of reactions; the number of all reactions times t is added to that of a reaction which has
                 the strength number t.
         """
-        reactions = self._problem.shape[1]
-        limits = self._problem.limits[blocked // reactions, :, blocked % reactions]
+        reactions = self.problem.shape[1]
+        limits = self.problem.limits[blocked // reactions, :, blocked % reactions]
         nothing = np.zeros(reactions, dtype=np.uint8)
         if np.isnan(limits).any():  # a capacity that is not known
             return Solution(float("nan"), nothing)
@@ -216,9 +216,9 @@ class FluxSolver:
         return code, status
 
     def _optimum(self) -> Solution:
-        fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(self._problem.shape[1])])
+        fluxes = np.array([glpk.glp_get_col_prim(self._work, j + 1) for j in range(self.problem.shape[1])])
         # A flux below the solver's own tolerance is zero for it.
-        tolerance, limits = self._problem.tolerance, self._problem.limits
+        tolerance, limits = self.problem.tolerance, self.problem.limits
         beyond = ~((fluxes >= limits[:, 0] - tolerance) & (fluxes <= limits[:, 1] + tolerance))
         needs = (beyond * np.arange(1, len(limits) + 1)[:, None]).max(axis=0, initial=0)
         return Solution(glpk.glp_get_obj_val(self._work), needs.astype(np.uint8))
@@ -229,8 +229,8 @@ class FluxSolver:
         These keep every variable with a reduced cost at its bound.
         """
         glpk.glp_copy_prob(optima, solved, glpk.GLP_OFF)
-        for j in range(self._problem.shape[1]):
-            if abs(glpk.glp_get_col_dual(solved, j + 1)) > self._problem.tolerance:
+        for j in range(self.problem.shape[1]):
+            if abs(glpk.glp_get_col_dual(solved, j + 1)) > self.problem.tolerance:
                 flux = glpk.glp_get_col_prim(solved, j + 1)
                 _set_bounds(optima, j, flux, flux)
 
@@ -248,7 +248,7 @@ class FluxSolver:
             [2, all reactions] backward and forward fluxes from 0; infinite for other reactions, NaN without an answer.
         """
         self._take_optima(self._optima, self._wild)
-        capacities = np.full((2, self._problem.shape[1]), np.inf)
+        capacities = np.full((2, self.problem.shape[1]), np.inf)
         for j in reactions.tolist():
             for way, sign in enumerate((-1, 1)):
                 flux = self._largest(self._optima, j, sign)
@@ -258,11 +258,11 @@ class FluxSolver:
 
     def _largest(self, start: object, reaction: int, sign: int) -> float:
         """Return the largest flux of a reaction in the direction ``sign``, from 0."""
-        if (self._problem.upper if sign > 0 else -self._problem.lower)[reaction] <= 0:
+        if (self.problem.upper if sign > 0 else -self.problem.lower)[reaction] <= 0:
             return 0.0
 
         def change(lp: object) -> None:
-            for j in np.flatnonzero(self._problem.objective).tolist():
+            for j in np.flatnonzero(self.problem.objective).tolist():
                 glpk.glp_set_obj_coef(lp, j + 1, 0.0)
             glpk.glp_set_obj_coef(lp, reaction + 1, sign)
 
@@ -384,18 +384,12 @@ def _solve_in_processes(
 
 
 def solve_all(
-    solver: FluxSolver,
-    problem: FluxProblem,
-    blocked: Sequence[NDArray[np.int64]],
-    *,
-    processes: int,
-    take: Callable[[Solution], None],
+    solver: FluxSolver, blocked: Sequence[NDArray[np.int64]], *, processes: int, take: Callable[[Solution], None]
 ) -> None:
     """Solve the blocked sets in order, in several processes where that is worth starting them.
 
     Args:
-        solver: of ``problem``, in this process.
-        problem: what the other processes build their solvers from.
+        solver: in this process; the others build theirs from its problem.
         blocked: what `FluxSolver.solve` takes, one array per linear program.
         processes: how many; 0 for as many as there are CPUs.
         take: called with every solution.
@@ -410,6 +404,6 @@ def solve_all(
         take(solver.solve(one))
     rest = blocked[probe:]
     if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
-        return _solve_in_processes(problem, rest, processes, take)
+        return _solve_in_processes(solver.problem, rest, processes, take)
     for one in rest:
         take(solver.solve(one))

@@ -274,7 +274,7 @@ class _Medium:
                     log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
                 advance()
 
-            solve_all(solver, problem, [*needed.values()], processes=self.processes, take=take)
+            solve_all(solver, [*needed.values()], processes=self.processes, take=take)
 
     def _limited(
         self,

@@ -323,7 +323,7 @@ class Growth:
             advance()
 
         blocked = [self.rules.codes(*unpacked(one)) for one in fresh]
-        solve_all(self._solver, self.problem, blocked, processes=self._processes, take=take)
+        solve_all(self._solver, blocked, processes=self._processes, take=take)
         self.counts["linear_programs"] += len(values)
         self._known.update(zip(fresh, range(len(self._values), len(self._values) + len(fresh)), strict=True))
         self._values = np.concatenate([self._values, values])

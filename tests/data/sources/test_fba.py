@@ -175,7 +175,7 @@ def test_an_error_ends_the_other_processes(problem: FluxProblem, blocked: list[N
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        solve_all(FluxSolver(problem), problem, blocked, processes=2, take=take)
+        solve_all(FluxSolver(problem), blocked, processes=2, take=take)
     assert not multiprocessing.active_children()
 
 
@@ -190,7 +190,7 @@ def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDA
             os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(DataError, match=r"has ended before its time\n  do: .*`data.source.insilico.processes`"):
-        solve_all(FluxSolver(problem), problem, blocked, processes=2, take=take)
+        solve_all(FluxSolver(problem), blocked, processes=2, take=take)
     assert not multiprocessing.active_children()
 
 
