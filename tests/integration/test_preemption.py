@@ -10,7 +10,6 @@ import pytest
 
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
-from dglcell.training.signals import SIGNALS, requeue_job
 from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start, wait_until
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny, history
@@ -108,13 +107,3 @@ def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path)
     shutil.copy(run.last, run.interrupted)
     tiny.train(tmp_path, "trainer.epochs=2")
     assert newest_checkpoint(run).path == run.last
-
-
-def test_outside_slurm_nothing_is_queued() -> None:
-    assert not requeue_job({})
-
-
-def test_after_training_signals_do_what_they_did_before(tiny: Tiny, tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in SIGNALS]
-    tiny.train(tmp_path, "trainer.epochs=1")
-    assert [signal.getsignal(number) for number in SIGNALS] == before

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,7 @@ from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint, refuse_changes, resume_from
-from tests.forked import Forked
-from tests.tiny import BARE, ENDLESS, Tiny, history, process_environment
+from tests.tiny import BARE, Tiny, history
 
 SCHEDULES = {
     "cosine by epoch": ["scheduler.name=cosine_restarts", "scheduler.first_cycle=3", "scheduler.gamma=0.5"],
@@ -75,27 +72,6 @@ def test_what_a_run_has_settled_need_not_be_given_again(tiny: Tiny, tmp_path: Pa
         refuse_changes(before, tiny.config(tmp_path, "model.conditions={}"), where="the run")
     with pytest.raises(ConfigError, match=r"model.strength_curves: True → False"):
         refuse_changes(before, tiny.config(tmp_path, "model.strength_curves=false"), where="the run")
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["model.dropout=0.2", "data.batch_size=24", *ENDLESS]
-    arguments = tiny.overrides(tmp_path / "killed", *BARE, *options)
-    process = Forked(["train", str(tiny.file), *arguments], process_environment())
-    killed = RunDirectory(tmp_path / "killed" / "tiny" / "seed-0")
-    while not (killed.metrics.exists() and len(killed.metrics.read_text().splitlines()) >= 2):
-        assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(0.05)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    with killed.metrics.open("a") as file:
-        file.write('{"epoch": 9')  # a line torn by the kill
-    epochs = read_checkpoint(killed.checkpoint("last"))["epoch"] + 2
-    parts = tiny.train(tmp_path / "killed", *options, f"trainer.epochs={epochs}").directory
-    whole = tiny.train(tmp_path / "whole", *options, f"trainer.epochs={epochs}").directory
-    assert_same_end(whole, parts)
 
 
 @pytest.fixture(scope="module")

@@ -74,9 +74,6 @@ def test_everything_needed_is_written_before_the_first_step(
     assert seen == [[True] * 4] * 4
 
 
-KEYS = ("tracking.wandb=offline", "slurm.requeue=false", "slurm.environment={TOKEN: s3cret}")
-
-
 def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(tiny_run.path)]) == 0
     printed = capsys.readouterr().out

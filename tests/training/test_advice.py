@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.training.fit import still_falling, warn_of_falling_loss
+from dglcell.training.fit import warn_of_falling_loss
 
 
 def test_a_loss_that_still_falls_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,11 +26,3 @@ def test_without_a_validation_part_the_training_loss_counts(caplog: pytest.LogCa
 def test_a_loss_that_has_settled_is_no_matter(caplog: pytest.LogCaptureFixture, losses: list[float]) -> None:
     warn_of_falling_loss([{"validation/loss": loss} for loss in losses])
     assert not caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("losses", "falls"),
-    [([1.0, 0.5], True), ([1.0, 0.5, 0.6], False), ([1.0], False), ([], False), ([1.0, 0.5, 0.5, 0.499], False)],
-)
-def test_a_loss_falls_where_the_last_epochs_lowered_it(losses: list[float], falls: bool) -> None:
-    assert still_falling(losses) is falls

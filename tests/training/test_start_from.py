@@ -102,9 +102,3 @@ def test_a_run_without_a_weight_that_fits_is_refused(tiny: Tiny, first: RunDirec
 
 def test_a_missing_run_is_refused_before_anything_is_read(tiny: Tiny, tmp_path: Path) -> None:
     refused(tiny.config(tmp_path, *BARE, "start_from=runs/frist"), "run directory 'runs/frist' not found")
-
-
-def test_a_torn_checkpoint_is_refused(tiny: Tiny, first: RunDirectory, tmp_path: Path) -> None:
-    torn = tmp_path / "torn.ckpt"
-    torn.write_bytes(first.last.read_bytes()[:1000])
-    refused(tiny.config(tmp_path, *BARE, f"start_from={torn}"), "cannot be read")
