@@ -119,32 +119,24 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
     path = directory.checkpoint(checkpoint or read_run_config(directory)["trainer"]["checkpoint"])
     read = ReadCheckpoint(path, to_continue=False)
-    about, state = read.about, read.take()["state_dict"]
+    state = read.take()["state_dict"]
     cell = cell or cell_of_run(directory)
-    if cell.sha256 != about.cell_sha256:
+    if cell.sha256 != read.cell_sha256:
         raise CheckpointError(
             f"checkpoint '{path}' belongs to another cell graph",
             got=f"cell {cell.sha256[:12]}",
-            expected=f"cell {about.cell_sha256[:12]}",
+            expected=f"cell {read.cell_sha256[:12]}",
             do="use the run directory that the checkpoint was written in",
         )
-    if cell.genes.sha256 != about.gene_vocabulary_sha256:
+    if cell.genes.sha256 != read.gene_vocabulary_sha256:
         raise refuse(path, "is damaged: it names other genes than those of its cell graph")
     model = _read_model(read, cell, state)
     try:
-        normaliser = Normaliser(about.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER))
+        normaliser = Normaliser(read.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER))
     except KeyError as error:
         raise refuse(path, f"is damaged: {error} is missing") from error
     return Trained(
-        model.eval(),
-        normaliser,
-        about.config,
-        cell,
-        about.phenotypes,
-        about.units,
-        read.epoch,
-        path,
-        about.split_sha256,
+        model.eval(), normaliser, read.config, cell, read.phenotypes, read.units, read.epoch, path, read.split_sha256
     )
 
 
@@ -160,12 +152,11 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     Raises:
         CheckpointError: weights are missing, of another shape, or of no model.
     """
-    about = read.about
     weights = {name.removeprefix(MODEL): tensor for name, tensor in state.items() if name.startswith(MODEL)}
     matches = {name: re.fullmatch(r"(?:encoder\.)?features\.(\w+)", name) for name in weights}
     features = {match[1]: weights[name] for name, match in matches.items() if match is not None}
     try:
-        made = make_model(about.config.model, ResidentCell.of(cell), len(about.phenotypes), features)
+        made = make_model(read.config.model, ResidentCell.of(cell), len(read.phenotypes), features)
         made.load_state_dict(weights)
     except (RuntimeError, ValueError, IndexError) as error:
         raise refuse(read.path, "does not fit the model", error, "the weights that its configuration has") from error
@@ -286,12 +277,12 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
     Raises:
         CheckpointError, ConfigError: something differs; the error names it.
     """
-    path, about = checkpoint.path, checkpoint.about
-    refuse_changes(about.config, config, where=f"checkpoint '{path}'")
+    path = checkpoint.path
+    refuse_changes(checkpoint.config, config, where=f"checkpoint '{path}'")
     for what, old, new in (
-        ("cell graph", about.cell_sha256, cell.sha256),
-        ("gene vocabulary", about.gene_vocabulary_sha256, cell.genes.sha256),
-        ("split", about.split_sha256, split.sha256),
+        ("cell graph", checkpoint.cell_sha256, cell.sha256),
+        ("gene vocabulary", checkpoint.gene_vocabulary_sha256, cell.genes.sha256),
+        ("split", checkpoint.split_sha256, split.sha256),
     ):
         if old != new:
             raise CheckpointError(

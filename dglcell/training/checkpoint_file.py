@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +22,6 @@ CONTINUING = ("loops", "callbacks", "optimizer_states", "lr_schedulers", "unfini
 """A run continues from these parts of a checkpoint, which predictions do not need."""
 
 
-@dataclass(frozen=True)
-class About:
-    """This is what a checkpoint records about its run.
-
-    Attributes:
-        config: validated configuration of the run.
-        cell_sha256, split_sha256, gene_vocabulary_sha256: hashes of the cell graph, the split and the gene vocabulary.
-        phenotypes: T names.
-        units: T units.
-    """
-
-    config: Config
-    cell_sha256: str
-    split_sha256: str
-    gene_vocabulary_sha256: str
-    phenotypes: tuple[str, ...]
-    units: tuple[str, ...]
-
-
 class ReadCheckpoint:
     """A read checkpoint is a checkpoint file that was read.
 
@@ -50,13 +29,16 @@ class ReadCheckpoint:
         to_continue: whether it must have what a run needs to go on, beside what predictions need.
 
     Attributes:
-        about: what it records about its run.
+        config: validated configuration of its run.
+        cell_sha256, split_sha256, gene_vocabulary_sha256: hashes of the run's cell graph, split and gene vocabulary.
+        phenotypes, units: T names, and T units.
         epoch: number of the epoch that was finished or is to be continued, from 0.
         global_step: number of optimiser steps before the checkpoint.
         unfinished: whether the epoch is to be continued.
 
     Raises:
-        CheckpointError: the file is torn, not written by dglcell, of another schema, or lacks a part.
+        CheckpointError: the file is torn, not written by dglcell, of another schema, lacks a part, or its configuration
+            is not valid.
     """
 
     def __init__(self, path: Path, *, to_continue: bool = True) -> None:
@@ -67,7 +49,17 @@ class ReadCheckpoint:
         missing = [name for name in wanted if name not in content]
         if missing:
             raise refuse(path, f"is damaged: `{missing[0]}` is missing")
-        self.about = read_about(content["dglcell"], path)
+        about = content["dglcell"]
+        try:
+            self.config = read_recorded(about["config"])
+            self.config.validate()
+            hashes = (str(about[f"{what}_sha256"]) for what in ("cell", "split", "gene_vocabulary"))
+            self.cell_sha256, self.split_sha256, self.gene_vocabulary_sha256 = hashes
+            self.phenotypes, self.units = (tuple[str, ...](about[name]) for name in ("phenotypes", "units"))
+        except OwnClassError:
+            raise  # the checkpoint is right, but a class of the user's own is in another folder
+        except (DglcellError, KeyError, TypeError) as error:
+            raise refuse(path, "is damaged: what it says of its run is wrong", " ".join(str(error).split())) from error
         self.epoch, self.global_step = int(content["epoch"]), int(content["global_step"])
         self.unfinished = content.get("unfinished") is not None
 
@@ -145,20 +137,3 @@ def _read_shipped(text: str) -> Config | None:
     config = _read_config(text)
     kinds = [type(getattr(config, section)).__module__ for section in KINDS]
     return config if all(module.startswith("dglcell.") for module in kinds) else None
-
-
-def read_about(about: Mapping[str, Any], path: Path) -> About:
-    """Read what a checkpoint records about its run, with the configuration as this version reads it.
-
-    Raises:
-        CheckpointError: something is missing, or the configuration is not valid.
-    """
-    try:
-        config = read_recorded(about["config"])
-        config.validate()
-        cell, split, genes = (about[f"{what}_sha256"] for what in ("cell", "split", "gene_vocabulary"))
-        return About(config, cell, split, genes, tuple(about["phenotypes"]), tuple(about["units"]))
-    except OwnClassError:
-        raise  # the checkpoint is right, but a class of the user's own is in another folder
-    except (DglcellError, KeyError, TypeError) as error:
-        raise refuse(path, "is damaged: what it says of its run is wrong", " ".join(str(error).split())) from error

@@ -197,11 +197,11 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
     Raises:
         CheckpointError: the other run has another cell graph, or no weight that fits.
     """
-    path, about = read.path, read.about
-    if about.cell_sha256 != prepared.cell.sha256:
+    path = read.path
+    if read.cell_sha256 != prepared.cell.sha256:
         raise CheckpointError(
             f"`start_from`: '{path}' belongs to another cell graph",
-            got=f"cell {about.cell_sha256[:12]}",
+            got=f"cell {read.cell_sha256[:12]}",
             expected=f"cell {prepared.cell.sha256[:12]}, that of this run",
             do="give both experiments the same `cell`",
         )
@@ -221,8 +221,8 @@ def take_weights(read: ReadCheckpoint, model: StrainModel, prepared: Prepared) -
     log.info("starting from the weights of '%s' after %s", path, count(read.epoch + 1, "epoch"))
     if fresh:
         log.info("these weights are not in it, or of another shape: %s", listing(fresh))
-    if about.phenotypes != tuple(prepared.dataset.phenotypes):
-        log.info("its heads of phenotypes were trained for %s", listing(about.phenotypes))
+    if read.phenotypes != tuple(prepared.dataset.phenotypes):
+        log.info("its heads of phenotypes were trained for %s", listing(read.phenotypes))
     split, beside = prepared.split, RunDirectory(path.parent.parent).split
     other = Split.load(beside) if beside.is_file() else None
     if other is None or other.store_sha256 != split.store_sha256:
