@@ -22,7 +22,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
-from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Row
+from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Read
 from dglcell.prediction.conditions import seen_by
 from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
 from dglcell.prediction.intervals import Intervals
@@ -176,14 +176,14 @@ class Predictor:
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
-        frame, rows, table = self._read(strains, conditions or {}, unknown)
+        frame, read = self._read(strains, conditions or {}, unknown)
+        table = GenotypeTable.of_read(read)
         if intervals is not None:
             intervals.warn_of_new_genes(table)
         with _PREDICTING:
             found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
-        columns: dict[str, Any] = dict(found)
-        columns[PREDICTED_BY] = predicted_by(self.members)
-        columns["unknown"] = [";".join(row.lacking) for row in rows]
+        columns: dict[str, Any] = {**found, PREDICTED_BY: predicted_by(self.members)}
+        columns["unknown"] = [";".join(names) for names in read.lacking]
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
@@ -217,9 +217,9 @@ class Predictor:
         Raises:
             GenotypeError: as for `predict`; or a strain changes more than six genes.
         """
-        _, _, table = self._read(strains, conditions or {})
+        _, read = self._read(strains, conditions or {})
         with _PREDICTING:
-            return explain(self.members, table.strains, batch_size)
+            return explain(self.members, read.strains, batch_size)
 
     def attribute(
         self,
@@ -250,9 +250,9 @@ class Predictor:
             GenotypeError: as for `predict`.
             ConfigError: the model computes whole states, as attention over edges does.
         """
-        _, _, table = self._read(strains, conditions or {})
+        _, read = self._read(strains, conditions or {})
         with _PREDICTING:
-            return split(self.members, table.strains, batch_size)
+            return split(self.members, read.strains, batch_size)
 
     @cached_property
     def _columns(self) -> GenotypeColumns:
@@ -260,7 +260,7 @@ class Predictor:
 
     def _read(
         self, strains: Genotypes | pd.DataFrame | Strains, conditions: Mapping[str, Any], unknown: str = "refuse"
-    ) -> tuple[pd.DataFrame, list[Row], GenotypeTable]:
+    ) -> tuple[pd.DataFrame, Read]:
         return read_strains(strains, conditions, replace(self._columns, unknown=unknown), self.cell.genes)
 
 

@@ -38,10 +38,14 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
     errors = error_metrics(p, t)
     if math.isnan(errors["mse"]):
         return {name: math.nan for name in METRICS[:-1]} | {"n": len(t)}
+    import pandas as pd
+
+    # scipy.stats takes a second to import.
+    ranks = [np.asarray(pd.Series(values).rank(), dtype=np.float64) for values in (p, t)]
     return {
         **errors,
         "pearson": pearson(p, t),
-        "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(mean_ranks(p), mean_ranks(t)),
+        "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(*ranks),
         "r2": _r2(p - t, t),
         "n": len(t),
     }
@@ -183,9 +187,9 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
         target: [S] 0 or 1; NaN where missing, those strains are left out.
 
     Returns:
-        ``average_precision`` (see :func:`average_precision`), ``auroc``, ``brier`` (mean squared error), ``prevalence``
-        (share of 1, what a random ranking has as average precision) and ``n``. What is undefined is NaN: everything
-        but ``n`` for no strain, ``average_precision`` without a label 1, ``auroc`` without both labels.
+        ``average_precision``, ``auroc``, ``brier`` (mean squared error), ``prevalence`` (share of 1, what a random
+        ranking has as average precision) and ``n``; strains of equal score are found together. What is undefined is
+        NaN: everything but ``n`` for no strain, ``average_precision`` without a label 1, ``auroc`` without both labels.
 
     Raises:
         DataError: the shapes differ or are not one-dimensional, or a label is neither 0 nor 1.
@@ -200,48 +204,15 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
         )
     if len(t) == 0 or not np.isfinite(p).all():
         return {name: math.nan for name in RANKING_METRICS[:-1]} | {"n": len(t)}
+    from sklearn.metrics import average_precision_score, roc_auc_score  # here, because it takes a second to import
+
     return {
-        "average_precision": average_precision(p, positive),
-        "auroc": auroc(p, positive),
+        "average_precision": float(average_precision_score(positive, p)) if positive.any() else math.nan,
+        "auroc": float(roc_auc_score(positive, p)) if 0 < positive.sum() < len(t) else math.nan,
         "brier": float(np.mean((p - t) ** 2)),
         "prevalence": float(positive.mean()),
         "n": len(t),
     }
-
-
-def average_precision(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    """Average over the positives the precision among all strains that score at least as high; NaN without positives.
-
-    Strains of equal score are found together, so that their order does not matter. It is the area under the
-    precision–recall curve as a step function, Σ (recall_k − recall_{k−1}) precision_k.
-    """
-    if not positive.any():
-        return math.nan
-    _, found, taken = ranked(score, positive)
-    return float(np.sum(np.diff(found, prepend=0) * (found / taken)) / positive.sum())
-
-
-def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ranks from 1 on; equal values have their mean rank.
-
-    This does without scipy.stats, which takes a second to import.
-    """
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
-
-
-def auroc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    """Return the chance that a positive scores higher than a negative, ties counted half; NaN without both.
-
-    Mann and Whitney 1947: from the sum of the positives' ranks, equal scores having their mean rank.
-    """
-    positives = int(positive.sum())
-    pairs = positives * (len(positive) - positives)
-    if not pairs:
-        return math.nan
-    ranks = float(mean_ranks(score)[positive].sum())
-    return (ranks - positives * (positives + 1) / 2) / pairs
 
 
 def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
@@ -267,17 +238,10 @@ def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
     positive = t == 1
     if not positive.any() or not np.isfinite(p).all():
         return math.nan
-    scores, found, taken = ranked(p, positive)
-    return float(scores[np.argmax(found / (taken + positive.sum()))])
-
-
-def ranked(
-    score: NDArray[np.float64], positive: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct scores from the highest down, and how many positives and strains score at least as high."""
-    order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    return score[order][last], np.cumsum(positive[order], dtype=np.int64)[last], last + 1
+    order = np.argsort(-p, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))  # of each distinct score
+    found = np.cumsum(positive[order])[last]
+    return float(p[order][last][np.argmax(found / (last + 1 + positive.sum()))])
 
 
 def rows_of(

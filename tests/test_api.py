@@ -133,7 +133,7 @@ def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
 
 def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:
     strains = [["b0008"], ["b9999", "b0008", "x"], ["b0114", "b0114"], []]
-    with pytest.raises(GenotypeError, match=r"3 of 4 strains cannot be predicted\n  row 1: unknown gene 'b9"):
+    with pytest.raises(GenotypeError, match=r"4 faults in 3 of 4 rows\n  row 1: unknown gene 'b9"):
         predictor.predict(strains)
     with pytest.raises(GenotypeError, match=r"2 of 4 .*\n  row 2: gene 'b0114' is deleted twice\n  row 3: no gene is"):
         predictor.predict(strains, unknown="empty")
@@ -201,7 +201,7 @@ def test_the_wild_type_is_no_strain_for_a_model_without_conditions(predictor: dg
 
 @pytest.mark.parametrize("strength", [-1, math.nan, math.inf, 1e39, 1e-9, "half", None, True])
 def test_strengths_that_are_none_are_refused(predictor: dglcell.Predictor, strength: Any) -> None:
-    with pytest.raises(GenotypeError, match=f"row 1: a strength is no amount; got: '{re.escape(str(strength))}'"):
+    with pytest.raises(GenotypeError, match=f"row 1: '{re.escape(str(strength))}' is no strength of a gene"):
         predictor.predict([["b0008"], {"b0008": strength}])
 
 

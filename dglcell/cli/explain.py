@@ -155,7 +155,7 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
 
     genes_of = [";".join(genes_in(text, genes)) for text in options.strains]
     frame = pd.DataFrame({"genes": genes_of}, index=options.strains)  # which messages name
-    return read_strains(frame, conditions, columns, genes)[2].strains
+    return read_strains(frame, conditions, columns, genes)[1].strains
 
 
 def genes_in(text: str, genes: Vocabulary) -> list[str]:

@@ -112,18 +112,12 @@ def experiments(path: Path) -> list[Path]:
 
 
 def make_job(options: argparse.Namespace, file: Path) -> Job:
-    """Read an experiment and check every member of its array, as `job_of` does."""
-    from dglcell.cluster.scripts import Sweep
-
-    sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
-    return job_of(file, keys_of(options), sweep)
-
-
-def job_of(file: Path, overrides: list[str], sweep: Sweep) -> Job:
-    """Return the job of an experiment with the members of a sweep, each of which is checked."""
-    from dglcell.cluster.scripts import render, with_limits
+    """Read an experiment and check every member of its array."""
+    from dglcell.cluster.scripts import Sweep, render, with_limits
     from dglcell.config.read import load_config
 
+    sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
+    overrides = keys_of(options)
     config = load_config(file, overrides)
     members = sweep.members(config.experiment.name)
     runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]

@@ -261,7 +261,7 @@ def _predict_table(
 ) -> None:
     from dglcell.prediction.columns import GenotypeColumns
     from dglcell.prediction.predict import predict_table
-    from dglcell.prediction.table import name_models, read_genotypes
+    from dglcell.prediction.table import PREDICTED_BY, predicted_by, read_genotypes
 
     trained = members[0]
     table = read_genotypes(
@@ -273,7 +273,7 @@ def _predict_table(
         with_spread=len(members) > 1,
         more=() if intervals is None else intervals.column_names(),
     )
-    table = name_models(table, members)
+    table = table.with_column(PREDICTED_BY, predicted_by(members))
     if intervals is not None:
         intervals.warn_of_new_genes(table)
     is_complete = predict_table(

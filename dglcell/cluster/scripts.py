@@ -168,7 +168,7 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         ConfigError: the file or an override has a line break, or the value of a variable is hidden.
     """
     words = [launcher(config), *_command("train", file, overrides)]
-    members = _members(config, sweep)
+    members = (sweep or Sweep()).members(config.experiment.name)
     lines: list[str] = []
     if len(members) > 1:
         cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
@@ -189,10 +189,6 @@ def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Pa
     """Return a script for ``sbatch`` that compares finished runs on one page."""
     words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page), "--overwrite"])]
     return _script(_on_one_cpu(config), file, [" ".join(words)])
-
-
-def _members(config: Config, sweep: Sweep | None) -> list[list[str]]:
-    return (sweep or Sweep()).members(config.experiment.name)
 
 
 def _command(verb: str, file: Path, overrides: Sequence[str]) -> list[str]:

@@ -154,7 +154,7 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
             overlap[0] = f"{len(genes_of[part]):,}"
         if part in (VALIDATION, TEST):
             overlap[1] = f"{len(np.setdiff1d(genes_of[part], genes_of[TRAIN])):,}"
-            overlap[2:] = [_share(seen[chosen & among]) for seen, among in known]
+            overlap[2:] = [f"{seen[of].mean():.1%}" if (of := chosen & among).any() else "" for seen, among in known]
         share = f"{chosen.sum() / len(table):.1%}"
         rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), *overlap))
     columns = [f"{n} del." for n in numbers]
@@ -195,10 +195,6 @@ def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bo
     has_pair, pair = np.zeros((2, len(table)), bool)
     has_pair[paired], pair[paired] = True, (np.bincount(group, train[paired]) > 0)[group]
     return [(genes, table.num_deletions > 0), (pair, has_pair)]
-
-
-def _share(flags: NDArray[np.bool_]) -> str:
-    return f"{flags.mean():.1%}" if len(flags) else ""
 
 
 FETCH, BY_HAND = "fetch", "by hand"

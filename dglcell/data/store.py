@@ -191,7 +191,14 @@ def open_environment(path: Path) -> lmdb.Environment:
             inherited.close()
         _open.clear()
         _owner[0] = os.getpid()
-    size, key = _file_of(path)
+    file = path / DATA_FILE
+    if not file.is_file():
+        missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
+        raise DataError(
+            f"'{path}' {missing}", expected="the directory of a store", do="build one with `dglcell data build`"
+        )
+    status = file.stat()
+    size, key = status.st_size, (status.st_dev, status.st_ino)
     environment = _open.get(key)
     if environment is None:
         try:
@@ -214,18 +221,6 @@ def open_environment(path: Path) -> lmdb.Environment:
             do="copy the store again, or build it anew with `dglcell data build --overwrite`",
         )
     return environment
-
-
-def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
-    """Return the size and identity (device, inode) of the data file of a store directory."""
-    file = path / DATA_FILE
-    if not file.is_file():
-        missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
-        raise DataError(
-            f"'{path}' {missing}", expected="the directory of a store", do="build one with `dglcell data build`"
-        )
-    status = file.stat()
-    return status.st_size, (status.st_dev, status.st_ino)
 
 
 class Store:
@@ -304,15 +299,13 @@ class Store:
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
         """Return one column, copied from its values."""
-        meta, digest, at = self.meta, hashlib.sha256(), 0
+        meta, digest = self.meta, hashlib.sha256()
         label, sha256 = meta.columns[number]
         name = " of ".join(label)
         stored = np.dtype(np.uint8 if label == COUNTS else "<f4")
         if label == TARGETS:
             stored = target_dtype(len(meta.names))
-        of_targets = label in (TARGETS, STRENGTHS)
-        size = meta.deletions if of_targets else meta.strains
-        column = np.empty(size, np.int32 if label == TARGETS else stored)
+        contents = []
         for value, strains in enumerate(meta.values):
             try:
                 content = transaction.get(value_key(value, number))
@@ -320,18 +313,13 @@ class Store:
                 raise self._broken("LMDB cannot read it", error) from None
             if content is None:
                 raise self._broken(f"value {value + 1} of {len(meta.values)} of its column '{name}' is missing")
-            if len(content) % stored.itemsize:
-                break
-            found = np.frombuffer(content, stored)
-            if label == COUNTS and len(found) == 1:
-                found = np.broadcast_to(found, strains)
-            if at + len(found) > size or (not of_targets and len(found) != strains):
-                break
-            column[at : at + len(found)] = found
-            digest.update(column[at : at + strains].data if label == COUNTS else content)
-            at += len(found)
-        if at != size or digest.hexdigest() != sha256:
+            contents.append(bytes(content) * strains if label == COUNTS and len(content) == 1 else content)
+            digest.update(contents[-1])
+        if digest.hexdigest() != sha256:
             raise self._broken(f"its column '{name}' does not fit its hash")
+        # What fits the hash has the length that it was written with.
+        column = np.empty(sum(map(len, contents)) // stored.itemsize, np.int32 if label == TARGETS else stored)
+        np.concatenate([np.frombuffer(content, stored) for content in contents], out=column)
         return column
 
     def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:

@@ -36,7 +36,18 @@ from dglcell.data.columns import (
     stored_numbers,
     target_dtype,
 )
-from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
+from dglcell.data.table import (
+    CLASSIFICATION,
+    REGRESSION,
+    IssuesError,
+    Rows,
+    check_columns,
+    check_known,
+    gene_columns,
+    list_genotypes,
+    read_changes,
+    strength_columns,
+)
 from dglcell.errors import DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -201,8 +212,10 @@ class Strains:
         Args:
             frame: a row per strain.
             cell: whose genes they have to be; not checked where None.
-            genes: its gene columns, as `frame_genotypes` has them.
-            strengths: its columns of strengths, as `frame_genotypes` has them.
+            genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1,
+                gene_2, …`` or ``genes`` where None. If the list is empty, no row changes a gene.
+            strengths: the columns of their strengths, in the same order; ``strength_1, …`` or ``strengths``, if there
+                are any, where None. A strength may also stand behind its gene, ``b0008:0.3``.
             phenotypes: its columns of numbers.
             conditions: its columns of conditions.
             units: phenotype → unit.
@@ -211,14 +224,22 @@ class Strains:
             DataError: a column is not there, or holds no numbers.
             GenotypeError: there is no gene column, the cell lacks a gene, or a strength is no amount.
         """
-        check_columns([str(name) for name in frame.columns], [*phenotypes, *conditions])
+        header, place = [str(name) for name in frame.columns], "the DataFrame"
+        check_columns(header, [*phenotypes, *conditions])
         try:
             columns = {name: frame[name].to_numpy(dtype=np.float32) for name in phenotypes}
         except (TypeError, ValueError) as error:
             raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
         given = {name: frame[name].to_numpy() for name in conditions}
-        genotypes = frame_genotypes(frame, genes, strengths)
-        return cls.from_names(genotypes, cell, phenotypes=columns, conditions=given, units=units)
+        chosen = gene_columns(header, place) if genes is None else genes
+        amounts = strength_columns(header, chosen, place) if strengths is None else strengths
+        rows = Rows.of_frame(frame, [*chosen, *amounts])
+        changes = read_changes(rows, chosen, amounts, known=None if cell is None else cell.genes, may_be_empty=True)
+        issues = [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]
+        if issues:
+            raise IssuesError(rows, issues)
+        made = cls.from_names(changes.written, cell, phenotypes=columns, conditions=given, units=units)
+        return replace(made, strengths=changes.strengths)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

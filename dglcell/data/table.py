@@ -1,20 +1,22 @@
-"""Read tables of strains: find which of their columns name deleted genes, and what their labels ask for."""
+"""Read the rows of tables of strains: what each one changes, its numbers, and everything that is wrong with them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dglcell.checks import A_STRENGTH, no_strengths
-from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.errors import DataError, GenotypeError, count, did_you_mean, listing, shorten
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +40,190 @@ NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 OF_STRENGTHS = re.compile(rf"{STRENGTHS}|strength_[0-9]{{1,9}}")
 """A column with such a name holds strengths."""
 
+WITHIN_CELL = ";"
+"""This stands between the genes of a cell that holds several."""
 
-def gene_columns(header: Sequence[str], where: str) -> list[int]:
-    """Return the positions of the gene columns, in order.
+STRAINS = "the strains"
+"""Messages call strains so that come from no file."""
+
+SHOWN_LINES, SHOWN_ALIKE, MOST_SHOWN = 8, 5, 100
+"""A message names at most so many lines of an issue, so many issues of one kind, and so many issues."""
+
+LONGEST_ISSUE = 400
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Describe something that is wrong in rows of a table.
+
+    Attributes:
+        lines: numbers of these rows, as `Rows.lines` has them.
+        what: the mistake in words; it ends a sentence that begins with the lines.
+        do: what to do about it.
+        column: the column whose cells a copy without faults changes; where None, the copy leaves the rows out.
+        cell: the text of these cells in the copy.
+        word: a cell that may mean "not measured".
+        kind: what issues of this kind are together, where a few examples of them say enough.
+    """
+
+    lines: tuple[int, ...]
+    what: str
+    do: str = ""
+    column: str | None = None
+    cell: str = ""
+    word: str | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Hold rows of a table.
+
+    Attributes:
+        file: the table's name, for messages.
+        frame: cells as text.
+        lines: [rows] line numbers in the file, from 1; of a DataFrame the numbers of its rows, from 0.
+        names: what messages call the rows of a DataFrame; None of a file.
+    """
+
+    file: str
+    frame: pd.DataFrame
+    lines: NDArray[np.int64]
+    names: Sequence[str] | None = None
+
+    @classmethod
+    def of_frame(cls, frame: pd.DataFrame, columns: Sequence[str]) -> Rows:
+        """Return columns of a DataFrame as text; empty cells are empty texts, and texts in its index are names.
+
+        Raises:
+            DataError: it has no such column.
+        """
+        import pandas as pd
+
+        header = [str(name).strip() for name in frame.columns]
+        check_columns(header, columns)
+        found = {name: frame.iloc[:, header.index(name)] for name in columns}
+        cells = {
+            name: list(map(written_as, of.astype(object).where(of.notna(), "").tolist())) for name, of in found.items()
+        }
+        names = [f"strain '{name}'" if isinstance(name, str) else f"row {i}" for i, name in enumerate(frame.index)]
+        return cls(STRAINS, pd.DataFrame(cells, range(len(frame)), dtype=object), np.arange(len(frame)), names)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def title(self) -> str:
+        """Return what messages call the table."""
+        return f"'{self.file}'" if self.names is None else self.file
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Rows:
+        """Return the chosen rows."""
+        return Rows(self.file, self.frame[chosen], self.lines[chosen], self.names)
+
+    def column(self, name: str, key: str) -> pd.Series:
+        """Return a column of text.
+
+        Args:
+            name: the column's name in the header.
+            key: the configuration key that asks for it, for the message.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        if name not in self.frame.columns:
+            raise DataError(
+                f"'{self.file}': no column '{name}', which `{key}` asks for",
+                expected="one of " + listing(self.frame.columns, 30),
+                do=did_you_mean(name, self.frame.columns),
+            )
+        return self.frame[name]
+
+    def where(self, column: str, value: str) -> Rows:
+        """Return the rows whose cell in ``column`` is ``value``.
+
+        Raises:
+            DataError: there is no such column or no such row.
+        """
+        cells = self.column(column, "where")
+        chosen = (cells == value).to_numpy()
+        if not chosen.any():
+            raise DataError(
+                f"'{self.file}': no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
+            )
+        return self.keep(chosen)
+
+    def issues(self, found: Mapping[str, Sequence[int]], do: str = "", **more: Any) -> list[Issue]:
+        """Return an issue for each text → numbers of rows that it is true of; ``more`` are other fields of it."""
+        lines = ((what, tuple(self.lines[rows].tolist())) for what, rows in found.items() if len(rows))
+        return [Issue(of, what, do, **more) for what, of in lines]
+
+    def place(self, lines: Sequence[int]) -> str:
+        """Return where an issue is, in words."""
+        if self.names is not None:
+            return listing((self.names[line] for line in lines), SHOWN_LINES)
+        return f"line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}"
+
+
+class IssuesError(DataError, GenotypeError):
+    """Report everything that is wrong with a table, line by line."""
+
+    def __init__(self, rows: Rows, issues: Sequence[Issue], do: str = "") -> None:
+        bad = len({line for issue in issues for line in issue.lines})
+        head = f"{rows.title}: {count(len(issues), 'fault')} in {bad:,} of {count(len(rows), 'row')}"
+        do = do or "; ".join(dict.fromkeys(issue.do for issue in issues if issue.do))
+        super().__init__(head, do=do)
+        lines = describe_issues(rows, issues)
+        more = [f"  and {len(lines) - MOST_SHOWN:,} more"] if len(lines) > MOST_SHOWN else []
+        self.args = ("\n".join([head, *lines[:MOST_SHOWN], *more, f"  do:       {do}"]),)
+
+
+def describe_issues(rows: Rows, issues: Sequence[Issue]) -> list[str]:
+    """Return a line for each issue in the order of the rows, but only for the first few of a kind."""
+    said, alike = list[str](), dict[str, int]()
+    for issue in sorted(issues, key=lambda issue: issue.lines[0]):
+        alike[issue.kind] = alike.get(issue.kind, 0) + 1
+        if not issue.kind or alike[issue.kind] <= SHOWN_ALIKE:
+            said.append(f"  {rows.place(issue.lines)}: {shorten(issue.what, LONGEST_ISSUE)}")
+    more = ((number - SHOWN_ALIKE, kind) for kind, number in alike.items() if kind and number > SHOWN_ALIKE)
+    return said + [f"  and {count(number, f'more {kind}')}" for number, kind in more]
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the message of an error as one line."""
+    return re.sub(r"\n  (got|expected|do): +", r"; \1: ", str(error))
+
+
+def by_text(rows: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return text → numbers of the rows that have it."""
+    found = dict[str, list[int]]()
+    for text, row in rows:
+        found.setdefault(text, []).append(row)
+    return found
+
+
+def written_as(cell: object) -> str:
+    """Return a cell as text; whole numbers have no point, because a column with gaps and a spreadsheet hold floats."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15 else str(cell)
+
+
+def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse names of columns that a DataFrame does not have.
+
+    Raises:
+        DataError: naming those that it has.
+    """
+    lacking = [name for name in names if name not in header]
+    if lacking:
+        do = did_you_mean(lacking[0], header)
+        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}", do=do)
+
+
+# Columns of genes and of strengths.
+
+
+def gene_columns(header: Sequence[str], where: str) -> list[str]:
+    """Return the gene columns, in order.
 
     Args:
         header: column names.
@@ -49,9 +232,8 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
     Raises:
         GenotypeError: there is none, or both forms are used.
     """
-    names = [name.strip() for name in header]
-    numbered = [i for i, name in enumerate(names) if NUMBERED.fullmatch(name)]
-    single = [i for i, name in enumerate(names) if name == GENES]
+    numbered = [name for name in header if NUMBERED.fullmatch(name)]
+    single = [name for name in header if name == GENES]
     if bool(numbered) == bool(single):
         raise GenotypeError(
             f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
@@ -59,98 +241,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
             expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
             do="name them with `--columns` on the command line, or rename them",
         )
-    if len(single) > 1:
-        raise GenotypeError(f"{where}: {len(single)} columns are called `genes`", expected="one")
-    return sorted(numbered, key=lambda i: int(names[i][5:])) or single
-
-
-WITHIN_CELL = ";"
-"""This stands between the genes of a cell that holds several."""
-
-
-def split_strength(written: str) -> tuple[str, str]:
-    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
-
-    It is 0, 1, or a number with a decimal point or comma, since a name may itself have a colon before a number.
-    """
-    found = STRENGTH.fullmatch(written)
-    return (found[1].strip(), found[2]) if found else (written, "")
-
-
-def split_cells(row: Sequence[str]) -> list[str]:
-    """Return the cells of a row without blanks around them; the parts of the only one where it holds several."""
-    return [part.strip() for part in (row[0].split(WITHIN_CELL) if len(row) == 1 else row)]
-
-
-def is_ignored(name: str, ignored: Iterable[str]) -> bool:
-    """Return whether a name is one of these, or fits one with ``*``, such as ``control_*``."""
-    return any(name == one or ("*" in one and fnmatchcase(name, one)) for one in ignored)
-
-
-def parse_genotype(cells: Sequence[str], amounts: Sequence[str]) -> tuple[list[str], list[str], tuple[str, str] | None]:
-    """Read the genes of a row and what is left of each: all tables of strains are read by this.
-
-    Args:
-        cells: genes, with their strengths or without; empty ones change nothing.
-        amounts: their strengths, of columns of their own; none where there are no such columns.
-
-    Returns:
-        the genes; what is left of each as it is written, with a decimal point, empty where nothing is said; and the
-        first cell with its amount where a gene has two strengths, or a strength has no gene.
-    """
-    genes, left, stray = list[str](), list[str](), None
-    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
-        gene, behind = split_strength(cell)
-        if amount and (behind or not gene):
-            stray = stray or (cell, amount)
-        if gene:
-            genes.append(gene)
-            left.append((amount or behind).replace(",", "."))
-    return genes, left, stray
-
-
-def frame_genotypes(
-    frame: pd.DataFrame, genes: Sequence[str] | None = None, strengths: Sequence[str] | None = None
-) -> list[list[str] | dict[str, float]]:
-    """Return the deleted genes of each row of a DataFrame, or gene → strength; empty cells change nothing.
-
-    A strength is written behind its gene, ``b0008:0.3``, or in columns ``strength_1, strength_2, …`` of their own; a
-    gene without one is deleted.
-
-    Args:
-        frame: a row per strain.
-        genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1, gene_2,
-            …`` or ``genes`` where None. If the list is empty, no row changes a gene.
-        strengths: the columns of their strengths, in the same order; as `strength_columns` finds them where None.
-
-    Raises:
-        DataError: a column is not there.
-        GenotypeError: there is no gene column, or columns of strengths do not fit them, or a strength is no amount.
-    """
-    header = [str(name) for name in frame.columns]
-    check_columns(header, [*(genes or ()), *(strengths or ())])
-    place = "the DataFrame"
-    chosen = [header.index(name) for name in genes] if genes is not None else gene_columns(header, place)
-    amounts = strength_columns(header, [header[i] for i in chosen], place) if strengths is None else strengths
-
-    def cells(columns: Sequence[int]) -> list[list[str]]:
-        filled = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in columns]
-        return [split_cells([written_as(cell) for cell in row]) for row in zip(*filled, strict=True)]
-
-    written = cells([header.index(name) for name in amounts]) if amounts else None
-    rows = cells(chosen) if chosen else [[]] * len(frame)
-    names = row_names(frame)
-    return [with_strengths(row, written[i] if written else (), names[i]) for i, row in enumerate(rows)]
-
-
-def written_as(cell: object) -> str:
-    """Return a cell as text; whole numbers have no point, because a column with gaps and a spreadsheet hold floats."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-
-
-def row_names(frame: pd.DataFrame) -> list[str]:
-    """Return what messages call the rows of a DataFrame: ``row 0``, or ``strain 'b0008'`` where an index names them."""
-    return [f"strain '{name}'" if isinstance(name, str) else f"row {i}" for i, name in enumerate(frame.index)]
+    return sorted(numbered, key=lambda name: int(name[5:])) or single
 
 
 def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
@@ -178,36 +269,184 @@ def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) ->
     return names if there else []
 
 
-def with_strengths(cells: Sequence[str], amounts: Sequence[str], where: str = "") -> list[str] | dict[str, float]:
-    """Return the genes of a row, or gene → strength where any has one.
+# Genes of rows, and what is left of each: all tables of strains are read by this.
+
+
+def split_strength(written: str) -> tuple[str, str]:
+    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
+
+    It is 0, 1, or a number with a decimal point or comma, since a name may itself have a colon before a number.
+    """
+    found = STRENGTH.fullmatch(written)
+    return (found[1].strip(), found[2]) if found else (written, "")
+
+
+def is_ignored(name: str, ignored: Iterable[str]) -> bool:
+    """Return whether a name is one of these, or fits one with ``*``, such as ``control_*``."""
+    return any(name == one or ("*" in one and fnmatchcase(name, one)) for one in ignored)
+
+
+def _parsed(cells: Sequence[str], amounts: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """Return the genes of a row, what is left of each as it is written, and what is wrong with the first wrong pair."""
+    genes, left, wrong = list[str](), list[str](), ""
+    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
+        gene, behind = split_strength(cell)
+        if amount and (behind or not gene) and not wrong:
+            wrong = f"a strength {'is given twice' if gene else 'has no gene'}: '{cell}' and '{amount}'"
+        if gene:
+            genes.append(gene)
+            left.append((amount or behind).replace(",", "."))
+    return genes, left, wrong
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Hold what the rows of a table delete or weaken.
+
+    Attributes:
+        rows: the table.
+        written: names of the genes of each row, without those that stand for no deletion.
+        left: what is left of each, as it is written, with a decimal point; empty where nothing is said.
+        meant: written name → systematic name; the name itself where no gene has it.
+        names: distinct systematic names, in the order of the rows.
+        genes: the genes of each row, as numbers of ``names``.
+        issues: what is wrong.
+    """
+
+    rows: Rows
+    written: list[list[str]]
+    left: list[list[str]]
+    meant: dict[str, str]
+    names: tuple[str, ...]
+    genes: list[list[int]]
+    issues: list[Issue]
+
+    @property
+    def strengths(self) -> NDArray[np.float32] | None:
+        """Return what is left of each gene of all rows; None where no row says it. One that is no amount is 0."""
+        if not any(map(any, self.left)):
+            return None
+        values = _amounts(chain.from_iterable(self.left))
+        return np.where(no_strengths(values), np.float32(0), values)
+
+    def unknown(self, genes: Vocabulary) -> list[str]:
+        """Return the written names that no gene has."""
+        return [name for name, found in self.meant.items() if found not in genes]
+
+    def unknown_issues(self, genes: Vocabulary, but: Callable[[str], bool] = lambda found: False) -> list[Issue]:
+        """Return an issue for each name that no gene has, except those of which ``but`` is true."""
+        named = {issue.what for issue in self.issues}
+        wanted = {n for n in self.unknown(genes) if not but(self.meant[n]) and _of_several(n) not in named}
+        found = by_text(
+            (name, row) for row, of in enumerate(self.written) for name in dict.fromkeys(of) if name in wanted
+        )
+        # Close names take time, and a message shows no more.
+        said = {n: genes.suggestion(n) if i < MOST_SHOWN else "" for i, n in enumerate(found)}
+        return self.rows.issues({f"unknown gene '{name}'{said[name]}": where for name, where in found.items()})
+
+
+def _amounts(texts: Iterable[str]) -> NDArray[np.float32]:
+    """Return the numbers that texts say, 0 where they are empty, NaN where they say none."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(pd.Series([*texts], dtype=object).replace("", "0"), errors="coerce")
+    with np.errstate(over="ignore"):
+        return numbers.to_numpy(dtype=np.float32)
+
+
+def _of_several(name: str) -> str:
+    return f"'{name}' stands for several genes"
+
+
+def read_changes(
+    rows: Rows,
+    genes: Sequence[str],
+    strengths: Sequence[str] = (),
+    aliases: AliasTable | None = None,
+    known: Vocabulary | None = None,
+    ignored: Sequence[str] = (),
+    *,
+    may_be_empty: bool = False,
+    keys: tuple[str, str] = ("genes", "strengths"),
+) -> Changes:
+    """Read the deleted and weakened genes of the rows of a table.
 
     Args:
-        cells: genes, with their strengths or without; empty ones change nothing.
-        amounts: their strengths, of columns of their own; none where there are no such columns.
-        where: the row, for messages.
+        rows: the table.
+        genes: the columns of genes; a single one may hold several genes, separated by ``;``. A strength may stand
+            behind a gene, ``b0008:0.3``. There may be none.
+        strengths: the columns of strengths, in the same order; there may be none. They may have decimal commas.
+        aliases: other names of genes.
+        known: the genes of the cell graph, with their other names; those of ``aliases`` where None.
+        ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
+        may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
+        keys: the keys or options that name the columns, for messages.
 
     Raises:
-        GenotypeError: a strength is no number, is given twice or without a gene, or a gene has two strengths.
+        DataError: a column is missing.
     """
-    where += ": " if where else ""
-    genes, left, stray = parse_genotype(cells, amounts)
-    if stray is not None:
-        raise GenotypeError(
-            f"{where}a strength {'is given twice' if stray[0] else 'has no gene'}",
-            got=f"'{stray[0]}' and '{stray[1]}'",
-            expected="one strength for each gene, behind its name or in a column of its own",
-        )
-    if not any(left):
-        return genes
-    twice = [gene for gene, times in Counter(genes).items() if times > 1]
-    if twice:
-        raise GenotypeError(
-            f"{where}gene '{twice[0]}' is changed twice",
-            got="strengths "
-            + listing([amount or "0" for gene, amount in zip(genes, left, strict=True) if gene == twice[0]]),
-            expected="each gene once, with one strength",
-        )
-    return {gene: strength_of(amount, where) for gene, amount in zip(genes, left, strict=True)}
+
+    def cells(names: Sequence[str], key: str) -> Iterable[Sequence[str]]:
+        texts = [rows.column(name, key).tolist() for name in names]
+        split = (row[0].split(WITHIN_CELL) if len(row) == 1 else row for row in zip(*texts, strict=True))
+        return ([part.strip() for part in row] for row in split) if texts else itertools.repeat((), len(rows))
+
+    parsed = list(map(_parsed, cells(genes, keys[0]), cells(strengths, keys[1])))
+    aliases = aliases or AliasTable()
+    among = aliases.targets if known is None else known
+    distinct = list(dict.fromkeys(name for names, _, _ in parsed for name in names))
+    resolved, ambiguous = aliases.resolve(distinct, among, spelled=True)
+    meant = {name: among.find(found) for name, found in zip(distinct, resolved, strict=True)}
+    counted = {n for n, found in meant.items() if not (is_ignored(n, ignored) or is_ignored(found, ignored))}
+    meant = {name: found for name, found in meant.items() if name in counted}
+    several = {n for n, found in meant.items() if found not in among and len(among.others.systematic.get(n, ())) > 1}
+    written = [[name for name in names if name in counted] for names, _, _ in parsed]
+    left = [[a for name, a in zip(names, of, strict=True) if name in counted] for names, of, _ in parsed]
+    index = {name: number for number, name in enumerate(dict.fromkeys(meant.values()))}
+    numbers = [[index[meant[name]] for name in names] for names in written]
+    changes = Changes(rows, written, left, meant, tuple(index), numbers, [])
+    # A row of a control, which is ignored, is the wild type.
+    blank = [] if may_be_empty or not genes else [row for row, (names, _, _) in enumerate(parsed) if not names]
+    found: dict[str, list[int]] = {name: [] for name in meant if name in {*ambiguous, *several}}
+    for row, names in enumerate(written if found else ()):
+        for name in found.keys() & {*names}:
+            found[name].append(row)
+    changes.issues.extend([
+        *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
+        *rows.issues(
+            by_text((wrong, row) for row, (_, _, wrong) in enumerate(parsed) if wrong),
+            "write one strength for each gene, behind its name or in a column",
+        ),
+        *_twice(changes),
+        *_no_amounts(changes),
+        *rows.issues({_of_several(n): where for n, where in found.items()}, "replace them by systematic names"),
+    ])  # fmt: skip
+    return changes
+
+
+def _twice(changes: Changes) -> list[Issue]:
+    said = []
+    for row, genes in enumerate(changes.genes):
+        if len({*genes}) < len(genes):
+            gene = next(one for one in sorted(genes, key=changes.names.__getitem__) if genes.count(one) > 1)
+            same = [place for place, one in enumerate(genes) if one == gene]
+            names, left = ([of[row][place] for place in same] for of in (changes.written, changes.left))
+            how = (
+                f"changed twice, with strengths {listing(one or '0' for one in left)}" if any(left) else "deleted twice"
+            )
+            also = sorted({*names})
+            written = f" (written {listing(also)})" if also != [changes.names[gene]] else ""
+            said.append((f"gene '{changes.names[gene]}' is {how}{written}", row))
+    do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
+    return changes.rows.issues(by_text(said), do)
+
+
+def _no_amounts(changes: Changes) -> list[Issue]:
+    texts = list(dict.fromkeys(filter(None, chain.from_iterable(changes.left))))
+    wrong = {text for text, bad in zip(texts, no_strengths(_amounts(texts)), strict=True) if bad}
+    pairs = ((text, row) for row, of in enumerate(changes.left if wrong else ()) for text in dict.fromkeys(of))
+    said = ((f"'{text}' is no strength of a gene, which is {A_STRENGTH}", row) for text, row in pairs if text in wrong)
+    return changes.rows.issues(by_text(said), "mend the cell; leave it empty for a deletion")
 
 
 def number_of(text: str) -> float:
@@ -221,7 +460,7 @@ def number_of(text: str) -> float:
     return float(text)
 
 
-def strength_of(written: object, where: str = "") -> float:
+def strength_of(written: object) -> float:
     """Return the strength that a text or a number says, 0 where it is empty; it may have a decimal comma.
 
     Raises:
@@ -232,7 +471,7 @@ def strength_of(written: object, where: str = "") -> float:
     except ValueError:
         strength = math.nan
     if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):
-        raise GenotypeError(f"{where}a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
+        raise GenotypeError("a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
     return strength
 
 
@@ -254,18 +493,6 @@ def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
     return [[str(gene) for gene in strain] for strain in genotypes]
 
 
-def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse names of columns that a DataFrame does not have.
-
-    Raises:
-        DataError: naming those that it has.
-    """
-    lacking = [name for name in names if name not in header]
-    if lacking:
-        do = did_you_mean(lacking[0], header)
-        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}", do=do)
-
-
 def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -> None:
     """Refuse genes that a cell graph lacks.
 
@@ -275,6 +502,62 @@ def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -
     for name in genes:
         if name not in vocabulary:
             raise GenotypeError(f"{where}{': ' if where else ''}unknown gene '{name}'{vocabulary.suggestion(name)}")
+
+
+# Columns of numbers.
+
+
+MISSING = ("", "na", "n/a", "nan")
+"""These cells always mean "not measured", in small or capital letters."""
+
+MINUS = r"^[\u2212\u2013\ufe63\uff0d](?=[\d.,])"
+"""Word processors and other programs write these before a negative number: a minus sign, or an en dash."""
+
+WITH_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+
+Numbers = NDArray[np.float64]
+
+
+def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Read the numbers of a column of text.
+
+    Args:
+        cells: the cells of the column.
+        decimal: point or comma.
+        na_values: cells that mean "not measured", beside those of ``MISSING``.
+
+    Returns:
+        [rows] the numbers, NaN where a cell holds none, and whether it means "not measured".
+    """
+    import pandas as pd
+
+    cells = cells.str.strip().str.replace(MINUS, "-", regex=True)
+    missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
+    if decimal == ",":
+        # A point would separate thousands, so such a cell is no number.
+        cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
+    return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing
+
+
+def number_issues(rows: Rows, column: str, values: Numbers, missing: NDArray[np.bool_], decimal: str) -> list[Issue]:
+    """Return an issue for each text of a column that is no finite number, as far as float32 goes."""
+    issues = []
+    cells, wrong = (
+        rows.frame[column].str.strip(),
+        np.flatnonzero(~missing & ~(np.abs(values) <= np.finfo(np.float32).max)),
+    )
+    for cell, where in by_text((cells.iloc[row], row) for row in wrong.tolist()).items():
+        is_word = bool(np.isnan(values[where[0]])) and not any(c.isdigit() for c in cell)
+        if decimal == "." and WITH_COMMA.fullmatch(cell):
+            mended = cell.replace(",", ".")
+            what = f"{column} '{cell}' has a decimal comma ({mended} in a clean copy)"
+            do = 'set `decimal: ","`, or write numbers with decimal points'
+            issues += rows.issues({what: where}, do, column=column, cell=mended, kind="decimal comma")
+        else:
+            what = f"{column} '{cell}' is no {'' if np.isnan(values[where[0]]) else 'finite '}number"
+            do = 'mend the cell, or add it to `na_values` if it means "not measured"'
+            issues += rows.issues({what: where}, do, column=column, word=cell if is_word else None)
+    return issues
 
 
 # Kinds of labels.

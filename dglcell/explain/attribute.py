@@ -142,7 +142,7 @@ def _batches(model: StrainModel, strains: Strains, size: int | None) -> Iterator
         numbers = rows * max(1, getattr(model.config, "layers", 1)) * getattr(model.config, "hidden", 64) * ROWS_KEPT
         size = int(np.clip(BYTES // max(1, numbers * torch.float64.itemsize), 1, 64))
     first, device = 0, next(model.parameters()).device
-    for batch in GenotypeTable([], [], strains, np.ones(len(strains), bool)).batches(size):
+    for batch in GenotypeTable.of(strains).batches(size):
         yield first, batch.to(device)
         first += batch.num_strains
 

@@ -66,7 +66,7 @@ def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None
     subsets, owners = _subsets_of(strains, places)
     complete = completion_of(members[0])
     subsets = subsets if complete is None else complete(subsets)
-    rows = GenotypeTable([], [], subsets, np.ones(len(subsets), bool))
+    rows = GenotypeTable.of(subsets)
     columns = predict_rows(members, rows, batch_size=batch_size)
     genes, names = ([written(one) for one in some.changes] for some in (strains, subsets))
     tables = []

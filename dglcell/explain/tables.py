@@ -106,9 +106,8 @@ def _with_computed(
         return found
     left = None if arrays.strengths is None else arrays.strengths[:0]
     wild = arrays.with_(targets=arrays.targets[:0], offsets=arrays.offsets * 0, strengths=left)
-    kept = np.ones(len(strains), bool)
     with_own, with_theirs = (
-        predict_rows(members, GenotypeTable([], [], one, kept), batch_size=batch_size) for one in (complete(wild), wild)
+        predict_rows(members, GenotypeTable.of(one), batch_size=batch_size) for one in (complete(wild), wild)
     )
     names = [f"predicted_{phenotype}" for phenotype in members[0].phenotypes]
     change = np.stack([with_theirs[name].astype(float) - with_own[name].astype(float) for name in names], axis=1)

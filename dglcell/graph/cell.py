@@ -261,5 +261,4 @@ def _add_metabolism(
         kept = np.flatnonzero((src >= 0) & (dst >= 0))
         relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
     dropped = {"unknown": list(unknown), "edges_dropped": len(catalyses) - len(inside)}
-    subsystems = {name: list(members) for name, members in metabolism.subsystems.items()}
-    return {**metabolism.provenance, **dropped, **({"subsystems": subsystems} if subsystems else {})}
+    return {**metabolism.provenance, **dropped}

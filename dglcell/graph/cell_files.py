@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dglcell.errors import GraphError
 from dglcell.files.atomic import atomic_directory
 from dglcell.files.untrusted import (
+    FLAG,
     MAPPING,
     SHA256,
     TEXT,
@@ -38,10 +39,14 @@ _FIELDS = {
     "relations": list_of(Kind("three names", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.fits, v)))),
     "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
     "provenance": MAPPING,
+    "lose_blocked": FLAG,
+    "other_names": mapping_of(list_of(TEXT)),
+    "standard_names": mapping_of(TEXT),
+    "titles": mapping_of(mapping_of(TEXT)),
+    "media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1))),
 }
-_NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of(TEXT)}
-_TITLES = {"titles": mapping_of(mapping_of(TEXT))}
-_MEDIA = {"media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1)))}
+_EARLIER = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
+"""Cell graphs of earlier versions do not say these."""
 
 
 def losses_of_cell(relations: Container[Relation], *, lose_blocked: bool) -> tuple[Rule, ...]:
@@ -103,16 +108,17 @@ def read_cell(directory: Path) -> CellGraph:
     """
     directory = Path(directory)
     meta = _read_meta(directory)
-    relations = _read_edges(directory, [(s, name, d) for s, name, d in meta["relations"]])
     vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
     if GENE in vocabularies:
-        other = {alias: tuple(genes) for alias, genes in meta.get("other_names", {}).items()}
-        names = AliasTable(other, meta.get("standard_names", {}))
-        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
-    blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
-    more = {name: meta.get(name, {}) for name in (*_MEDIA, *_TITLES)}
-    more["derive"] = losses_of_cell(relations, lose_blocked=blocked)
-    cell = CellGraph.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked, **more)
+        other = {alias: tuple(genes) for alias, genes in meta["other_names"].items()}
+        vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, AliasTable(other, meta["standard_names"]))
+    more = {name: meta[name] for name in ("lose_blocked", "media", "titles")}
+    try:
+        relations = _read_edges(directory / _EDGES, [(s, name, d) for s, name, d in meta["relations"]])
+        more["derive"] = losses_of_cell(relations, lose_blocked=more["lose_blocked"])
+        cell = CellGraph.assemble(vocabularies, relations, meta["provenance"], **more)
+    except (UnreadableError, LookupError, TypeError, ValueError, GraphError) as error:
+        raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
     if cell.sha256 != meta["sha256"]:
         raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
     return cell
@@ -145,36 +151,17 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             expected=f"schema version {SCHEMA_VERSION}",
             do="build the cell graph again, or use the version that wrote it",
         )
-    missing = sorted(set(_FIELDS) - set(meta))
-    if missing:
-        raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    # A cell graph of an earlier version has neither other names of its nodes nor media.
-    later = _NAMES | _TITLES | _MEDIA
-    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in later.items() if key in meta})
+    content: dict[str, Any] = _EARLIER | meta
+    wrong = find_wrong(content, _FIELDS)
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
-    content: dict[str, Any] = meta
     return content
 
 
-def _read_edges(directory: Path, relations: list[Relation]) -> dict[Relation, Edges]:
-    try:
-        arrays = read_npz(directory / _EDGES)
-    except UnreadableError as error:
-        raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
-    nothing = np.empty(())
-    found = {
-        relation: Edges(arrays.get(f"{i}_src", nothing), arrays.get(f"{i}_dst", nothing), arrays.get(f"{i}_weight"))
-        for i, relation in enumerate(relations)
-    }
-    torn = [relation for relation, edges in found.items() if not _are_edges(edges)]
-    if torn:
-        raise _damaged(directory, f"{_EDGES}: relation {torn[0]}", "whole arrays for every relation")
+def _read_edges(path: Path, relations: list[Relation]) -> dict[Relation, Edges]:
+    arrays, found = read_npz(path), {}
+    for i, relation in enumerate(relations):
+        src, dst = (arrays[f"{i}_{end}"].astype(np.int64) for end in ("src", "dst"))
+        weight = arrays.get(f"{i}_weight")
+        found[relation] = Edges(src, dst, None if weight is None else weight.astype(np.float32))
     return found
-
-
-def _are_edges(edges: Edges) -> bool:
-    """Return whether both ends are numbers of nodes, and weights, if there are any, as many."""
-    ends = all(end.dtype == np.int64 and end.shape == (edges.src.size,) for end in (edges.src, edges.dst))
-    weight = edges.src.astype(np.float32) if edges.weight is None else edges.weight
-    return ends and weight.dtype == np.float32 and weight.shape == edges.src.shape

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing
 from dglcell.files.atomic import canonical_hash
-from dglcell.graph.schema import GENE, REACTION, WEIGHT, Relation
+from dglcell.graph.schema import GENE, WEIGHT, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -221,7 +221,6 @@ class CellGraph:
         self.media, self.titles = media or {}, titles or {}
         for relation, ends in self.content.items():
             _check_ends(relation, ends, vocabularies)
-        _check_media(self.media, vocabularies)
         return self
 
     def with_genes(self, genes: Vocabulary) -> CellGraph:
@@ -445,17 +444,6 @@ def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Voc
                 expected=f"0 … {size - 1}",
                 do="say how many nodes there are in `num_nodes`",
             )
-
-
-def _check_media(media: Media, vocabularies: Mapping[str, Vocabulary]) -> None:
-    nodes = {tuple(strengths) for strengths in media.values()}
-    stray = [name for names in nodes for name in names if name not in vocabularies.get(REACTION, Vocabulary(()))]
-    if stray or len(nodes) > 1:
-        raise GraphError(
-            "media of the cell graph do not fit its reactions",
-            got=listing(stray) or "media that name different reaction nodes",
-            expected="a strength of the same reaction nodes in every medium",
-        )
 
 
 def _content_hash(

@@ -116,7 +116,6 @@ class Metabolism:
         model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
         compartments: compartment of each metabolite.
         aliases: the names that the model has for its genes.
-        subsystems: part of metabolism, as the model divides it → genes of its reactions; empty where it does not.
         media: medium → reaction node → its strength there, where that differs between media.
         provenance: model name, where it came from with sha256, and counts.
         titles: node type → reaction of the model, or metabolite → what the model calls it in words.
@@ -133,7 +132,6 @@ class Metabolism:
     compartments: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     aliases: AliasTable = field(default_factory=AliasTable)
-    subsystems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -295,7 +293,6 @@ def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:
             "metabolites": len(metabolites),
         },
         aliases=model_aliases(model),
-        subsystems=_subsystems(model),
         titles={REACTION: _titles(model.reactions), METABOLITE: _titles(model.metabolites)},
     )
 
@@ -304,24 +301,3 @@ def _titles(things: Iterable[Any]) -> dict[str, str]:
     """Return what a model calls its reactions or metabolites in words, unless it merely repeats their identifiers."""
     found = {one.id: " ".join(str(one.name or "").split()) for one in things}
     return {name: title for name, title in found.items() if title and title != name}
-
-
-def _subsystems(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return genes by the subsystem of their reactions.
-
-    The reaction's own statement counts; without one, the groups that it is in do.
-    """
-    groups: dict[str, list[str]] = {}
-    for group in model.groups:
-        for member in group.members:
-            groups.setdefault(member.id, []).append(str(group.name or group.id))
-    genes: dict[str, set[str]] = {}
-    for reaction in model.reactions:
-        for name in [str(reaction.subsystem)] if reaction.subsystem else groups.get(reaction.id, []):
-            genes.setdefault(_in_words(name), set()).update(gene.id for gene in reaction.genes)
-    return {name: tuple(sorted(found)) for name, found in sorted(genes.items()) if found}
-
-
-def _in_words(subsystem: str) -> str:
-    """Return a subsystem in words: ``S_Transport__Mitochondrial`` of some files is "Transport, Mitochondrial"."""
-    return " ".join(subsystem.removeprefix("S_").replace("__", ", ").replace("_", " ").split())

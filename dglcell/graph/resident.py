@@ -9,7 +9,6 @@ from torch import Tensor
 
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_space import relations_of_sources
-from dglcell.graph.metabolism import whole_reactions
 from dglcell.graph.resident_graph import Derive, ResidentGraph
 from dglcell.graph.schema import CATALYSES, REACTION, Relation
 from dglcell.graph.steady_state import SteadyState
@@ -26,13 +25,9 @@ class ResidentCell(ResidentGraph):
         media: names of M growth media.
         media_nodes: [K] int64, the reaction nodes that differ between media.
         media_strengths: [M, K] float32, their strengths.
-        reaction_of: [N] int64, the reaction of the metabolic model that each reaction node belongs to.
-        reaction_signs: [N] float32, −1 for reaction nodes of the backward direction, 1 for all others.
     """
 
     media_nodes: Tensor
-    reaction_of: Tensor
-    reaction_signs: Tensor
     media_strengths: Tensor
 
     def __init__(
@@ -59,12 +54,6 @@ class ResidentCell(ResidentGraph):
         strengths = torch.tensor([list(of.values()) for of in (media or {}).values()], dtype=torch.float32)
         self.register_buffer("media_nodes", torch.tensor(list(nodes), dtype=torch.int64), persistent=False)
         self.register_buffer("media_strengths", strengths.reshape(len(self.media), len(nodes)), persistent=False)
-        # Nodes without names are reactions of their own, forward.
-        called = [f"{node:09}+" for node in range(num_nodes.get(REACTION, 0))]
-        called = list(self.names[REACTION].names) if REACTION in self.names else called
-        signs = torch.tensor([-1.0 if name.endswith("-") else 1.0 for name in called])
-        self.register_buffer("reaction_of", torch.from_numpy(whole_reactions(called)[1]), persistent=False)
-        self.register_buffer("reaction_signs", signs, persistent=False)
 
     @property
     def steady_state(self) -> SteadyState | None:

@@ -278,9 +278,7 @@ def check_kernel(kernel: str, device_type: str) -> None:
         ConfigError: no kernel has this name, or this one is for another device.
         MissingDependencyError: Triton is not installed.
     """
-    if kernel != "auto" and kernel not in KERNELS:
-        raise ConfigError("unknown kernel", got=kernel, expected=", ".join(["auto", *KERNELS]), do="set `kernel:`")
-    if kernel == "auto" or runs_on(kernel, device_type):
+    if kernel in ("auto", *kernels_on(device_type)):
         return
     if kernel == "triton" and device_type == "cuda":
         raise MissingDependencyError(

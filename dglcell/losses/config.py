@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +83,7 @@ class MaskedConfig(WeightedConfig):
 class BceConfig(WeightedConfig):
     """Configure binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
 
-    implementation = "dglcell.losses.elementwise:BceLoss"
+    implementation = "dglcell.losses.elementwise:MaskedLoss"
 
     name: str = "bce"
 
@@ -126,11 +125,13 @@ Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
 
 
 @dataclass
-class CoupledConfig(WeightedConfig, ABC):
+class CoupledConfig(WeightedConfig):
     """Configure squared error, a distance between distributions, and supervised contrast of embeddings.
 
-    A term of weight 0 is left out, and is not recorded.
+    A term of weight 0 is left out, and is not recorded. ``distance_key`` is the key of the weight of the distance.
     """
+
+    distance_key = ""
 
     mse: Weight = 1.0  # weight of the squared error
     supcr: Weight = 0.001  # weight of the supervised contrast; needs a model with embeddings
@@ -149,11 +150,6 @@ class CoupledConfig(WeightedConfig, ABC):
 
     def needs(self) -> frozenset[str]:
         return frozenset({"embedding"} if self.supcr > 0 else ())
-
-    @property
-    @abstractmethod
-    def distance_key(self) -> str:
-        """Return the key of the weight of the distance between distributions."""
 
 
 @dataclass
@@ -195,14 +191,10 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 class DistributionConfig(CoupledConfig):
     """Configure a coupled loss whose second term matches distributions."""
 
-    implementation = "dglcell.losses.coupled:DistributionLoss"
+    implementation, distance_key = "dglcell.losses.coupled:DistributionLoss", "distribution"
 
     distribution: Weight = 0.1  # weight of the distribution matching
     bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
-
-    @property
-    def distance_key(self) -> str:
-        return "distribution"
 
 
 @dataclass
@@ -227,7 +219,7 @@ Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance"
 class MleWassSupcrConfig(BufferedConfig):
     """Configure squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
 
-    implementation = "dglcell.losses.coupled:MleWassSupcrLoss"
+    implementation, distance_key = "dglcell.losses.coupled:MleWassSupcrLoss", "wasserstein"
 
     name: str = "mle_wass_supcr"
     supcr: Weight = 0.0
@@ -235,10 +227,6 @@ class MleWassSupcrConfig(BufferedConfig):
     temperature_schedule: Schedule = "exponential"
     wasserstein: Weight = 0.1  # weight of the distance
     p: Order = 2  # order of the distance: 1, or 2 for half the squared distance
-
-    @property
-    def distance_key(self) -> str:
-        return "wasserstein"
 
 
 FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}

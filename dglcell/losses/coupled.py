@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dglcell.losses.config import BufferedConfig, CoupledConfig, DistributionConfig, MleWassSupcrConfig
 from dglcell.losses.distribution import distribution_matching, transport_cost
-from dglcell.losses.elementwise import element_sums, squared_error
+from dglcell.losses.elementwise import ELEMENTS, element_sums
 from dglcell.losses.loss import (
     Loss,
     LossTerms,
@@ -77,23 +77,6 @@ def _normalised(rows_ND: Tensor) -> Tensor:
     return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)
 
 
-def temperature_at(epoch: int, epochs: int, start: float, end: float, schedule: str) -> float:
-    r"""Return τ of an epoch; it falls from ``start`` towards ``end``, which it would reach in epoch ``epochs``.
-
-    Args:
-        epoch: counted from 0.
-        epochs: number of epochs of the whole training.
-        start, end: τ₀ and τ₁.
-        schedule: ``none`` keeps τ₀; ``exponential`` is :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`; ``cosine`` is half a wave.
-    """
-    share = min(epoch / epochs, 1.0)
-    if schedule == "exponential":
-        return start * (end / start) ** share
-    if schedule == "cosine":
-        return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
-    return start
-
-
 def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
     r"""Return w, the share of buffered strains among those compared.
 
@@ -115,6 +98,9 @@ def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None
     if epoch < end:
         return 0.3 + 0.6 / (1 + math.exp(-10 * ((epoch - begin) / (end - begin) - 0.5)))
     return 0.9
+
+
+COLUMNS = ("prediction", "target", "embedding")
 
 
 @dataclass(frozen=True)
@@ -145,9 +131,9 @@ class Rows:
         assert embedding is not None, "refused by the configuration: `LossConfig.needs`"
         return cls(prediction.phenotypes.to(dtype), target_BT.to(dtype), embedding.to(dtype))
 
-    def detach(self) -> Rows:
-        """Return the same rows without gradient."""
-        return Rows(self.prediction.detach(), self.target.detach(), self.embedding.detach())
+    def each(self, change: Callable[..., Tensor], *others: Rows) -> Rows:
+        """Apply a function to predictions, labels and embeddings, beside those of other rows."""
+        return Rows(*(change(*(getattr(rows, column) for rows in (self, *others))) for column in COLUMNS))
 
     def gather(self, capacity: int | None) -> Rows:
         """Return the rows of all ranks, with gradient; see ``dglcell.losses.loss``.
@@ -175,14 +161,10 @@ class Rows:
         rows = self.present.any(1).nonzero().squeeze(1)
         if len(rows) > most:
             rows = rows[torch.arange(most, device=rows.device) * len(rows) // most]
-        return Rows(self.prediction[rows], self.target[rows], self.embedding[rows])
+        return self.each(lambda x: x[rows])
 
     def __add__(self, other: Rows) -> Rows:
-        return Rows(
-            torch.cat([self.prediction, other.prediction]),
-            torch.cat([self.target, other.target]),
-            torch.cat([self.embedding, other.embedding]),
-        )
+        return self.each(lambda *x: torch.cat(x), other)
 
     @property
     def present(self) -> Tensor:
@@ -192,8 +174,6 @@ class Rows:
 
 MOST_CONTRASTED = 2048
 """An evaluation's contrast compares at most so many strains with each other, as it needs a matrix of them."""
-
-COLUMNS = ("prediction", "target", "embedding")
 
 
 class RowBuffer(nn.Module):
@@ -228,7 +208,7 @@ class RowBuffer(nn.Module):
         """
         rows = self._rows()
         if rows is None:
-            return Rows(like.prediction[:0], like.target[:0], like.embedding[:0])
+            return like.each(lambda x: x[:0])
         if count is None:
             return rows
         age_N1 = torch.arange(self.size - 1, -1, -1, device=count.device).unsqueeze(1)
@@ -237,12 +217,12 @@ class RowBuffer(nn.Module):
     @torch.no_grad()
     def add(self, rows: Rows) -> None:
         """Put strains with at least one label in, in place of the oldest."""
-        rows = rows.detach()
+        rows = rows.each(Tensor.detach)
         self.seen += rows.present.any(1).sum()
         if self.size == 0:
             return
         if self._rows() is None:
-            self._allocate(rows.prediction, rows.target, rows.embedding)
+            self._allocate(*(getattr(rows, column) for column in COLUMNS))
         together = self.newest(None, like=rows) + rows
         # The sort is stable: rows without labels come first, all others by age.
         order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
@@ -312,17 +292,17 @@ class CoupledLoss(Loss):
         batch = batch.gather(self.batch_size if self.training else None)
         weighted: dict[str, tuple[float, Tensor]] = {}
         if config.mse > 0:
-            sums_2T = element_sums(squared_error, batch.prediction, batch.target)
+            sums_2T = element_sums(ELEMENTS["mse"], batch.prediction, batch.target)
             weighted["mse"] = (config.mse, mean_cost(sums_2T, self.weight_T))
-        compared = self._compare(batch, epoch)
+        few, many, enough = self._compared(batch, epoch)
         if self.distance_weight > 0:
-            rows = compared.for_distance
-            costs_T = self.distance(rows.prediction.T.contiguous(), rows.target.T.contiguous())
-            weighted[config.distance_key] = (self.distance_weight, self._mean(costs_T, rows, compared.enough))
+            costs_T = self.distance(few.prediction.T.contiguous(), few.target.T.contiguous())
+            weighted[config.distance_key] = (self.distance_weight, self._mean(costs_T, few, enough))
         if config.supcr > 0:
-            rows = compared.for_supcr
-            costs_T = supcr(rows.embedding, rows.target.T.contiguous(), self.temperature(epoch))
-            weighted["supcr"] = (config.supcr * compared.supcr_factor, self._mean(costs_T, rows, compared.enough))
+            share = self.share(epoch) if self.training else None
+            costs_T = supcr(many.embedding, many.target.T.contiguous(), self.temperature(epoch))
+            factor = config.supcr * (1.0 if share is None else 1 - share / 2)
+            weighted["supcr"] = (factor, self._mean(costs_T, many, enough))
         total = torch.stack([weight * term for weight, term in weighted.values()]).sum()
         terms = {name: term.detach() for name, (_, term) in weighted.items()}
         return LossTerms(total, terms | self._schedules(epoch, like=total.detach()))
@@ -331,10 +311,16 @@ class CoupledLoss(Loss):
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
 
     def temperature(self, epoch: int) -> float:
-        """Return τ of an epoch; in evaluation it is that of the last epoch."""
-        config, epoch = self.config, epoch if self.training else self.epochs
-        start, end, schedule = config.temperature, config.temperature_final, config.temperature_schedule
-        return temperature_at(epoch, self.epochs, start, end, schedule)
+        r"""Return τ of an epoch; in evaluation it is that of the last epoch.
+
+        ``exponential`` is :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`, and ``cosine`` half a wave, from τ₀ to τ₁, which it
+        would reach in epoch E.
+        """
+        start, end, schedule = self.config.temperature, self.config.temperature_final, self.config.temperature_schedule
+        share = min(epoch / self.epochs, 1.0) if self.training else 1.0
+        if schedule == "exponential":
+            return start * (end / start) ** share
+        return end + (start - end) * (1 + math.cos(math.pi * share)) / 2 if schedule == "cosine" else start
 
     def share(self, epoch: int) -> float | None:
         """Return w of an epoch of training; None without a buffer whose share follows the epoch."""
@@ -357,37 +343,24 @@ class CoupledLoss(Loss):
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
         return cost if enough is None else torch.where(enough, cost, 0.0)
 
-    def _compare(self, batch: Rows, epoch: int) -> Compared:
-        """Put buffered strains beside the batch, then the batch into the buffer."""
-        config, buffer = self.config, self.buffer
+    def _compared(self, batch: Rows, epoch: int) -> tuple[Rows, Rows, Tensor | None]:
+        """Put buffered strains beside the batch, then the batch into the buffer.
+
+        Returns:
+            Strains that the distance compares, those that SupCR compares, and whether enough strains were seen,
+            [] bool; None where they always are.
+        """
         if not self.training:
-            return Compared(batch, batch.some(MOST_CONTRASTED))
-        if buffer is None:
-            return Compared(batch, batch)
-        assert isinstance(config, BufferedConfig)
+            return batch, batch.some(MOST_CONTRASTED), None
+        if self.buffer is None:
+            return batch, batch, None
+        assert isinstance(self.config, BufferedConfig)
         share = self.share(epoch)
         labelled = batch.present.any(1).sum()
         count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
-        few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
-        buffer.add(batch)
-        return Compared(few, many, buffer.seen >= config.enough, 1.0 if share is None else 1 - share / 2)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Say which strains are compared with each other.
-
-    Attributes:
-        for_distance: strains that the distance compares by their predictions.
-        for_supcr: strains that SupCR compares by their embeddings.
-        enough: [] bool, whether enough strains were seen to compare them; where None, they always are.
-        supcr_factor: factor by which the weight of the contrast is multiplied.
-    """
-
-    for_distance: Rows
-    for_supcr: Rows
-    enough: Tensor | None = None
-    supcr_factor: float = 1.0
+        few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
+        self.buffer.add(batch)
+        return few, many, self.buffer.seen >= self.config.enough
 
 
 class DistributionLoss(CoupledLoss):

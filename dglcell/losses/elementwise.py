@@ -1,9 +1,10 @@
-"""Compute losses label by label: squared error, Huber, log-cosh, Gaussian likelihood, binary cross-entropy."""
+"""Compute losses label by label: squared error, Huber, cross-entropy, log-cosh, Gaussian likelihood."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,51 +12,43 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from dglcell.losses.config import BceConfig, DangoLossConfig, GaussianConfig, MaskedConfig
+from dglcell.losses.config import DangoLossConfig, GaussianConfig, MaskedConfig, WeightedConfig
 from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, phenotype_weights, sum_over_ranks
 from dglcell.models.model import Prediction
 
-
-def squared_error(error: Tensor) -> Tensor:
-    """Return ``error²``, element by element."""
-    return error.square()
+Element = Callable[[Tensor, Tensor], Tensor]
+"""An element-wise loss takes predictions and labels of one shape and type, and returns costs of this shape."""
 
 
-def huber(error: Tensor) -> Tensor:
-    """Return ``error² / 2`` within one unit of the normalised label and ``|error| − 1/2`` beyond it.
-
-    The loss is element by element.
-
-    Huber 1964, *Robust estimation of a location parameter*.
-    """
-    magnitude = error.abs()
-    return torch.where(magnitude <= 1, 0.5 * error.square(), magnitude - 0.5)
-
-
-def log_cosh(error: Tensor) -> Tensor:
-    """Return ``log cosh(error)``, element by element, as ``|e| + softplus(−2|e|) − log 2``.
+def log_cosh(prediction: Tensor, target: Tensor) -> Tensor:
+    """Return ``log cosh(error)``, as ``|e| + softplus(−2|e|) − log 2``.
 
     The direct form overflows in float32 beyond an error of about 89.
     """
-    magnitude = error.abs()
+    magnitude = (prediction - target).abs()
     return magnitude + F.softplus(-2 * magnitude) - math.log(2)
 
 
-ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber": huber}
+ELEMENTS: dict[str, Element] = {
+    "mse": partial(F.mse_loss, reduction="none"),
+    # Huber 1964, "Robust estimation of a location parameter": beyond one unit of the normalised label it is linear.
+    "huber": partial(F.huber_loss, reduction="none"),
+    "bce": partial(F.binary_cross_entropy_with_logits, reduction="none"),
+}
 
 
 class MaskedLoss(Loss):
     """Average an element-wise loss over the labels of all ranks that are not missing; see ``dglcell.losses.loss``.
 
     Args:
-        config: validated; its name is a key of ``ELEMENTS``.
+        config: validated; its name is a key of ``ELEMENTS``. Of ``bce``, predictions are logits.
         epochs: number of epochs of the whole training.
     """
 
     Config = MaskedConfig
     weight_T: Tensor | None
 
-    def __init__(self, config: MaskedConfig, epochs: int) -> None:
+    def __init__(self, config: WeightedConfig, epochs: int) -> None:
         super().__init__()
         self.element = ELEMENTS[config.name]
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
@@ -68,12 +61,8 @@ class MaskedLoss(Loss):
         return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
 
 
-def masked_mean(
-    element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor, weight_T: Tensor | None = None
-) -> Tensor:
-    """Return the mean of ``element(prediction − target)`` over the labels of all ranks; zero where there is none.
-
-    Missing labels are left out.
+def masked_mean(element: Element, prediction_BT: Tensor, target_BT: Tensor, weight_T: Tensor | None = None) -> Tensor:
+    """Return the mean of ``element`` over the labels of all ranks; missing ones are left out, and zero is of none.
 
     It takes one all-reduce of 2 T numbers: a mean of the ranks' means would give labels of ranks with few labels more
     weight.
@@ -81,13 +70,11 @@ def masked_mean(
     return mean_cost(sum_over_ranks(element_sums(element, prediction_BT, target_BT)), weight_T)
 
 
-def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
-    """Return sums and numbers of ``element(prediction − target)`` over this rank's labels, [2, T].
-
-    Missing labels are left out.
-    """
-    present_BT = ~target_BT.isnan()
-    return label_sums(element((prediction_BT - target_BT).masked_fill(~present_BT, 0.0)), present_BT)
+def element_sums(element: Element, prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
+    """Return sums and numbers of ``element`` over this rank's labels, [2, T]; missing labels are left out."""
+    present_BT, dtype = ~target_BT.isnan(), torch.promote_types(prediction_BT.dtype, target_BT.dtype)
+    prediction_BT, target_BT = (x.masked_fill(~present_BT, 0.0).to(dtype) for x in (prediction_BT, target_BT))
+    return label_sums(element(prediction_BT, target_BT), present_BT)
 
 
 class GaussianLoss(Loss):
@@ -116,7 +103,7 @@ class GaussianLoss(Loss):
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
-        sums_2T = sum_over_ranks(element_sums(squared_error, prediction.phenotypes, target_BT))
+        sums_2T = sum_over_ranks(element_sums(ELEMENTS["mse"], prediction.phenotypes, target_BT))
         (total_T, _), (seen_T, count_T) = sums_2T, sums_2T.detach()
         if self.variance_T is None:
             self.variance_T = torch.ones_like(total_T)
@@ -131,34 +118,6 @@ class GaussianLoss(Loss):
         saved = state_dict.get(prefix + "variance_T")
         self.variance_T = None if saved is None else torch.empty_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-class BceLoss(Loss):
-    """Average ``−y log σ(x) − (1 − y) log(1 − σ(x))`` over the labels of all ranks that are not missing.
-
-    Args:
-        config: validated.
-        epochs: number of epochs of the whole training.
-    """
-
-    Config = BceConfig
-    weight_T: Tensor | None
-
-    def __init__(self, config: BceConfig, epochs: int) -> None:
-        super().__init__()
-        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
-
-    def changes_by(self, epoch: int) -> None:
-        return None
-
-    def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
-        present_BT = ~target_BT.isnan()
-        label_BT = target_BT.masked_fill(~present_BT, 0.0)
-        cost_BT = F.binary_cross_entropy_with_logits(
-            prediction.phenotypes.to(label_BT.dtype), label_BT, reduction="none"
-        )
-        return LossTerms(mean_cost(sum_over_ranks(label_sums(cost_BT, present_BT)), self.weight_T))
 
 
 class DangoLoss(Loss):

@@ -85,16 +85,13 @@ def free_memory(device: torch.device) -> int | None:
 
 def available_memory() -> int | None:
     """Return how many bytes this process can still get from the machine and within the limit of its control group."""
-    free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_group_rooms()]
+    free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable")]
+    for group, unified in control_groups("memory"):  # as SLURM and containers set them
+        files = ("memory.max", "memory.current", "file")
+        old = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
+        free.append(_room(group, *(files if unified else old)))
     known = [value for value in free if value is not None]
     return min(known) if known else None
-
-
-def _group_rooms() -> Iterator[int | None]:
-    """Return the bytes left to every control group of this process, as SLURM and containers set them."""
-    for group, unified in control_groups("memory"):
-        files = ("memory.max", "memory.current", "file")
-        yield _room(group, *(files if unified else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")))
 
 
 def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:

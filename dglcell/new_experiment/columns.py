@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from dglcell.checks import STRONGEST
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.config import DECIMALS
-from dglcell.data.sources.faults import TableColumns
-from dglcell.data.sources.guides import BASES
-from dglcell.data.sources.text_table import MISSING, Rows, read_numbers, refuse_lost
-from dglcell.data.table import WITHIN_CELL, split_strength
+from dglcell.data.sources.config import DECIMALS, CsvConfig
+from dglcell.data.sources.guides import BASES, GuideConfig
+from dglcell.data.sources.text_table import refuse_lost
+from dglcell.data.table import MISSING, WITHIN_CELL, Rows, read_numbers, split_strength
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -75,7 +74,7 @@ class WantedTable:
     ignore: Sequence[str] = ()
 
 
-def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[TableColumns, list[str]]:
+def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
     """Find the columns of a table, and return them with what the user has to know about it.
 
     Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
@@ -92,60 +91,54 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Ta
     for option in ("genes", "phenotypes", "strengths", "conditions"):
         for name in getattr(wanted, option) or ():
             rows.column(name, f"--{option}")
-    found, notes = TableColumns(_gene_columns(rows, wanted, genes), ()), list[str]()
-    found = replace(found, strengths=_strength_columns(rows, wanted, found.genes))
-    found = replace(found, guides=_guide_columns(rows, wanted, found.genes))
-    conditions, constant = _condition_columns(rows, wanted, [*found.genes, *found.strengths, *found.guides])
+    notes, of_genes = list[str](), _gene_columns(rows, wanted, genes)
+    strengths, guides = _strength_columns(rows, wanted, of_genes), _guide_columns(rows, wanted, of_genes)
+    taken = [*of_genes, *strengths, *guides]
+    conditions, constant = _condition_columns(rows, wanted, taken)
     if constant:
         notes.append(f"the same in all rows, so no condition: {listing(constant)}")
-    if not found.genes and not conditions:
+    if not of_genes and not conditions:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
-    others = [*found.genes, *found.strengths, *found.guides, *conditions, *constant]
-    phenotypes, decimal = _phenotype_columns(rows, wanted, others)
+    taken += [*conditions, *constant]
+    phenotypes, decimal = _phenotype_columns(rows, wanted, taken)
     if not phenotypes:
-        raise _which(rows, "phenotypes", "a column of numbers", _about_words(rows, others))
+        raise _which(rows, "phenotypes", "a column of numbers", _about_words(rows, taken))
     phenotypes, left = _varied_phenotypes(rows, wanted, phenotypes, decimal)
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
-    found = replace(found, phenotypes=phenotypes, decimal=decimal, conditions=conditions)
-    return replace(
-        found, na_values=wanted.na_values, keep_blank=wanted.keep_blank, average=wanted.average, ignore=wanted.ignore
-    ), notes
+    medium = next(filter(MEDIA.fullmatch, conditions), None)
+    config = CsvConfig(
+        str(wanted.path),
+        of_genes,
+        {name: name for name in phenotypes},
+        decimal=decimal,
+        missing="drop",
+        strengths=strengths,
+        # The first column of media is the condition `medium`.
+        conditions={MEDIUM if name == medium else name: name for name in conditions},
+        guides=GuideConfig(guides[0], [*of_genes, *guides[1:]], places_by_sequence=len(guides) < 2) if guides else None,
+        ignore_genes=list(wanted.ignore),
+    )
+    return replace(config, na_values=list(wanted.na_values)) if wanted.na_values else config, notes
 
 
-def column_keys(columns: TableColumns) -> dict[str, Any]:
-    """Return the keys of `data.source.csv` that say what the columns hold."""
-    keys: dict[str, Any] = {"genes": list(columns.genes)}
-    if columns.strengths:
-        keys["strengths"] = list(columns.strengths)
-    keys["phenotypes"] = {name: name for name in columns.phenotypes}
-    if columns.ignore:
-        keys["ignore_genes"] = list(columns.ignore)
-    if columns.conditions:
-        keys["conditions"] = condition_names(columns)
-    if columns.guides:
-        sequence, *site = columns.guides
-        keys["guides"] = {"sequence": sequence, "site": [*columns.genes, *site]}
-        if not site:
-            keys["guides"]["places_by_sequence"] = True
-    return keys
+def column_keys(config: CsvConfig) -> dict[str, Any]:
+    """Return the keys of `data.source.csv` that differ from their defaults."""
+    default, keys = asdict(CsvConfig()), asdict(config)
+    if config.guides is not None:
+        keys["guides"] = {name: value for name, value in keys["guides"].items() if value}
+    return {name: value for name, value in keys.items() if value != default[name]}
 
 
-def condition_names(columns: TableColumns) -> dict[str, str]:
-    """Return condition → column. The first column of media is the condition ``medium``."""
-    media = next((name for name in columns.conditions if MEDIA.fullmatch(name)), None)
-    return {MEDIUM if name == media else name: name for name in columns.conditions}
-
-
-def allele_columns(columns: TableColumns) -> list[str]:
+def allele_columns(config: CsvConfig) -> list[str]:
     """Return the conditions that are alleles or their classes, from which strengths can be learned."""
-    return [name for name in columns.conditions if ALLELES.fullmatch(name)]
+    return [name for name in config.conditions if ALLELES.fullmatch(name)]
 
 
-def no_numbers(rows: Rows, column: str, columns: TableColumns) -> bool:
+def no_numbers(rows: Rows, column: str, config: CsvConfig) -> bool:
     """Return whether no cell of a column that says anything says a number."""
-    values, missing = read_numbers(rows.frame[column], columns.decimal, columns.na_values)
+    values, missing = read_numbers(rows.frame[column], config.decimal, config.na_values)
     return bool(not missing.all() and np.isnan(values[~missing]).all())
 
 

@@ -7,43 +7,35 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dglcell.config.published import format_offer, named
 from dglcell.data.columns import MEDIUM
-from dglcell.data.sources.faults import (
-    CONTRADICTING,
-    Fault,
-    FaultsError,
-    TableColumns,
-    Written,
-    describe_faults,
-    find_faults,
-    na_options,
-    strain_keys,
-    write_clean,
-)
+from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.csv_table import Measured, find_measured
 from dglcell.data.sources.guides import MISMATCH
-from dglcell.data.sources.text_table import Rows, read_numbers, read_rows
+from dglcell.data.sources.replicates import strain_numbers
+from dglcell.data.sources.text_table import read_rows
+from dglcell.data.table import Changes, Issue, IssuesError, Rows, describe_issues
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, way_out
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.graph.vocabulary import AliasTable, form_of
 from dglcell.new_experiment.cell import Downloads, cell_keys
 from dglcell.new_experiment.columns import (
     WantedTable,
     about_words,
     allele_columns,
     column_keys,
-    condition_names,
     find_columns,
     no_numbers,
 )
+from dglcell.new_experiment.faults import CONTRADICTING, blank_genes, contradictions, write_clean
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
@@ -87,22 +79,23 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         ConfigError: the copy would replace the table.
     """
     rows = read_rows(find_raw(str(wanted.path), downloads.raw))
-    columns, notes = find_columns(rows, wanted, cell.genes)
-    if not columns.genes:
+    config, notes = find_columns(rows, wanted, cell.genes)
+    if not config.genes:
         notes.insert(0, ALL_WILD_TYPE)
     aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
-    written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
-    if wanted.aliases is None and written.unknown:
-        cell = _with_more_names(cell, written.unknown, downloads)
+    found = find_measured(rows, config, aliases, cell.genes)
+    if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
+        cell = _with_more_names(cell, unknown, downloads)
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
         aliases = _catalogue_names(cell, downloads.raw)
-        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
-    if written.meant and len(written.unknown) == len(written.meant):
+        found = find_measured(rows, config, aliases, cell.genes)
+    unknown = found.changes.unknown(cell.genes)
+    if unknown and len(unknown) == len(found.changes.meant):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
-            got=listing(written.unknown),
+            got=listing(unknown),
             expected="names like " + cell.genes.examples(),
-            do=way_out(written.unknown, cell.genes)
+            do=way_out(unknown, cell.genes)
             or "; ".join(
                 [
                     *_names_to_fetch(cell, downloads),
@@ -110,35 +103,51 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
                 ]
             ),
         )
-    faults = find_faults(rows, columns, written, cell.genes)
-    path = wanted.path
-    if faults:
+    issues = _issues(found, config, wanted, cell)
+    if issues:
         if wanted.clean is None:
-            fetch = _names_to_fetch(cell, downloads) if written.unknown and wanted.aliases is None else []
-            advice = [*_controls(written), *fetch, *_advice(rows, faults, columns, wanted, downloads.command)]
-            raise FaultsError(rows, faults, "; ".join(advice))
-        path = wanted.clean
-        if path.exists() and path.samefile(find_raw(str(wanted.path), downloads.raw)):
-            raise ConfigError("`--write-clean` names the table itself", got=path, do="choose another file")
-        left_out = write_clean(rows, faults, path)
+            fetch = _names_to_fetch(cell, downloads) if unknown and wanted.aliases is None else []
+            advice = [*_controls(found.changes, unknown), *fetch]
+            advice += _advice(rows, issues, config, wanted, downloads.command)
+            raise IssuesError(rows, issues, "; ".join(advice))
+        if wanted.clean.exists() and wanted.clean.samefile(find_raw(str(wanted.path), downloads.raw)):
+            raise ConfigError("`--write-clean` names the table itself", got=wanted.clean, do="choose another file")
+        left_out = write_clean(rows, issues, wanted.clean)
         notes += [
-            f"clean copy  {path}: {count(left_out, 'row')} left out, other faults mended",
-            *describe_faults(rows, faults),
+            f"clean copy  {wanted.clean}: {count(left_out, 'row')} left out, other faults mended",
+            *describe_issues(rows, issues),
         ]
-        rows = read_rows(path)
-        written = Written.of(rows, columns.genes, cell.genes, aliases, columns.strengths, columns.ignore)
-    keys = {"path": str(path), **column_keys(columns)}
-    how, more = _reading(rows, columns, written)
-    keys |= how
-    other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
+        rows, config = read_rows(wanted.clean), replace(config, path=str(wanted.clean))
+        found = find_measured(rows, config, aliases, cell.genes)
+    lacking = len(rows) - len(found.rows)
+    other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
     chosen = wanted.aliases or (_choose_aliases(other, name, downloads.raw) if other else None)
+    config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
-        keys["aliases"] = chosen
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
-        notes.append(f"names       {len(other):,} of {count(len(written.meant), 'name')} {are}: `aliases: {chosen}`")
-    said = any(map(any, written.left))
-    learned = [] if said else [MISMATCH] if columns.guides else allele_columns(columns)
-    return OwnTable(keys, cell, bool(written.unknown), [*notes, *more], learned)
+        of = count(len(found.changes.meant), "name")
+        notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
+    said = any(map(any, found.changes.left))
+    learned = [] if said else [MISMATCH] if config.guides else allele_columns(config)
+    return OwnTable(
+        column_keys(config),
+        cell,
+        bool(found.changes.unknown(cell.genes)),
+        [*notes, *_notes(found, config, lacking)],
+        learned,
+    )
+
+
+def _issues(found: Measured, config: CsvConfig, wanted: WantedTable, cell: CellGraph) -> list[Issue]:
+    """Return everything that is wrong with a table, or looks so."""
+    genes = cell.genes
+    return [
+        *found.issues,
+        # Genes whose names are like those of others may be right, and missing from the cell graph.
+        *found.changes.unknown_issues(genes, lambda name: form_of(name) in genes.forms),
+        *([] if wanted.keep_blank else blank_genes(found, config)),
+        *([] if wanted.average else contradictions(found, config)),
+    ]
 
 
 def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
@@ -152,22 +161,23 @@ def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
     return [f"`{downloads.command} --fetch` downloads other names of genes ({format_offer([names])})"]
 
 
-def _advice(rows: Rows, faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> list[str]:
+def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: WantedTable, command: str) -> list[str]:
     """Return advice on what to do about faults; text in backticks can be pasted into a shell."""
     table = wanted.path
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
     advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
-    if not columns.genes:
+    if not config.genes:
         advice.insert(0, ALL_WILD_TYPE)
-    words = [name for name in columns.phenotypes if no_numbers(rows, name, columns)]
+    words = [name for name in config.phenotypes if no_numbers(rows, name, config)]
     if words:
         return [about_words(rows, name) for name in words]
-    if any(fault.kind == CONTRADICTING for fault in faults):
+    if any(issue.kind == CONTRADICTING for issue in issues):
         advice.append(f"if they are replicates that vary so much, `{command} --average` takes their mean")
-    if options := na_options(faults):
+    if words := list(dict.fromkeys(issue.word for issue in issues if issue.word is not None)):
+        options = " ".join(shlex.quote(f"--na-values={word}") for word in words)
         advice.append(f'if words mean "not measured", add `{options}`')
-    if len(columns.phenotypes) > 1 and not wanted.phenotypes:
+    if len(config.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
     return advice
 
@@ -180,11 +190,10 @@ CONTROL = re.compile(
 """Names like these stand in the place of a gene where nothing is deleted."""
 
 
-def _controls(written: Written) -> list[str]:
+def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:
     """Return advice on names that no gene has and that look like those of controls, or stand in many rows."""
-    unknown = {*written.unknown}
-    times = Counter(name for names in written.rows for name in {*names} & unknown)
-    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(written.rows)]
+    times = Counter(name for names in changes.written for name in {*names}.intersection(unknown))
+    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(changes.written)]
     if not found:
         return []
     stems = {name: name.rstrip("0123456789") for name in found}
@@ -198,28 +207,24 @@ def _controls(written: Written) -> list[str]:
     ]
 
 
-def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:
-    """Return how the table is read, as keys of `data.source.csv`, and what to tell the user about it."""
-    keys: dict[str, Any] = {"na_values": list(columns.na_values)} if columns.na_values else {}
+def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
+    """Return what to tell the user about how a table is read."""
+    import pandas as pd
+
     notes = []
-    if columns.decimal != ".":
-        keys["decimal"] = columns.decimal
+    if config.decimal != ".":
         notes.append('numbers have decimal commas: `decimal: ","`')
-    read = [read_numbers(rows.frame[name], columns.decimal, columns.na_values) for name in columns.phenotypes]
-    lacking = np.all([missing for _, missing in read], axis=0)
-    if lacking.any():
-        keys["missing"] = "drop"
-        notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
-    every = strain_keys(rows, columns, written)
-    strains = [every[row] for row in np.flatnonzero(~lacking).tolist()]
-    values = zip(*(numbers[~lacking].astype(str).tolist() for numbers, _ in read), strict=True)
-    again, same = len(strains) - len({*strains}), len(strains) - len({*zip(strains, values, strict=True)})
+    if lacking:
+        notes.append(f"left out    {count(lacking, 'row')} without a phenotype: `missing: drop`")
+    numbers = strain_numbers(found.strains)
+    again = len(numbers) - len(np.unique(numbers))
+    same = pd.DataFrame({"strain": numbers, **found.strains.phenotypes}).duplicated().sum()
     if again:
-        what = "strains" if columns.apart or any(map(any, written.left)) else "genes"
+        what = "strains" if config.has_conditions or found.strains.strengths is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
-    if MEDIUM in condition_names(columns):
+    if MEDIUM in config.conditions:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
-    return keys, notes
+    return notes
 
 
 def _with_more_names(cell: CellGraph, unknown: Sequence[str], downloads: Downloads) -> CellGraph:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,14 +14,13 @@ from dglcell.graph.schema import Relation
 from dglcell.machine.processor import multiplies_bfloat16
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, no_edges
 from dglcell.perturbation.attribution import Attribution, Received, active
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass, compiler_works
-from dglcell.perturbation.sent import Kept, Slots, activities, keep_masks
+from dglcell.perturbation.sent import Kept, activities, keep_masks
 from dglcell.perturbation.states import DENSE_SHARE, DifferenceStates, Execution, Score, States
-from dglcell.perturbation.strategies.dgl_graphs import EdgeMask, EdgeSubgraph
+from dglcell.perturbation.strategies.dgl_graphs import EdgeMask, EdgeSubgraph, GraphStrategy
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.node_mask import NodeMask
-from dglcell.perturbation.targets import Perturbations, Perturbs
+from dglcell.perturbation.targets import Perturbs
 
 REDUCES = ("sum", "mean")
 
@@ -124,7 +122,7 @@ class PerturbedCell:
         graph: the wild type.
     """
 
-    def __init__(self, engine: Engine | NodeMask, kept: dict[str, Kept], graph: ResidentGraph) -> None:
+    def __init__(self, engine: NodeMask | GraphStrategy, kept: dict[str, Kept], graph: ResidentGraph) -> None:
         self.engine, self.kept, self.graph = engine, kept, graph
         attribution = active()
         if attribution is not None:
@@ -230,31 +228,6 @@ class PerturbedCell:
         return self.engine.attend(relation, keys, queries, score)
 
 
-class Engine(Protocol):
-    """Define what a strategy provides; see ``PerturbedCell``."""
-
-    def start(self, x_NH: Tensor) -> States:
-        """See ``PerturbedCell.start``."""
-
-    def aggregate(self, relation: Relation, states: States, reduce: str) -> States:
-        """See ``PerturbedCell.aggregate``."""
-
-    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``."""
-
-
-def check_strategy(strategy: str) -> None:
-    """Refuse an unknown strategy.
-
-    Raises:
-        ConfigError: the strategy is unknown; the message names those that exist.
-    """
-    if strategy not in ("auto", *STRATEGIES):
-        known = ("auto", *STRATEGIES)
-        do = did_you_mean(strategy, known)
-        raise ConfigError("unknown strategy", got=strategy, expected=", ".join(known), do=do)
-
-
 def check_strategy_device(strategy: str, device_type: str) -> None:
     """Refuse a strategy that needs DGL where DGL is missing or was built without this device.
 
@@ -296,9 +269,17 @@ def perturb(
         MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
         GenotypeError: the changed edges are of another number of strains.
     """
-    check_strategy(strategy)
+    if strategy not in (known := ("auto", *STRATEGIES)):
+        do = did_you_mean(strategy, known)
+        raise ConfigError("unknown strategy", got=strategy, expected=", ".join(known), do=do)
     changes = batch.perturbations
-    edges, device_type = _checked_edges(changes), changes.device.type
+    edges, device_type = changes.edges, changes.device.type
+    if edges is not None and edges.num_strains != changes.num_strains:
+        raise GenotypeError(
+            "edge perturbations and genotypes are of different numbers of strains",
+            got=f"{edges.num_strains} and {changes.num_strains}",
+            do="build `EdgePerturbations` with the changed edges of every strain, empty where there are none",
+        )
     choices = choices or Choices.default(device_type, of_edges=None if edges is None else "edge_mask")
     if strategy == "auto":
         strategy = choices.strategy
@@ -320,7 +301,9 @@ def perturb(
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     else:
         base = (kept_pass or BasePass([])).once(lambda: keep_masks(graph, changes.of_shared()))
-    slots = _slots(graph, changes)
+    # Types whose targets say all lost and weakened nodes, which are few in every strain.
+    few = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
+    slots = {node_type: targets.padded() for node_type, targets in few.items()}
     kept = {t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole) for t, mask in keep.items()}
     kernel = choices.kernel if kernel == "auto" else kernel
     execution = execution or Execution(dense_share=choices.dense_share)
@@ -329,20 +312,3 @@ def perturb(
     if device_type not in UNSTACKED_DEVICES and active() is None:
         execution = replace(execution, stack=True)
     return PerturbedCell(NodeMask(graph, kept, kernel, execution, kept_pass), kept, graph)
-
-
-def _slots(graph: ResidentGraph, changes: Perturbations) -> dict[str, Slots]:
-    """Return the lost and weakened nodes of the types whose targets say all of them, and are few in every strain."""
-    listed = {t: x for t, x in changes.nodes.items() if t not in graph.derived and x.most <= MOST_SLOTS}
-    return {node_type: targets.padded() for node_type, targets in listed.items()}
-
-
-def _checked_edges(changes: Perturbations) -> EdgePerturbations | None:
-    edges = changes.edges
-    if edges is not None and edges.num_strains != changes.num_strains:
-        raise GenotypeError(
-            "edge perturbations and genotypes are of different numbers of strains",
-            got=f"{edges.num_strains} and {changes.num_strains}",
-            do="build `EdgePerturbations` with the changed edges of every strain, empty where there are none",
-        )
-    return edges

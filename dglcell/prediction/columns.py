@@ -1,45 +1,70 @@
-"""Read strains as tables and lists have them: genes, their strengths, and the conditions that a model sees."""
+"""Read strains to predict as tables, lists and records have them: genes, their strengths, and conditions."""
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dglcell.checks import STRONGEST
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.guides import GuideConfig
+from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
-from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns, strength_columns, strength_of
+from dglcell.data.table import (
+    GENES,
+    NUMBERED,
+    STRAINS,
+    Changes,
+    IssuesError,
+    Rows,
+    gene_columns,
+    read_changes,
+    strength_columns,
+)
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
-from dglcell.prediction.conditions import Completion, Seen, asked_of, completion_of, condition_number, with_conditions
+from dglcell.prediction.conditions import (
+    ANOTHER,
+    Completion,
+    Seen,
+    added_column,
+    asked_of,
+    completion_of,
+    find_conditions,
+    guide_columns,
+    read_conditions,
+    with_conditions,
+)
 from dglcell.training.checkpoint import Trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger("dglcell")
 
 UNKNOWN = ("refuse", "empty")
 """These are the ways to treat rows with genes that the cell graph lacks."""
 
 
-class Row(NamedTuple):
-    """Hold the strain that a row of a table describes.
+class Read(NamedTuple):
+    """Hold the strains of a table.
 
     Attributes:
-        genes: numbers of its genes in the cell graph; none where that lacks some.
-        strengths: what is left of each; none where the row does not say it.
-        conditions: numbers of the conditions that the model sees.
-        written: names of its genes as the row has them.
-        lacking: those of them that the cell graph lacks.
+        strains: a strain for each row, with genes of the cell graph and the conditions that the model sees; without a
+            changed gene where the cell graph lacks one of them.
+        lacking: the names in each row that the cell graph lacks.
+        changes: the genes that the rows change.
     """
 
-    genes: list[int]
-    strengths: list[float]
-    conditions: list[float]
-    written: list[str]
-    lacking: list[str]
+    strains: Strains
+    lacking: list[list[str]]
+    changes: Changes
 
 
 @dataclass(frozen=True)
@@ -89,78 +114,100 @@ class GenotypeColumns:
         strengths, guides, complete = csv.strengths, csv.guides, completion_of(trained)
         return cls(names, csv.genes, aliased, unknown, strengths, csv.conditions, seen, learnt, guides, complete)
 
-    def find(self, header: Sequence[str], where: str) -> list[int]:
-        """Return the positions of the gene columns; none where neither this table nor that of the training has any.
+    def find(self, header: Sequence[str], where: str) -> tuple[list[str], list[str]]:
+        """Return the columns of genes, and those of strengths in the same order.
+
+        There are no columns of genes where neither this table nor that of the training has any. Those of strengths are
+        those of the training, or as `strength_columns` finds them; there may be none.
 
         Raises:
-            GenotypeError: there is no gene column, or a column that was named is not there.
+            GenotypeError: there is no gene column, a column that was named is not there, or some gene columns have a
+                column of strengths and others do not.
         """
-        stripped = [name.strip() for name in header]
         names = list(self.names)
-        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in stripped):
-            names = [name for name in self.trained_on if name in stripped]
+        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
+            names = [name for name in self.trained_on if name in header]
             if self.seen and not self.trained_on:
-                return []
+                return [], []
         for name in names:
-            if name not in stripped:
-                do = did_you_mean(name, stripped, "see `--columns`")
+            if name not in header:
+                do = did_you_mean(name, header, "see `--columns`")
                 raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
-        return [stripped.index(name) for name in names] or gene_columns(header, where)
-
-    def find_strengths(self, header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
-        """Return the columns of strengths for gene columns, in the same order; there may be none.
-
-        They are those of the training, or as `strength_columns` finds them.
-
-        Raises:
-            GenotypeError: some gene columns have a column of strengths, and others do not.
-        """
+        genes = names or gene_columns(header, where)
         of_gene = dict(zip(self.trained_on, self.strengths, strict=False))
         trained = [of_gene.get(gene, f"strength of {gene}") for gene in genes]
         lacking = [name for name in trained if name not in header]
         if len(lacking) == len(trained):
-            return strength_columns(header, genes, where)
+            return genes, strength_columns(header, genes, where)
         if lacking:
             do = did_you_mean(lacking[0], header, "add it, with an empty cell for a deletion")
             raise GenotypeError(f"{where}: no column '{lacking[0]}'", got=listing(header), do=do)
-        return trained
+        return genes, trained
 
-    def read(
-        self, changed: Sequence[str] | Mapping[str, float], conditions: Sequence[object], vocabulary: Vocabulary
-    ) -> Row:
-        """Read a strain.
+    def rows_of(self, frame: pd.DataFrame) -> Rows:
+        """Return those columns of a DataFrame that strains are read from, as text.
+
+        Raises:
+            GenotypeError: columns are missing.
+        """
+        header = [str(name).strip() for name in frame.columns]
+        genes, strengths = self.find(header, STRAINS)
+        seen = chain.from_iterable((self.conditions.get(name, name), name, added_column(name)) for name in self.seen)
+        others = [*seen, *([] if self.guides is None else [*self.guides.columns, SITE])]
+        return Rows.of_frame(frame, [*dict.fromkeys([*genes, *strengths, *(set(others) & {*header})])])
+
+    def read(self, rows: Rows, vocabulary: Vocabulary) -> Read:
+        """Read the strains of a table.
 
         Args:
-            changed: names of its deleted genes, or name → strength.
-            conditions: values of the conditions that the model sees.
+            rows: the table.
             vocabulary: gene vocabulary of the model's cell graph.
 
         Raises:
-            GenotypeError: a name stands for several genes, a strength or a condition has no value that is known, or as
-                for `gene_indices`.
+            GenotypeError: columns are missing, or rows are wrong, each of which is named.
         """
-        written = [str(name).strip() for name in changed]
-        names, ambiguous = self.aliases.resolve(written, vocabulary, spelled=True)
-        if ambiguous:
-            raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
-        found = zip(written, names, strict=True)
-        lacking = [name for name, meant in found if vocabulary.find(meant) not in vocabulary]
-        strengths = [strength_of(left) for left in changed.values()] if isinstance(changed, Mapping) else []
-        seen = [condition_number(self.seen, name, value) for name, value in zip(self.seen, conditions, strict=True)]
-        if (lacking and self.unknown == "empty") or (not names and self.seen):
-            return Row([], [], seen, written, lacking)
-        return Row(gene_indices(names, vocabulary, strengths), strengths, seen, written, lacking)
+        header, where = list(rows.frame.columns), rows.title
+        genes, strengths = self.find(header, where)
+        of_guides = guide_columns(self.seen, self.guides, rows, where)
+        columns = find_conditions(self.seen, [*header, *of_guides], self.conditions, where)
+        numbers, issues = read_conditions(self.seen, rows, columns, of_guides)
+        changes = read_changes(rows, genes, strengths, self.aliases, vocabulary, may_be_empty=bool(self.seen))
+        issues = [*changes.issues, *issues]
+        if self.unknown == "refuse":
+            issues += changes.unknown_issues(vocabulary)
+        if issues:
+            text = " ".join(issue.what for issue in issues)
+            kinds = {"unknown gene": "`dglcell graph describe RUN --names` lists the genes of the model"}
+            kinds |= {"expected: one of": ANOTHER}
+            do = [advice for kind, advice in kinds.items() if kind in text]
+            raise IssuesError(rows, issues, "; ".join(["mend or remove them", *do]))
+        return self._strains(changes, numbers, vocabulary, where)
 
-    def strains(self, rows: Sequence[Row], vocabulary: Vocabulary) -> Strains:
-        """Return the strains of rows, with the genes of a cell graph and the conditions that the model sees."""
-        strains = Strains.from_indices(vocabulary.names, [row.genes for row in rows])
-        left = (row.strengths or [0.0] * len(row.genes) for row in rows)
-        strengths = np.fromiter(chain.from_iterable(left), np.float32)
+    def _strains(
+        self, changes: Changes, numbers: Sequence[NDArray[np.float32]], vocabulary: Vocabulary, where: str
+    ) -> Read:
+        index = vocabulary.indices(changes.names).tolist()
+        found = [[index[gene] for gene in genes] for genes in changes.genes]
+        is_known = [min(genes, default=0) >= 0 for genes in found]
+        lacking = [
+            [] if known else [name for name, gene in zip(names, genes, strict=True) if gene < 0]
+            for known, names, genes in zip(is_known, changes.written, found, strict=True)
+        ]
+        strains = Strains.from_indices(vocabulary.names, [g if k else [] for g, k in zip(found, is_known, strict=True)])
+        strengths = changes.strengths
         # Deletions alone cost less, and every model takes them.
-        if strengths.any() or (self.learnt and any(row.strengths for row in rows)):
+        if strengths is not None and (strengths.any() or self.learnt):
+            sizes = list(map(len, found))
+            strengths = strengths[np.repeat(is_known, sizes)]
             strains = replace(strains, strengths=strengths)
-        strains = with_conditions(strains, self.seen, [row.conditions for row in rows])
-        return strains if self.complete is None else self.complete(strains)
+            if strengths.max(initial=0) > STRONGEST:
+                log.warning(
+                    "%s: strengths up to %g look like percent: 1 is the wild type, and 0.3 a knock-down to 30 %%",
+                    where,
+                    strengths.max(),
+                )
+        strains = with_conditions(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
+        return Read(strains if self.complete is None else self.complete(strains), lacking, changes)
 
 
 def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
@@ -180,29 +227,3 @@ def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
         if asked:
             raise
         return AliasTable()
-
-
-def gene_indices(names: Sequence[str], vocabulary: Vocabulary, strengths: Sequence[float] = ()) -> list[int]:
-    """Return the numbers of a strain's changed genes in the cell graph, which may also know other names of genes.
-
-    Args:
-        vocabulary: genes of the cell graph.
-        strengths: what is left of each changed gene; none where all are deleted.
-
-    Raises:
-        GenotypeError: no gene is changed, a gene is changed twice, or the cell lacks one.
-    """
-    if not names:
-        raise GenotypeError("no gene is deleted")
-    found = [vocabulary.find(name) for name in names]
-    twice = sorted(name for name, times in Counter(found).items() if times > 1)
-    if twice:
-        same = [place for place, gene in enumerate(found) if gene == twice[0]]
-        written = listing(sorted({names[place] for place in same}))
-        also = f" (written {written})" if written != twice[0] else ""
-        how = "deleted twice"
-        if strengths:
-            how = f"changed twice, with strengths {listing([f'{strengths[place]:g}' for place in same])}"
-        raise GenotypeError(f"gene '{twice[0]}' is {how}{also}")
-    check_known(found, vocabulary)
-    return [vocabulary.index(name) for name in found]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources import Computed, cache_folder
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
-from dglcell.data.table import number_of
+from dglcell.data.table import Issue, Rows, in_one_line, number_of
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained
@@ -23,7 +23,7 @@ Seen = Mapping[str, Sequence[str]]
 Completion = Callable[[Strains], Strains]
 """This adds to strains the columns that simulators compute, with the conditions as a model sees them."""
 
-NEW = None
+NEW, NEW_NUMBER = None, -1
 """This is the value of a condition with categories where none of them fits: a site that the training did not have."""
 
 ANOTHER = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
@@ -90,8 +90,8 @@ def check_conditions(seen: Seen, given: Iterable[str]) -> None:
             )
 
 
-def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[int]:
-    """Return the positions of the columns of a table with the conditions that a model sees, in its order.
+def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, str], where: str) -> list[str]:
+    """Return the columns of a table with the conditions that a model sees, in its order.
 
     Args:
         trained_on: condition → its column in the table that the model was trained on.
@@ -112,13 +112,37 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
                 expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
                 do="keep one of them" if there else did_you_mean(name, header, GIVE),
             )
-        found.append(header.index(there[0]))
+        found += there
     return found
 
 
-def guide_columns(
-    seen: Seen, guides: GuideConfig | None, header: Sequence[str], rows: Sequence[Sequence[object]], where: str
-) -> dict[str, list[object]]:
+def read_conditions(
+    seen: Seen, rows: Rows, columns: Sequence[str], guides: Mapping[str, Sequence[object]]
+) -> tuple[list[NDArray[np.float32]], list[Issue]]:
+    """Return the conditions of the rows of a table as `condition_number` does, and what is wrong with them.
+
+    Args:
+        rows: the table.
+        columns: the columns of the conditions, in their order; some may be those of ``guides``.
+    """
+    import pandas as pd
+
+    numbers, issues = [], list[Issue]()
+    for name, column in zip(seen, columns, strict=True):
+        codes, distinct = pd.factorize(np.array(guides.get(column, rows.frame.get(column)), dtype=object))
+        values, wrong = [], dict[str, list[int]]()
+        for code, value in enumerate(distinct):
+            try:
+                values.append(condition_number(seen, name, value))
+            except GenotypeError as error:
+                values.append(np.nan)
+                wrong[in_one_line(error)] = np.flatnonzero(codes == code).tolist()
+        issues += rows.issues(wrong)
+        numbers.append(np.array([*values, NEW_NUMBER], np.float32)[codes])  # the last one is of missing values
+    return numbers, issues
+
+
+def guide_columns(seen: Seen, guides: GuideConfig | None, rows: Rows, where: str) -> dict[str, Sequence[object]]:
     """Return the conditions of the guides of a table, as far as the model sees them.
 
     There are none where the table has no guides, or the conditions themselves.
@@ -126,23 +150,19 @@ def guide_columns(
     Args:
         seen: the conditions that the model sees.
         guides: columns of guides in the table that the model was trained on; None where it had none.
-        rows: cells of each row, which may be too few.
         where: the place of the table, for the message.
 
     Raises:
         GenotypeError: sequences of guides are no sequences.
     """
-    needed = [] if guides is None else guides.columns
-    if guides is None or SITE in header or not set(needed) <= {*header}:
+    if guides is None or SITE in rows.frame or not {*guides.columns} <= {*rows.frame}:
         return {}
-    places = [header.index(name) for name in needed]
-    cells = [["" if max(places) >= len(row) or row[i] is None else str(row[i]) for i in places] for row in rows]
+    known = {*seen.get(SITE, ())}
     try:
-        found = guides.conditions(cells, where, seen.get(SITE, ()))
+        found = guides.conditions(rows.frame[guides.columns].to_numpy().tolist(), where, seen.get(SITE, ()))
     except DataError as error:
         raise GenotypeError(str(error)) from error
-    known = {*seen.get(SITE, ())}
-    columns: dict[str, list[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
+    columns: dict[str, Sequence[object]] = {name: values.tolist() for name, values in found.items() if name in seen}
     return columns | ({SITE: [one if one in known else NEW for one in columns[SITE]]} if SITE in columns else {})
 
 
@@ -157,7 +177,7 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
     """
     text, categories = str(value).strip(), seen[condition]
     if value is NEW:
-        return -1
+        return NEW_NUMBER
     if condition == EDGES and isinstance(categories, list):
         text = edge_text(text)
         if text not in categories:
@@ -179,7 +199,7 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
     )
 
 
-def with_conditions(strains: Strains, seen: Seen, numbers_SC: Sequence[Sequence[float]]) -> Strains:
+def with_conditions(strains: Strains, seen: Seen, numbers_SC: ArrayLike) -> Strains:
     """Return strains with the columns of the conditions that a model sees.
 
     Args:
@@ -187,7 +207,7 @@ def with_conditions(strains: Strains, seen: Seen, numbers_SC: Sequence[Sequence[
         seen: C conditions.
         numbers_SC: a row per strain of what `condition_number` returns.
     """
-    numbers = np.array(numbers_SC, np.float32).reshape(len(strains), len(seen))
+    numbers = np.asarray(numbers_SC, np.float32).reshape(len(strains), len(seen))
     columns = (Column(CONDITION, name, tuple(categories)) for name, categories in seen.items())
     found: dict[Column, NDArray[np.float32]] = dict(zip(columns, numbers.T.copy(), strict=True))
     return strains.with_(columns={**strains.columns, **found}).with_conditions(seen)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dglcell.data.strains import Strains
-from dglcell.data.table import frame_genotypes, list_genotypes, row_names
-from dglcell.errors import GenotypeError, count
+from dglcell.data.table import list_genotypes
+from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.prediction.columns import GenotypeColumns, Row
-from dglcell.prediction.conditions import added_column, check_conditions, find_conditions, guide_columns
-from dglcell.prediction.table import GenotypeTable, refuse_rows
+from dglcell.prediction.columns import GenotypeColumns, Read
+from dglcell.prediction.conditions import added_column, check_conditions, find_conditions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +26,7 @@ def read_strains(
     conditions: Mapping[str, Any],
     how: GenotypeColumns,
     vocabulary: Vocabulary,
-) -> tuple[pd.DataFrame, list[Row], GenotypeTable]:
+) -> tuple[pd.DataFrame, Read]:
     """Read strains to predict.
 
     Args:
@@ -36,32 +35,18 @@ def read_strains(
         vocabulary: gene vocabulary of the model's cell graph.
 
     Returns:
-        The strains as a DataFrame, the rows that were read, and a table to predict.
+        The strains as a DataFrame, and what was read.
 
     Raises:
         GenotypeError: strains cannot be predicted.
     """
-    frame, changes = _as_frame(strains, how)
+    frame = _as_frame(strains, how)
     check_conditions(how.seen, conditions)
     for name, values in conditions.items():
         if added_column(name) in frame.columns:
             raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
         frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
-    header = [str(name) for name in frame.columns]
-    cells = frame.astype(object).where(frame.notna(), None).to_numpy().tolist() if how.guides else []
-    guided = guide_columns(how.seen, how.guides, header, cells, "the strains")
-    columns = [*(frame.iloc[:, i].tolist() for i in range(len(header))), *guided.values()]
-    found = [columns[i] for i in find_conditions(how.seen, [*header, *guided], how.conditions, "the strains")]
-    values = zip(*found, strict=True) if found else [()] * len(changes)
-    rows, problems = [], []
-    for name, changed, seen in zip(row_names(frame), changes, values, strict=True):
-        try:
-            rows.append(how.read(changed, seen, vocabulary))
-        except GenotypeError as error:
-            problems.append(f"{name}: {error}")
-    refuse_rows(problems, count(len(changes), "strain"))
-    is_known = np.array([not row.lacking for row in rows], bool)
-    return frame, rows, GenotypeTable([], [], how.strains(rows, vocabulary), is_known)
+    return frame, how.read(how.rows_of(frame), vocabulary)
 
 
 def measured_strains(frame: pd.DataFrame, how: GenotypeColumns, phenotypes: Sequence[str]) -> Strains:
@@ -72,9 +57,9 @@ def measured_strains(frame: pd.DataFrame, how: GenotypeColumns, phenotypes: Sequ
         GenotypeError: a column is missing, or a strength is no amount.
     """
     header = [str(name) for name in frame.columns]
-    genes, strengths = _find(frame, how)
+    genes, strengths = how.find(header, "the DataFrame")
     found = find_conditions(how.seen, header, how.conditions, "the DataFrame")
-    named = frame.rename(columns={frame.columns[i]: name for name, i in zip(how.seen, found, strict=True)})
+    named = frame.rename(columns=dict(zip(found, how.seen, strict=True)))
     labels = [name for name in phenotypes if name in header]
     return Strains.from_dataframe(named, genes=genes, strengths=strengths, phenotypes=labels, conditions=list(how.seen))
 
@@ -91,23 +76,13 @@ def _one_each(condition: str, given: Any, number: int) -> list[Any]:
     return values
 
 
-def _find(frame: pd.DataFrame, how: GenotypeColumns) -> tuple[list[str], list[str]]:
-    """Return the gene columns of a DataFrame, and those of strengths."""
-    header = [str(name) for name in frame.columns]
-    genes = [header[i] for i in how.find(header, "the DataFrame")]
-    return genes, how.find_strengths(header, genes, "the DataFrame")
-
-
-def _as_frame(
-    strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns
-) -> tuple[pd.DataFrame, Sequence[Sequence[str] | Mapping[str, float]]]:
-    """Return strains as a DataFrame with columns of genes, strengths and conditions, and what each one changes."""
+def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns) -> pd.DataFrame:
+    """Return strains as a DataFrame with columns of genes, strengths and conditions."""
     import pandas as pd
 
     given: Any = strains
     if isinstance(given, pd.DataFrame):
-        genes, strengths = _find(given, how)
-        return given, frame_genotypes(given, genes, strengths)
+        return given
     changes = given.changes if isinstance(given, Strains) else list(given)
     genotypes = list_genotypes(changes)
     width = max([1, *map(len, genotypes)])
@@ -115,8 +90,14 @@ def _as_frame(
         f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in range(width)
     }
     if any(isinstance(changed, Mapping) for changed in changes):
-        left = [list(one.values()) if isinstance(one, Mapping) else [0.0] * len(one) for one in changes]
+        # What is missing is no strength here, where a DataFrame has it for a deletion.
+        left = [
+            [of if of == of and of is not None else str(of) for of in one.values()]
+            if isinstance(one, Mapping)
+            else [0.0] * len(one)
+            for one in changes
+        ]
         columns |= {f"strength_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
     if isinstance(given, Strains):
         columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.conditions}
-    return pd.DataFrame(columns), changes
+    return pd.DataFrame(columns)

@@ -86,7 +86,7 @@ def read_measured(trained: Trained, strains: Strains) -> GenotypeTable:
     Raises:
         GenotypeError: strains cannot be predicted.
     """
-    return read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[2]
+    return GenotypeTable.of_read(read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[1])
 
 
 def measured_rows(

@@ -143,7 +143,7 @@ def predict_table(
 
     Args:
         members: one or several models, on the device where this runs.
-        table: the whole table, with the column that `name_models` adds.
+        table: the whole table, with the column that says what predicts.
         output: file that is written; an older one is replaced. The standard output where None.
         batch_size: strains per forward pass; as many as fit into memory where None.
         intervals: as for `predict_rows`.
@@ -246,7 +246,7 @@ def wild_type_of(members: Sequence[Trained], design: Design, phenotype: str) -> 
     """Return what is predicted for the wild type in the conditions of a design; 0 where a model has no value for it."""
     wild = design.chosen(np.zeros(1, int), members[0].cell.genes.names).with_targets(np.zeros(design.size, bool))
     wild = wild if design.complete is None else design.complete(wild)
-    found = predict_rows(members, GenotypeTable([], [], wild, np.ones(1, bool)))[predicted_column(phenotype)]
+    found = predict_rows(members, GenotypeTable.of(wild))[predicted_column(phenotype)]
     return float(np.nan_to_num(found[0]))
 
 

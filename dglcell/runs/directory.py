@@ -206,7 +206,8 @@ class EpochLog:
             rows.pop()
         for number, row in enumerate(rows, start=1):
             if row is None:
-                raise self._damaged(f": line {number} is no record of an epoch", _start(lines[number - 1]))
+                start = ascii(lines[number - 1][:60].decode(errors="replace"))[1:-1]
+                raise self._damaged(f": line {number} is no record of an epoch", start)
         return [row for row in rows if row is not None]
 
     @staticmethod
@@ -255,11 +256,6 @@ class EpochLog:
             f"epoch {epoch + 1:>4}/{self.epochs}  loss {metrics['train/loss']:.4f}{validation}  "
             f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if is_best else ''}"
         )
-
-
-def _start(line: bytes) -> str:
-    """Return the beginning of a line, for a message."""
-    return ascii(line[:60].decode(errors="replace"))[1:-1]
 
 
 PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from dglcell.config.experiment import Config
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.sources.csv_table import find_aliases
-from dglcell.data.sources.faults import Written
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import REGRESSION
+from dglcell.data.table import REGRESSION, read_changes
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.atomic import atomic_file, find_raw, write_json
 from dglcell.graph.vocabulary import Vocabulary
@@ -113,7 +112,7 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
     try:
         rows = read_rows(find_raw(source.csv.path, config.paths.raw))
         aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
-        meant = Written.of(rows, source.csv.genes, genes, aliases).meant
+        meant = read_changes(rows, source.csv.genes, (), aliases, genes).meant
     except DglcellError as error:
         log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
         return {}

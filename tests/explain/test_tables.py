@@ -116,6 +116,6 @@ def test_without_differences_the_subsets_are_shown_and_the_reason(
 
 
 def test_a_model_without_any_change_has_no_rows(predictor: Predictor) -> None:
-    _, _, table = predictor._read([["b0008"]], {})
+    _, table = predictor._read([["b0008"]], {})
     nothing = table.strains.take(np.zeros(0, np.int64))
     assert split(predictor.members, nothing).empty

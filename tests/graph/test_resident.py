@@ -28,28 +28,6 @@ def small_cell() -> ResidentCell:
     )
 
 
-def test_edges_are_ordered_by_destination_and_complete() -> None:
-    cell = small_cell()
-    physical = cell["gene", "physical", "gene"]
-    assert physical.dst.tolist() == [0, 0, 2]
-    assert sorted(zip(physical.src.tolist(), physical.dst.tolist(), strict=True)) == [(0, 2), (1, 0), (2, 0)]
-    assert physical.in_degrees.tolist() == [2, 0, 1]
-    assert cell.num_nodes == {"gene": 3, "metabolite": 2, "reaction": 1}
-
-
-def test_weights_follow_their_edges_to_either_end() -> None:
-    relation = weighted_relation()
-    edges = sorted(zip(relation.src.tolist(), relation.dst.tolist(), relation.weight.tolist(), strict=True))
-    for transposed in (False, True):
-        starts, nodes, weight = relation.index_tensors(transposed=transposed)
-        rows = torch.arange(3).repeat_interleave(starts.diff())
-        ends = (rows, nodes) if transposed else (nodes, rows)
-        assert weight is not None
-        assert sorted(zip(*(x.tolist() for x in (*ends, weight)), strict=True)) == edges
-    assert relation.in_degrees.tolist() == [1, 3, 0]
-    assert relation.out_degrees.tolist() == [1, 1, 2]
-
-
 def test_the_heterograph_has_all_nodes_edges_and_weights() -> None:
     graph = small_cell().heterograph()
     assert graph.edges["converts"].data["weight"].tolist() == [-2.0]
@@ -81,35 +59,12 @@ def weighted_relation() -> ResidentRelation:
     return ResidentRelation(("a", "b", "c"), *ends, num_src=3, num_dst=3, weight=torch.tensor([1.5, 2.0, 3.0, 4.0]))
 
 
-def test_compact_edges_are_grouped_by_row_with_their_weights() -> None:
-    relation = weighted_relation()
-    by_destination = relation.compact(torch.float64, transposed=False)
-    assert by_destination.starts.tolist() == [0, 1, 4, 4]
-    assert by_destination.neighbours.tolist() == [2, 2, 0, 1]
-    assert by_destination.weights is not None
-    assert by_destination.weights.tolist() == [3.0, 1.5, 2.0, 4.0]
-    assert by_destination.weights.dtype == torch.float64
-    by_source = relation.compact(torch.float32, transposed=True)
-    assert by_source.starts.tolist() == [0, 1, 2, 4]
-    assert by_source.neighbours.tolist() == [1, 1, 0, 1]
-    assert by_source.weights is not None
-    assert by_source.weights.tolist() == [2.0, 4.0, 3.0, 1.5]
-    assert relation.compact(None, transposed=True).weights is None
-    assert relation.compact(None, transposed=True) is relation.compact(None, transposed=True)
-
-
 @pytest.mark.parametrize(("nodes", "dtype"), [(65_536, torch.uint16), (65_537, torch.int32)])
 def test_compact_edges_take_the_smallest_type_that_holds_the_other_end(nodes: int, dtype: torch.dtype) -> None:
     relation = ResidentRelation(("a", "b", "c"), torch.tensor([nodes - 1]), torch.tensor([1]), nodes, 2)
     assert relation.compact(None, transposed=False).neighbours.dtype == dtype
     assert relation.compact(None, transposed=False).neighbours.tolist() == [nodes - 1]
     assert relation.compact(None, transposed=True).neighbours.dtype == torch.uint16
-
-
-def test_the_dense_adjacency_adds_multi_edges_up() -> None:
-    relation = weighted_relation()
-    assert relation.dense(torch.float32, weighted=True).tolist() == [[0, 0, 3], [2, 4, 1.5], [0, 0, 0]]
-    assert relation.dense(torch.float32, weighted=False).tolist() == [[0, 0, 1], [1, 1, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(("edges", "weight", "exact"), [(256, 1.0, True), (257, 1.0, False), (1, 0.1, False)])

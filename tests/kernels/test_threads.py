@@ -29,20 +29,6 @@ def test_every_task_runs_once(number: int, threads: int) -> None:
     assert squares(number) == [i * i for i in range(number)]
 
 
-def test_two_tasks_run_at_the_same_time() -> None:
-    torch.set_num_threads(2)
-    both_there = threading.Barrier(2)
-    run_tasks(both_there.wait, [(20,), (20,)])
-    assert not both_there.broken
-
-
-def test_one_thread_runs_all_tasks_in_the_caller() -> None:
-    torch.set_num_threads(1)
-    threads = []
-    run_tasks(lambda i: threads.append(threading.current_thread()), [(i,) for i in range(3)])
-    assert threads == [threading.current_thread()] * 3
-
-
 def test_the_number_of_threads_follows_torch() -> None:
     for threads in (2, 4, 3):
         torch.set_num_threads(threads)
@@ -62,17 +48,6 @@ def test_a_failure_reaches_the_caller(threads: int) -> None:
     with pytest.raises(ValueError, match="task 0 failed"):
         run_tasks(fail_at_once, [(i,) for i in range(50)])
     assert squares(10) == [i * i for i in range(10)]
-
-
-def test_several_threads_may_call_at_once() -> None:
-    torch.set_num_threads(2)
-    results: list[list[int]] = []
-    callers = [threading.Thread(target=lambda: results.append(squares(50))) for _ in range(3)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-    assert results == [[i * i for i in range(50)]] * 3
 
 
 def test_a_child_forked_after_use_has_threads_of_its_own() -> None:

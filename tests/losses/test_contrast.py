@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.losses.coupled import buffer_share, supcr, temperature_at
+from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
 from tests.examples import examples
+from tests.losses.coupled_losses import make
 
 # Supervised contrast against a triple loop over its definition.
 
@@ -85,13 +86,20 @@ def test_one_label_cannot_be_compared() -> None:
 # Temperatures and shares of the buffer by epoch.
 
 
+def temperature_of(start: float, end: float, schedule: str, epoch: int) -> float:
+    keys = {"temperature": start, "temperature_final": end, "temperature_schedule": schedule}
+    loss = make("mle_wass_supcr", 4, **keys)
+    assert isinstance(loss, CoupledLoss)
+    return loss.temperature(epoch)
+
+
 def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all() -> None:
-    exponential = [temperature_at(e, 4, 1.0, 0.1, "exponential") for e in range(5)]
+    exponential = [temperature_of(1.0, 0.1, "exponential", e) for e in range(5)]
     assert exponential == pytest.approx([1.0, 10**-0.25, 10**-0.5, 10**-0.75, 0.1])
-    cosine = [temperature_at(e, 4, 1.0, 0.1, "cosine") for e in range(5)]
+    cosine = [temperature_of(1.0, 0.1, "cosine", e) for e in range(5)]
     assert cosine == pytest.approx([1.0, 0.55 + 0.45 * math.sqrt(0.5), 0.55, 0.55 - 0.45 * math.sqrt(0.5), 0.1])
-    assert {temperature_at(e, 4, 0.3, 0.1, "none") for e in range(5)} == {0.3}
-    assert temperature_at(9, 4, 1.0, 0.1, "exponential") == pytest.approx(0.1)
+    assert {temperature_of(0.3, 0.1, "none", e) for e in range(5)} == {0.3}
+    assert temperature_of(1.0, 0.1, "exponential", 9) == pytest.approx(0.1)
 
 
 def test_the_share_of_the_buffer_rises_in_a_line_then_a_sigmoid_then_stays() -> None:

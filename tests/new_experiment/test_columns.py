@@ -10,7 +10,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
-from dglcell.data.sources.faults import FaultsError
+from dglcell.data.table import IssuesError
 from dglcell.errors import DataError
 from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, write_experiment
@@ -106,23 +106,24 @@ def test_faults_of_strengths_and_conditions_are_listed() -> None:
         "b0451,,a,30,0.55",
     ]
     text = "\n".join([DOSES.splitlines()[0], *rows]) + "\n"
-    with pytest.raises(FaultsError) as refused:
+    with pytest.raises(IssuesError) as refused:
         init(text)
     a_strength = "no strength of a gene, which is 0 for a deletion, 1 for the wild type, or another finite number"
     assert str(refused.value).splitlines()[:-1] == [
-        "'strains.csv': 5 faults in 7 of 11 rows",
+        "'strains.csv': 6 faults in 7 of 11 rows",
         "  lines 2, 3: b0008:0.5, medium a, temperature 37 has contradicting values: growth 0.5 and 9",
         f"  line 5: 'half' is {a_strength} from 1e-06 upwards",
         f"  line 6: '-1' is {a_strength} from 1e-06 upwards",
         "  line 7: condition medium is blank, and every strain needs it",
-        "  lines 8, 9: a strength has no gene, or a gene has two strengths",
+        "  line 8: a strength has no gene: '' and '0.5'",
+        "  line 9: a strength is given twice: 'b0118:0.2' and '0.1'",
     ]
     assert "strains     4, phenotypes growth\n" in init(text, clean=Path("clean.csv"))
 
 
 def test_a_gene_that_is_changed_twice_is_named_with_both_strengths() -> None:
     rows = ["b0008:0.3;b0114,0.5", "b0115:0.1;b0115,0.4", *(f"b0116:0.{n};b0351,0.6" for n in range(1, 9))]
-    with pytest.raises(FaultsError, match=r"line 3: b0115 is changed twice, with strengths 0\.1, 0\n"):
+    with pytest.raises(IssuesError, match=r"line 3: gene 'b0115' is changed twice, with strengths 0\.1, 0\n"):
         init("genes,growth\n" + "\n".join(rows) + "\n")
 
 
@@ -131,7 +132,7 @@ def test_of_many_contradictions_a_few_are_shown_and_a_mean_is_offered() -> None:
     rows = [f"{gene},{value}" for gene in genes for value in (0.1, 0.9, 5, 0.5)]
     alone = ["b0485,0.51", "b0505,0.49", "b0509,0.52"] + [f"b{n:04d},0.5" for n in (721, 722, 723, 724, 726, 727)]
     text = "gene_1,growth\n" + "\n".join([*rows, *alone]) + "\n"
-    with pytest.raises(FaultsError) as refused:
+    with pytest.raises(IssuesError) as refused:
         init(text)
     lines = str(refused.value).splitlines()
     assert lines[0] == "'strains.csv': 8 faults in 32 of 41 rows"
@@ -159,14 +160,14 @@ def test_strengths_may_have_decimal_commas() -> None:
     strengths = load_source(load_config(Path("mine.yaml")).data.source).strengths
     assert strengths is not None
     assert strengths.tolist() == [0.5, 0.25]
-    with pytest.raises(FaultsError, match=r"line 3: '0.2.5' is no strength(.|\n)*  do: +mend these lines; or"):
+    with pytest.raises(IssuesError, match=r"line 3: '0.2.5' is no strength(.|\n)*  do: +mend these lines; or"):
         init("gene;strength;growth\nb0008;0,5;0,9\nb0114;0,2,5;0,8\n")
 
 
 def test_rows_without_genes_are_one_fault() -> None:
-    with pytest.raises(FaultsError, match=r"1 fault in 2 of 4 rows\n  lines 3, 5: no gene is deleted\n"):
+    with pytest.raises(IssuesError, match=r"1 fault in 2 of 4 rows\n  lines 3, 5: no gene is deleted\n"):
         init("gene,growth\nb0008,0.9\n,1\nb0114,0.8\n,1.1\n")
-    with pytest.raises(FaultsError, match="lines 2, 3: no gene is deleted\n"):
+    with pytest.raises(IssuesError, match="lines 2, 3: no gene is deleted\n"):
         init("gene,growth\n,1\n,1.1\n")
     with pytest.raises(DataError, match="expected: names like b0008, b0903, b1849, b2492, b3737\n"):
         init("gene,growth\nYAL001C,0.9\nYAL002W,1\n")
@@ -186,7 +187,7 @@ def test_columns_beside_a_measurement_are_no_phenotypes() -> None:
 def test_controls_are_offered_to_stand_for_no_deletion() -> None:
     genes = [f"b{number:04}" for number in (8, 114, 115, 116, 118)]
     rows = "".join(f"{gene},ctrl,{number / 10}\n" for number, gene in enumerate(genes))
-    with pytest.raises(FaultsError, match=r"if 'ctrl' stands for no deletion, as controls do, add `--ignore ctrl`"):
+    with pytest.raises(IssuesError, match=r"if 'ctrl' stands for no deletion, as controls do, add `--ignore ctrl`"):
         init(f"gene_1,gene_2,score\n{rows}")
     assert "deletions   5 of 1 gene" in init(f"gene_1,gene_2,score\n{rows}", ignore=["ctrl"])
     assert load_config(Path("mine.yaml")).data.source.csv.ignore_genes == ["ctrl"]
@@ -212,7 +213,7 @@ def test_words_for_classes_are_said() -> None:
     advice = "phenotypes are numbers: write 0 and 1 in place of 'lethal', 'viable' in column 'call'"
     with pytest.raises(DataError, match=rf"which columns are phenotypes\?\n(.|\n)*  do:       {advice}"):
         init(text)
-    with pytest.raises(FaultsError, match=rf"  do:       {advice}$"):
+    with pytest.raises(IssuesError, match=rf"  do:       {advice}$"):
         init(text, phenotypes=["call"])
 
 
@@ -255,7 +256,7 @@ def test_media_alone_and_new_media() -> None:
 def test_a_column_of_genes_with_an_unknown_name_is_asked_for() -> None:
     values = {"acpS": 1, "argG": 0.99, "aroB": 1.01, "birA": 0.98, "carA": 0.1}
     rows = [f"{gene},{medium},{value}" for gene, value in values.items() for medium in ("LB", "M9")]
-    with pytest.raises(FaultsError, match="Medium M9 has contradicting values") as refused:
+    with pytest.raises(IssuesError, match="Medium M9 has contradicting values") as refused:
         init("Gen,Medium,Wachstum\n" + "\n".join(rows) + "\n")
     assert "do:       no column of genes was found, so all rows are the wild type; `--genes" in str(refused.value)
 

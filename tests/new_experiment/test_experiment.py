@@ -16,7 +16,7 @@ from dglcell.api import load_cell
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
-from dglcell.data.sources.faults import FaultsError
+from dglcell.data.table import IssuesError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.new_experiment.cell import Downloads, describe_cells
@@ -198,12 +198,12 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
     rows = [f"b{n:04d},,{n / 1000}" for n in (8, 114, 115, 116, 351, 356, 451, 474, 485)]
     rows += ["adhE,b1241,1", "b0008,,9.5", ",,1", "adhX,b0008,1", "b0114,b0115,inf", "b0007,,1", "ADH E,,0.5"]
     table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
-    with pytest.raises(FaultsError) as refused:
+    with pytest.raises(IssuesError) as refused:
         write_experiment(wanted(table))
     assert str(refused.value).splitlines()[:-1] == [
         "'strains.csv': 5 faults in 6 of 16 rows",
         "  lines 2, 12: b0008 has contradicting values: growth 0.008 and 9.5",
-        "  line 11: b1241 (written adhE and b1241) is deleted twice",
+        "  line 11: gene 'b1241' is deleted twice (written adhE, b1241)",
         "  line 13: no gene is deleted",
         f"  line 14: unknown gene 'adhX'{load_cell('quickstart').genes.suggestion('adhX')}",
         "  line 15: growth 'inf' is no finite number",
@@ -232,7 +232,7 @@ def pairs_and_singles(pairs: int, singles: int) -> str:
 
 def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
     table.write_text(pairs_and_singles(57, 3))
-    with pytest.raises(FaultsError) as refused:
+    with pytest.raises(IssuesError) as refused:
         write_experiment(wanted(table))
     meant = "is blank, while 57 of 60 rows name 2 genes (if that is meant: `--keep-blank`)"
     assert str(refused.value).splitlines()[:-1] == [
@@ -255,7 +255,7 @@ def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: 
 def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
     write_xlsx(Path("strains.xlsx"), [["gene_1", "growth"], ["b0008", 0.5], ["b0114", 1], ["", ""], ["b0115", "n.d."]])
     with pytest.raises(
-        FaultsError, match=r"'strains\.xlsx': 1 fault in 1 of 3 rows\n  line 5: growth 'n\.d\.' is no num"
+        IssuesError, match=r"'strains\.xlsx': 1 fault in 1 of 3 rows\n  line 5: growth 'n\.d\.' is no num"
     ):
         write_experiment(wanted(Path("strains.xlsx")))
     write_experiment(wanted(Path("strains.xlsx"), na_values=["n.d."]))
@@ -316,7 +316,7 @@ def test_names_are_fetched_where_the_table_needs_them(
             return True
 
         with pytest.raises(
-            FaultsError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
+            IssuesError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
         ):
             write_experiment(wanted(table, raw=raw))
         said = write_experiment(wanted(table, raw=raw), Downloads(raw, agree))

@@ -71,42 +71,8 @@ def small_cell() -> RandomCell:
     return RandomCell(sizes, edges, {CONVERTS: np.array([2.0])})
 
 
-def received(
-    strains: list[list[EdgeTarget]], relation: tuple[str, str, str], reduce: str = "sum", genes: Any = None
-) -> list[float]:
-    """Return what all nodes of the relation receive in every strain, where every source sends 1."""
-    cell, found = small_cell(), []
-    batch = GenotypeBatch.from_lists(genes or [[]] * len(strains))
-    batch = replace(batch, edges=EdgePerturbations.build(cell.resident, strains))
-    for strategy in DGL_STRATEGIES:
-        perturbed = perturb(cell.resident, batch, strategy)
-        ones = perturbed.start(torch.ones(cell.sizes[relation[0]], 1, dtype=torch.float64))
-        found.append(perturbed.aggregate(relation, ones, reduce).whole().sum((0, 2)))
-    for result in found[1:]:
-        torch.testing.assert_close(result, found[0], rtol=0, atol=1e-12)
-    return [round(float(value), 10) for value in found[0]]
-
-
 def of(source: int, destination: int, strength: float = 0.0, relation: str = "physical") -> EdgeTarget:
     return EdgeTarget(relation, source, destination, strength)
-
-
-def test_parallel_edges_are_changed_together() -> None:
-    assert received([[of(0, 1)], [of(0, 1, 0.5)], []], PHYSICAL) == [1.0, 2.0, 3.0]
-
-
-def test_a_mean_counts_an_edge_by_its_strength() -> None:
-    """Where nodes send 1 a mean is 1, however weak edges are, and without any edge there is none."""
-    assert received([[of(2, 1)], [of(2, 1, 0.25)], [of(0, 1), of(2, 1)]], PHYSICAL, "mean") == [1.0, 1.0, 0.0]
-
-
-def test_a_strength_multiplies_the_fixed_weight_and_the_strength_of_the_source() -> None:
-    assert received([[of(0, 0, 0.5, "converts")]], CONVERTS) == [1.0]
-    assert received([[of(2, 1, 0.5)]], PHYSICAL, genes=[{2: 0.5}]) == [2.25]
-
-
-def test_a_strength_of_one_is_the_wild_type_and_that_of_zero_a_removed_edge() -> None:
-    assert received([[of(2, 1, 1.0)], [of(2, 1, 1e-6)], [of(2, 1)]], PHYSICAL) == [3.0, 2.000001, 2.0]
 
 
 def test_batches_take_strains_that_are_described_once() -> None:

@@ -18,15 +18,6 @@ STRAINS = st.lists(st.lists(st.integers(0, 20), max_size=10), max_size=6)
 
 @examples(15)
 @given(strains=STRAINS)
-def test_every_gene_knows_its_strain(strains: list[list[int]]) -> None:
-    batch = GenotypeBatch.from_lists(strains)
-    expected = [(b, gene) for b, strain in enumerate(strains) for gene in strain]
-    assert list(zip(batch.strains.tolist(), batch.genes.tolist(), strict=True)) == expected
-    assert batch.num_strains == len(strains)
-
-
-@examples(15)
-@given(strains=STRAINS)
 def test_padding_keeps_every_gene_in_order(strains: list[list[int]]) -> None:
     genes, present = GenotypeBatch.from_lists(strains).padded()
     assert genes.shape == (len(strains), max((len(s) for s in strains), default=0))
@@ -59,9 +50,3 @@ def test_indices_outside_the_cell_are_refused() -> None:
         GenotypeBatch.from_lists([[0], [7, 1]], num_genes=5)
     with pytest.raises(GenotypeError, match=r"\[-1\]"):
         GenotypeBatch.from_lists([[-1]])
-
-
-def test_moving_keeps_the_content() -> None:
-    batch = GenotypeBatch.from_lists([[1, 2], [3]]).to("cpu")
-    assert batch.genes.tolist() == [1, 2, 3]
-    assert torch.equal(batch.offsets, torch.tensor([0, 2, 3]))

@@ -38,14 +38,6 @@ def start(values: Values, strains: int, execution: Execution | None = None, kind
     return values.under(DifferenceStates(values.base_NH, None, None, strains, execution or Execution()))
 
 
-def plain(one: Product, other: Product, values: list[Values], strains: int) -> list[Tensor]:
-    """Return the same of plain tensors."""
-    found = []
-    for x, y, z in ([v.base_NH for v in values], [v.whole(strains) for v in values]):
-        found.append([x, x.tanh(), one(x, y), one(x, y) + other(z, y) + x, y + z, one(x, x) + z.sin()])
-    return [t for pair in zip(*found, strict=True) for t in pair]
-
-
 @examples(10)
 @given(
     data=st.data(), nodes=st.integers(1, 6), strains=st.integers(1, 4), kind=st.sampled_from(["difference", "whole"])
@@ -99,16 +91,6 @@ def test_little_is_kept_between_the_passes_where_it_is_recomputed(recompute: boo
     assert calls == (2 if recompute else 1)
     inputs = (50 + 200) * WIDTH
     assert (sum(kept.values()) <= 2 * inputs) == recompute
-
-
-def test_frozen_parameters_get_no_gradient() -> None:
-    function = Product().requires_grad_(False)
-    values = Values(torch.randn(5, WIDTH).double(), torch.randn(5, 2, WIDTH).double().requires_grad_())
-    out = States.combine(function, [start(values, 2), start(values, 2)]).whole()
-    out.sum().backward()
-    assert values.delta_NBH is not None
-    assert values.delta_NBH.grad is not None
-    assert all(p.grad is None for p in function.parameters())
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -75,21 +75,6 @@ def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any
                 torch.testing.assert_close(found[node_type][:, b], left)
 
 
-@examples(8)
-@given(data=st.data(), cell=random_cells())
-def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> None:
-    """Rows of the weakened genes themselves still receive; nobody sees them."""
-    genes = data.draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=4, unique=True))
-    x_NH = torch.randn(cell.sizes["gene"], WIDTH, dtype=torch.float64)
-
-    def received(left: float) -> Tensor:
-        perturbed = perturb(cell.resident, GenotypeBatch.from_lists([dict.fromkeys(genes, left)]), "difference")
-        return perturbed.aggregate(("gene", "physical", "gene"), perturbed.start(x_NH)).whole()[others, 0]
-
-    others = [gene for gene in range(cell.sizes["gene"]) if gene not in genes]
-    torch.testing.assert_close(received(1e-6), received(0.0), atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
 @pytest.mark.parametrize("left", [0.1, 1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize(

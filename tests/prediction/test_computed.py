@@ -82,7 +82,7 @@ def test_new_strains_get_the_columns(run: RunDirectory) -> None:
     assert store.computed == ("cost", "fba_growth")
     assert list(asked_of(trained)) == ["medium"]
     predictor = api.load(run.path)
-    found = predictor._read(store, {})[2].strains
+    found = predictor._read(store, {})[1].strains
     for name in store.computed:
         np.testing.assert_array_equal(found.columns[Column(CONDITION, name)], store.columns[Column(CONDITION, name)])
     assert len(np.unique(predictor.predict(store).predicted_growth.round(6))) > len(GENES)

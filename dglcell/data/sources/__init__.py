@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -85,7 +85,12 @@ class SourceConfig:
             own.config.validate()
             return
         else:
-            raise _unknown(self.name, (*LOADERS, *LABORATORIES, *installed_names("source")))
+            known = (*LOADERS, *LABORATORIES, *installed_names("source"))
+            raise ConfigError(
+                f"no data source is called '{self.name}'",
+                expected=f"one of {', '.join(known)}, or {FORM}",
+                do=did_you_mean(self.name, known, "see `dglcell data list`"),
+            )
         if self.options is not None:
             raise ConfigError(
                 f"`data.source.options` is for a {FORM}",
@@ -109,14 +114,6 @@ class SourceConfig:
         known = self.name in LOADERS or self.name in LABORATORIES
         kind: type[Source] | None = None if known else find_class("source", self.name)
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
-
-
-def _unknown(name: str, known: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        f"no data source is called '{name}'",
-        expected=f"one of {', '.join(known)}, or {FORM}",
-        do=did_you_mean(name, known, "see `dglcell data list`"),
-    )
 
 
 def load_source(config: SourceConfig, raw: str | None = None) -> Strains:

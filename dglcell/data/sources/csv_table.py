@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
-from dglcell.data.sources.text_table import (
-    Mistakes,
+from dglcell.data.sources.replicates import REFUSE, genes_of, merge_replicates, strain_numbers
+from dglcell.data.sources.text_table import read_rows, refuse_lost
+from dglcell.data.strains import Strains
+from dglcell.data.table import (
+    Changes,
+    Issue,
+    IssuesError,
     Numbers,
     Rows,
-    read_genotypes,
+    by_text,
+    in_one_line,
+    number_issues,
+    read_changes,
     read_numbers,
-    read_rows,
-    refuse_lost,
 )
-from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
-from dglcell.graph.edge_targets import EDGE_FORM, EDGES, NO_EDGES, edge_text
+from dglcell.graph.edge_targets import EDGES, NO_EDGES, edge_text
 from dglcell.graph.names import named_aliases
-from dglcell.graph.vocabulary import AliasTable
-
-if TYPE_CHECKING:
-    import pandas as pd
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 
 def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
@@ -72,6 +73,22 @@ def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path
     return named_aliases(aliases, raw)
 
 
+class Measured(NamedTuple):
+    """Hold what a table says of its rows that are measured.
+
+    Attributes:
+        rows: these rows.
+        strains: a strain for each.
+        changes: the genes that each changes.
+        issues: everything that is wrong with them.
+    """
+
+    rows: Rows
+    strains: Strains
+    changes: Changes
+    issues: list[Issue]
+
+
 def measure_rows(
     rows: Rows,
     config: CsvConfig,
@@ -89,74 +106,80 @@ def measure_rows(
     Raises:
         DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
+    found = find_measured(rows, config, aliases[0])
+    if found.issues:
+        raise IssuesError(rows, found.issues)
+    alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
+    counts = {**provenance.counts, **found.strains.provenance.counts}
+    files = {**provenance.files, **alias_file}
+    return found.strains.with_(provenance=replace(provenance, files=files, counts=counts))
+
+
+def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Vocabulary | None = None) -> Measured:
+    """Read the rows that are measured, and everything that is wrong with them.
+
+    Args:
+        rows, config, aliases: as for `measure_rows`.
+        genes: the genes of a cell graph, with their other names; those of ``aliases`` where None.
+
+    Raises:
+        DataError: a column is missing, or no row is measured.
+    """
     read = len(rows)
     for column, value in config.where.items():
         rows = rows.where(column, value)
     chosen = len(rows)
     rows, config = _in_each_medium(rows, config)
-    mistakes = Mistakes(rows.file)
     for column in config.phenotypes.values():
         refuse_lost(rows.file, column)
-    phenotypes, wrong = _numbers(rows, config.phenotypes, "phenotypes", config, mistakes)
-    measured = wrong | _measured(rows, phenotypes, wrong, config, mistakes)
+    phenotypes, wrong, issues = _numbers(rows, config.phenotypes, "phenotypes", config)
+    measured = wrong | np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
+    columns = listing(config.phenotypes.values())
+    if not measured.any():
+        raise DataError(
+            f"'{rows.file}': no row has a phenotype",
+            expected=f"numbers in {columns}",
+            do="check `phenotypes` and `na_values`",
+        )
+    if config.missing == "refuse":
+        do = "mend the row, or set `missing: drop` to leave such rows out"
+        issues += rows.issues(
+            {f"no phenotype is measured: no number in {columns}": np.flatnonzero(~measured).tolist()}, do
+        )
     rows = rows.keep(measured)
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
-    p_values, _ = _numbers(rows, config.p_values, "p_values", config, mistakes)
-    sds, _ = _numbers(rows, config.sds, "sds", config, mistakes)
-    strains = read_genotypes(
-        rows,
-        config.genes,
-        aliases[0],
-        config.ignore_genes,
-        mistakes,
-        config.strengths,
-        may_be_empty=config.has_conditions,
+    p_values, _, more = _numbers(rows, config.p_values, "p_values", config)
+    sds, _, others = _numbers(rows, config.sds, "sds", config)
+    conditions, unclear = _conditions(rows, config)
+    changes = read_changes(
+        rows, config.genes, config.strengths, aliases, genes, config.ignore_genes, may_be_empty=config.has_conditions
     )
-    conditions = condition_columns(_conditions(rows, config, mistakes))
-    strains = strains.with_(columns=conditions)
+    strains = Strains.from_indices(changes.names, changes.genes)
+    strains = replace(strains, strengths=changes.strengths, columns=condition_columns(conditions))
+    issues = [*issues, *more, *others, *changes.issues, *unclear]
     if config.replicates == REFUSE:
-        first = np.unique(strain_numbers(strains), return_index=True)[1]
-        again = ~np.isin(np.arange(len(rows)), first)
-        mistakes.add(rows, again, "this strain was listed before", config.genes, do="set `replicates: mean`")
-    mistakes.refuse()
+        issues += _repeated(rows, strains)
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
         "rows_not_measured": chosen - len(np.unique(rows.lines)),  # a row may be measured in several media
         "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
-    alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
-    return strains.with_(
-        columns={**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **conditions},
+    strains = strains.with_(
+        columns={**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), **strains.columns},
         units={name: config.units.get(name, "") for name in phenotypes},
-        provenance=replace(
-            provenance, files={**provenance.files, **alias_file}, counts={**provenance.counts, **counts}
-        ),
+        provenance=Provenance("csv", counts=counts),
     )
+    return Measured(rows, strains, changes, issues)
 
 
-def _measured(
-    rows: Rows, phenotypes: Mapping[str, Numbers], wrong: NDArray[np.bool_], config: CsvConfig, mistakes: Mistakes
-) -> NDArray[np.bool_]:
-    """Return which rows have at least one phenotype, [rows]; a row may lack one, or have only ``wrong`` ones."""
-    measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
-    columns = list(config.phenotypes.values())
-    if not (measured | wrong).any():
-        raise DataError(
-            f"'{rows.file}': no row has a phenotype",
-            expected="numbers in " + listing(columns),
-            do="check `phenotypes` and `na_values`",
-        )
-    if config.missing == "refuse":
-        mistakes.add(
-            rows,
-            ~(measured | wrong),
-            "no phenotype is measured",
-            columns,
-            expected="a number in " + listing(columns),
-            do="mend the row, or set `missing: drop` to leave such rows out",
-        )
-    return measured
+def _repeated(rows: Rows, strains: Strains) -> list[Issue]:
+    """Return an issue for each strain that several rows list."""
+    numbers = strain_numbers(strains)
+    again = np.flatnonzero(np.bincount(numbers)[numbers] > 1).tolist() if len(numbers) else []
+    same = by_text((str(numbers[row]), row) for row in again).values()
+    said = {f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times": where for where in same}
+    return rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
 
 
 def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
@@ -189,71 +212,43 @@ def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:
     return Rows(rows.file, pd.concat(frames, ignore_index=True), np.concatenate(lines)), changed
 
 
-def _conditions(rows: Rows, config: CsvConfig, mistakes: Mistakes) -> dict[str, NDArray[Any]]:
-    """Return the conditions of the rows: numbers where all cells of the column are numbers, else texts."""
-    found: dict[str, NDArray[Any]] = {}
+def _conditions(rows: Rows, config: CsvConfig) -> tuple[dict[str, NDArray[Any]], list[Issue]]:
+    """Return the conditions of the rows, numbers where all cells of the column are numbers and else texts; and
+    what is wrong with them.
+    """
+    found, issues = dict[str, NDArray[Any]](), list[Issue]()
     for name, column in config.conditions.items():
         cells = rows.column(column, "conditions").str.strip()
         if name == EDGES:
-            found[name] = _edges(rows, column, cells, mistakes)
+            texts, wrong = dict[str, str](), dict[str, str]()
+            for cell in cells.unique():
+                try:
+                    texts[cell] = edge_text(cell)
+                except GenotypeError as error:
+                    wrong[cell] = in_one_line(error)
+            said = by_text((wrong[cell], row) for row, cell in enumerate(cells) if cell in wrong)
+            issues += rows.issues(said, "leave the cell empty where a strain changes no edge")
+            found[name] = cells.map(texts).fillna(NO_EDGES).to_numpy(dtype=str)
             continue
         numbers, missing = read_numbers(cells, config.decimal, config.na_values)
-        mistakes.add(
-            rows,
-            missing,
-            f"condition '{name}' is missing",
-            [column],
-            expected="a number or a text for every strain",
-            do="fill the cell, or leave the row out",
-        )
-        texts = cells.mask(missing, "missing").to_numpy(dtype=str)
-        found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts
+        what = f"condition {name} is blank, and every strain needs it"
+        issues += rows.issues({what: np.flatnonzero(missing).tolist()}, "fill the cell, or leave the row out")
+        texts_of_rows = cells.mask(missing, "missing").to_numpy(dtype=str)
+        found[name] = np.nan_to_num(numbers) if np.isfinite(numbers[~missing]).all() else texts_of_rows
     if config.guides is not None:
         written = zip(*(rows.column(column, "guides") for column in config.guides.columns), strict=True)
         found |= config.guides.conditions(list(written), rows.file)
-    return found
-
-
-def _edges(rows: Rows, column: str, cells: pd.Series, mistakes: Mistakes) -> NDArray[Any]:
-    """Return which edges the rows change, as texts that are equal where the changes are; a row may change none."""
-    texts, wrong = dict[str, str](), []
-    for cell in cells.unique():
-        try:
-            texts[cell] = edge_text(cell)
-        except GenotypeError:
-            wrong.append(cell)
-    mistakes.add(
-        rows,
-        cells.isin(wrong).to_numpy(),
-        "changed edges cannot be read",
-        [column],
-        expected=EDGE_FORM,
-        do="leave the cell empty where a strain changes no edge",
-    )
-    return cells.map(texts).fillna(NO_EDGES).to_numpy(dtype=str)
+    return found, issues
 
 
 def _numbers(
-    rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig, mistakes: Mistakes
-) -> tuple[dict[str, Numbers], NDArray[np.bool_]]:
-    """Return columns of finite numbers, NaN where there is none, and which rows have a wrong cell, [rows]."""
-    numbers, wrong = {}, np.zeros(len(rows), dtype=bool)
-    words = [repr(word) for word in dict.fromkeys(["", "NA", "N/A", "NaN", *config.na_values])]
+    rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig
+) -> tuple[dict[str, Numbers], NDArray[np.bool_], list[Issue]]:
+    """Return columns of numbers, NaN where there is none; which rows have a wrong cell, [rows]; and what is wrong."""
+    numbers, wrong, issues = {}, np.zeros(len(rows), dtype=bool), list[Issue]()
     for name, column in columns.items():
-        cells = rows.column(column, key)
-        values, missing = read_numbers(cells, config.decimal, config.na_values)
-        # A number beyond the range of float32 would become infinite in the table.
+        values, missing = read_numbers(rows.column(column, key), config.decimal, config.na_values)
+        found = number_issues(rows, column, values, missing, config.decimal)
         bad = ~missing & ~(np.abs(values) <= np.finfo(np.float32).max)
-        commas = config.decimal == "." and cells[bad].str.strip().str.fullmatch(r"[+-]?\d+,\d+").mean() > 0.5
-        mistakes.add(
-            rows,
-            bad,
-            f"column '{column}' does not hold a finite number",
-            [column],
-            expected=f"a number, or one of {listing(words)}",
-            do='set `decimal: ","`, or write numbers with decimal points'
-            if commas
-            else 'mend the cell, or add it to `na_values` if it means "not measured"',
-        )
-        numbers[name], wrong = np.where(bad, np.nan, values), wrong | bad
-    return numbers, wrong
+        numbers[name], wrong, issues = np.where(bad, np.nan, values), wrong | bad, issues + found
+    return numbers, wrong, issues

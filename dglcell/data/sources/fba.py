@@ -160,7 +160,8 @@ class FluxSolver:
         self._dual = _parameters(problem, presolve=False, method=glpk.GLP_DUALP)
         self._work = glpk.glp_create_prob()
         self._optima = glpk.glp_create_prob()
-        weakref.finalize(self, _free, self._wild, self._work, self._optima)
+        for lp in (self._wild, self._work, self._optima):
+            weakref.finalize(self, glpk.glp_delete_prob, lp)
         # The presolver finds the optimum reliably, the second call makes its basis GLPK's own.
         glpk.glp_simplex(self._wild, self._presolving)
         glpk.glp_simplex(self._wild, self._parameters)
@@ -293,11 +294,6 @@ def _build(problem: FluxProblem) -> object:
     glpk.glp_load_matrix(lp, size, rows, columns, values)
     glpk.glp_adv_basis(lp, 0)
     return lp
-
-
-def _free(*problems: object) -> None:
-    for lp in problems:
-        glpk.glp_delete_prob(lp)
 
 
 def _set_bounds(lp: object, reaction: int, lower: float, upper: float) -> None:

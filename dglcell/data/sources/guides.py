@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.text_table import read_numbers
+from dglcell.data.table import read_numbers
 from dglcell.errors import DataError
 
 SITE, MISMATCH, DISTANCE = "site", "mismatch", "distance"

@@ -14,8 +14,9 @@ from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.replicates import merge_replicates
 from dglcell.data.sources.screen_sga import FoundTable, RawTable, SgaScreen
-from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.sources.text_table import read_rows
 from dglcell.data.strains import Strains
+from dglcell.data.table import Rows
 from dglcell.errors import ConfigError, DataError
 from dglcell.published.file import FILES, PublishedFile, download_size, format_hash, read_declarations
 

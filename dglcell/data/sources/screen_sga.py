@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
 from dglcell.data.sources.replicates import genes_of, keep
-from dglcell.data.sources.text_table import deletes_twice
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import DAMAGE
@@ -350,7 +349,8 @@ class SgaScreen:
         else:
             counts["rows_of_deletions_only"] = int(deleted.sum())
         genes = np.hstack([query[rows[QUERY].cat.codes], array[rows[ARRAY].cat.codes]])
-        twice = deletes_twice(genes)
+        ascending = np.sort(genes, axis=1)
+        twice = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
         columns, provenance = _columns(rows[~twice]), replace(provenance, counts=counts)
         strains = Strains.from_matrix(tuple(index), genes[~twice], columns=columns, provenance=provenance)

@@ -114,11 +114,19 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
         DataError: a file is missing or unusable, or strains are to be refused.
     """
     config.validate()
-    parts = [_renamed(_measure(part, raw), part.phenotypes) for part in config.parts]
+    parts = [
+        _renamed(
+            measure_csv(part.csv, raw) if part.name == CSV else measure_laboratory(part.name, part.laboratory, raw),
+            part.phenotypes,
+        )
+        for part in config.parts
+    ]
     rows = concatenate(parts, _provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = strain_numbers(rows)
-    first_part = _first_part(keys, part_of)
+    # Rows are in the order of their parts, so that the last one to be written is the first part of a strain.
+    first_part = np.empty(int(keys.max(initial=-1)) + 1, dtype=np.int64)
+    first_part[keys[::-1]] = part_of[::-1]
     shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
     rows = counted(rows, strains_in_several_parts=int(shared.sum()))
     if config.replicates == "first":
@@ -128,12 +136,6 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
         copies = _listed_before(rows, keys, part_of, shared)
         rows = keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
     return merge_replicates(rows, REFUSE if config.replicates == REFUSE else MEAN)
-
-
-def _measure(part: PartConfig, raw: str | None) -> Strains:
-    if part.name == CSV:
-        return measure_csv(part.csv, raw)
-    return measure_laboratory(part.name, part.laboratory, raw)
 
 
 def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
@@ -188,13 +190,6 @@ def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
             "replicates": config.replicates,
         },
     )
-
-
-def _first_part(keys: NDArray[np.int64], part_of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first part that has each strain, [S]; rows are in the order of their parts."""
-    first = np.empty(int(keys.max(initial=-1)) + 1, dtype=np.int64)
-    first[keys[::-1]] = part_of[::-1]
-    return first
 
 
 def _listed_before(
