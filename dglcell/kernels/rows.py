@@ -11,8 +11,9 @@ itself: callers define their own gradients, which are such products over the rev
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,21 +33,79 @@ TASKS = 16
 """A product is cut into this many tasks, enough to balance a few threads."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Hold K (node, strain) pairs, ordered by node, then strain.
+@dataclass(frozen=True, eq=False)
+class RowIndex:
+    """Hold K different (node, strain) pairs of one node type, ordered by node, then strain.
+
+    Because of this order, the strains' rows of a node lie together, beside the base's row of the node.
 
     Attributes:
-        nodes: [K] int64, ascending.
-        strains: [K] int64, ascending for each node.
+        mask_NB: [N, B] bool, which pairs are in the set.
     """
 
-    nodes: Tensor
-    strains: Tensor
+    mask_NB: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes, N."""
+        return self.mask_NB.shape[0]
+
+    @property
+    def num_strains(self) -> int:
+        """Return the number of strains, B."""
+        return self.mask_NB.shape[1]
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """Return ``node · B + strain`` of every pair, [K] int64, ascending."""
+        return self.mask_NB.flatten().nonzero().squeeze(1)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """Return the node of every pair, [K] int64."""
+        return self.keys.div(self.num_strains, rounding_mode="floor")
+
+    @cached_property
+    def strains(self) -> Tensor:
+        """Return the strain of every pair, [K] int64."""
+        return self.keys - self.nodes * self.num_strains
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Return where each node's pairs start, [N + 1] int64; those of node v are ``starts[v]:starts[v + 1]``."""
+        counts = self.mask_NB.sum(1)
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    @cached_property
+    def table(self) -> Tensor:
+        """Return the position of every pair, [N, B] int32; −1 for pairs that are not in the set."""
+        table = torch.full(self.mask_NB.shape, -1, dtype=torch.int32, device=self.mask_NB.device)
+        numbers = torch.arange(len(self), dtype=torch.int32, device=table.device)
+        table.view(-1).index_copy_(0, self.keys, numbers)
+        return table
+
+    def positions(self, of: RowIndex) -> Tensor:
+        """Return the positions here of the pairs of another index, [K'] int64; −1 for those that are not here."""
+        return self.table.flatten()[of.keys].long()
+
+
+def union(indices: Sequence[RowIndex]) -> RowIndex:
+    """Return the pairs that are in any of the indices; if one of them has all, it is that object itself."""
+    different = list({id(index): index for index in indices}.values())
+    if len(different) == 1:
+        return different[0]
+    mask_NB = different[0].mask_NB.clone()
+    for index in different[1:]:
+        mask_NB |= index.mask_NB
+    number = int(mask_NB.sum())
+    return next((index for index in different if len(index) == number), RowIndex(mask_NB))
 
 
 def pull(
-    relation: ResidentRelation, pairs: Pairs, table_NB: Tensor, source_SH: Tensor, out_KH: Tensor, *, reverse: bool
+    relation: ResidentRelation, pairs: RowIndex, table_NB: Tensor, source_SH: Tensor, out_KH: Tensor, *, reverse: bool
 ) -> None:
     """Add to row i of ``out`` the rows of ``source`` at the other ends of its node's edges.
 
@@ -59,13 +118,10 @@ def pull(
         source_SH: [S, H] rows to add.
         out_KH: [K, H] sums, contiguous, float32 or float64.
         reverse: whether to go along out-edges rather than in-edges.
-
-    Raises:
-        TypeError: ``out`` has another type.
     """
     if len(source_SH) == 0:
         return
-    if _compiled(out_KH) and len(pairs.nodes) and relation.num_edges:
+    if out_KH.device.type in COMPILED_DEVICES and len(pairs) and relation.num_edges:
         order, _ = _by_strain(pairs, table_NB)
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes.index_select(0, order)))
@@ -77,7 +133,7 @@ def pull(
         out_KH.index_add_(0, positions, _times(messages_TH, weight_T1))
 
 
-def push(relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor) -> None:
+def push(relation: ResidentRelation, pairs: RowIndex, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor) -> None:
     """Add row i of ``source`` to the rows of ``out`` at the other ends of its node's edges: the transpose of ``pull``.
 
     ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v). On a CPU the result is the same
@@ -90,13 +146,10 @@ def push(relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: 
             negative where an edge leads nowhere.
         source_DH: [D, H] rows to add, or more rows.
         out_KH: [K, H] sums, contiguous, float32 or float64.
-
-    Raises:
-        TypeError: ``out`` has another type.
     """
     if len(out_KH) == 0:
         return
-    if _compiled(out_KH) and len(pairs.nodes) and relation.num_edges:
+    if out_KH.device.type in COMPILED_DEVICES and len(pairs) and relation.num_edges:
         # One task for each strain: no two of them write to one row.
         order, bounds = _by_strain(pairs, table_MB)
         _run("push", relation, pairs, order, table_MB, source_DH, out_KH, bounds, transposed=True)
@@ -107,7 +160,7 @@ def push(relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: 
         out_KH.index_add_(0, rows.clamp(min=0), _times(messages_TH, weight_T1))
 
 
-def mark(relation: ResidentRelation, pairs: Pairs, mask_MB: Tensor) -> None:
+def mark(relation: ResidentRelation, pairs: RowIndex, mask_MB: Tensor) -> None:
     """Set ``mask[v, strains[i]]`` for all out-edges (nodes[i] → v).
 
     Args:
@@ -133,22 +186,8 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
         out_SH: [S, H], float32 or float64.
         rows: [K] int64.
         values_KH: [K, H].
-
-    Raises:
-        TypeError: ``out`` has another type.
     """
-    _refuse_halves(out_SH)
     out_SH.index_add_(0, rows, values_KH.detach().to(out_SH.dtype))
-
-
-def _compiled(out: Tensor) -> bool:
-    _refuse_halves(out)
-    return out.device.type in COMPILED_DEVICES
-
-
-def _refuse_halves(out: Tensor) -> None:
-    if out.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"sums of rows are float32 or float64, not {out.dtype}")
 
 
 def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
@@ -160,7 +199,7 @@ def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
 def _run(
     loops: str,
     relation: ResidentRelation,
-    pairs: Pairs,
+    pairs: RowIndex,
     order: Tensor,
     table: Tensor,
     source: Tensor,
@@ -181,7 +220,7 @@ def _run(
     run_tasks(function, [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first])
 
 
-def _by_strain(pairs: Pairs, table: Tensor) -> tuple[Tensor, list[int]]:
+def _by_strain(pairs: RowIndex, table: Tensor) -> tuple[Tensor, list[int]]:
     """Return the pairs by strain, [K], in their order otherwise, and where each strain begins (and the last one ends).
 
     Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes the
@@ -201,7 +240,7 @@ def _balanced(degrees_K: Tensor) -> list[int]:
 
 
 def _expand(
-    relation: ResidentRelation, pairs: Pairs, transposed: bool
+    relation: ResidentRelation, pairs: RowIndex, transposed: bool
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """Yield all edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each."""
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)

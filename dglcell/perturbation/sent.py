@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import Derivation, ResidentGraph, ResidentRelation
-from dglcell.kernels.rows import add_rows
+from dglcell.kernels.rows import RowIndex, add_rows
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import RowIndex, take_rows
+from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.targets import Perturbs, Targets
 
 

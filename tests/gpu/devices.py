@@ -9,17 +9,12 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.graph.resident_graph import dgl_runs_on
 from dglcell.kernels import rows, spmm
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, curves, execution, perturb, rules, states
+from dglcell.perturbation import curves, execution, perturb, rules, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 MAKERS = ("arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "randperm", "tensor", "zeros")
-
-
-REFERENCE = "edge_subgraph" if dgl_runs_on("cpu") else "node_mask"
-"""The strategy on the CPU that others are held to. Without DGL there is none that computes every strain's own graph."""
 
 
 class ExplicitDevices(TorchFunctionMode):
@@ -49,8 +44,3 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(curves, "LERP_DEVICES", ())
     patch.setitem(rules.LEAST_ROWS, "cpu", 2)
     patch.setattr(spmm, "default_kernel", lambda device_type: "csr")
-
-
-def strategies_on(device: str) -> list[str]:
-    """Strategies to compare there: some need DGL's own build for a GPU, and have nothing of it to show on a CPU."""
-    return [s for s in STRATEGIES if s not in DGL_STRATEGIES or (device != "cpu" and dgl_runs_on(device))]

@@ -117,13 +117,6 @@ def test_truncated_text(toy: cobra.Model, tmp_path: Path, extension: str) -> Non
     assert "check that the file is whole" in message
 
 
-@pytest.mark.parametrize("extension", WRITERS)
-@pytest.mark.parametrize("content", [b"", b"gene_a,gene_b\n", b"\xff\xfe\x00\x01", b"[1, 2]"])
-def test_something_else_under_a_model_extension(tmp_path: Path, extension: str, content: bytes) -> None:
-    (tmp_path / f"odd.{extension}").write_bytes(content)
-    assert f"'odd.{extension}' cannot be parsed as" in refused(str(tmp_path / f"odd.{extension}"))
-
-
 def test_malformed_rule_is_not_read_as_an_empty_one(toy: cobra.Model, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
     cobra.io.save_json_model(toy, str(path))

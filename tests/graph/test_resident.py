@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
-from dglcell.cli.doctor import examine
-from dglcell.errors import GraphError, MissingDependencyError
+from dglcell.errors import GraphError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.resident_graph import ResidentRelation, dgl_runs_on
+from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import CONVERTS
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
-from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import check_strategy_device, perturb
 from tests.random_cells import resident_cell
 
 PHYSICAL = ("gene", "physical", "gene")
@@ -59,14 +53,6 @@ def weighted_relation() -> ResidentRelation:
     return ResidentRelation(("a", "b", "c"), *ends, num_src=3, num_dst=3, weight=torch.tensor([1.5, 2.0, 3.0, 4.0]))
 
 
-@pytest.mark.parametrize(("nodes", "dtype"), [(65_536, torch.uint16), (65_537, torch.int32)])
-def test_compact_edges_take_the_smallest_type_that_holds_the_other_end(nodes: int, dtype: torch.dtype) -> None:
-    relation = ResidentRelation(("a", "b", "c"), torch.tensor([nodes - 1]), torch.tensor([1]), nodes, 2)
-    assert relation.compact(None, transposed=False).neighbours.dtype == dtype
-    assert relation.compact(None, transposed=False).neighbours.tolist() == [nodes - 1]
-    assert relation.compact(None, transposed=True).neighbours.dtype == torch.uint16
-
-
 @pytest.mark.parametrize(("edges", "weight", "exact"), [(256, 1.0, True), (257, 1.0, False), (1, 0.1, False)])
 def test_a_dense_adjacency_that_half_precision_would_round_stays_in_float32(
     edges: int, weight: float, exact: bool
@@ -87,32 +73,3 @@ def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
     assert index[2].dtype == torch.float32
     assert relation.compact(torch.float32, transposed=False) is not before[0]
     assert relation.dense(torch.float32, weighted=True) is not before[1]
-
-
-@pytest.mark.parametrize("trouble", [ImportError("no module dgl"), FileNotFoundError("no libgraphbolt.so")])
-def test_without_dgl_only_what_needs_it_is_refused(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Finder:
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "dgl":
-                raise trouble
-
-    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "dgl"]:
-        monkeypatch.delitem(sys.modules, name)
-    dgl_runs_on.cache_clear()
-    cell, strains = small_cell(), GenotypeBatch.from_lists([[0]])
-    message = f"DGL cannot be imported\n  got:      {trouble}\n  expected: dgl 1.1.3"
-    with pytest.raises(MissingDependencyError, match=message):
-        cell.heterograph()
-    for strategy in STRATEGIES:
-        if strategy in DGL_STRATEGIES:
-            with pytest.raises(MissingDependencyError, match=message):
-                check_strategy_device(strategy, "cpu")
-        else:
-            check_strategy_device(strategy, "cpu")
-            perturb(cell, strains, strategy).aggregate(
-                PHYSICAL, perturb(cell, strains, strategy).start(torch.ones(3, 2))
-            )
-    findings = {finding.what: finding for finding in examine()}
-    assert findings["dgl"].state.startswith(f"not here ({trouble}): without it")
-    dgl_runs_on.cache_clear()

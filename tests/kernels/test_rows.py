@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels import rows
-from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push
+from dglcell.kernels.rows import RowIndex, add_rows, mark, pull, push
 from tests.examples import examples
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
@@ -28,20 +28,8 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(rows, "EDGES_AT_ONCE", 7)
 
 
-class Chosen:
-    """The (node, strain) pairs for which a [N, B] mask is true."""
-
-    def __init__(self, mask_NB: Tensor) -> None:
-        self.nodes, self.strains = mask_NB.nonzero().unbind(1)
-        self.pairs = Pairs(self.nodes, self.strains)
-        self.table = torch.full(mask_NB.shape, -1, dtype=torch.int32)
-        self.table[mask_NB] = torch.arange(len(self.nodes), dtype=torch.int32)
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return zip(self.nodes.tolist(), self.strains.tolist(), strict=True)
+def listed(index: RowIndex) -> Iterator[tuple[int, int]]:
+    return zip(index.nodes.tolist(), index.strains.tolist(), strict=True)
 
 
 class Case:
@@ -63,8 +51,8 @@ class Case:
             torch.as_tensor(self.weight) if weighted else None,
         )
         share = float(rng.choice([0.0, 0.3, 1.0]))
-        self.sources = Chosen(torch.rand(self.N, self.B, generator=self.generator) < share)
-        self.targets = Chosen(torch.rand(self.M, self.B, generator=self.generator) < 0.6)
+        self.sources = RowIndex(torch.rand(self.N, self.B, generator=self.generator) < share)
+        self.targets = RowIndex(torch.rand(self.M, self.B, generator=self.generator) < 0.6)
 
     def values(self, *shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=self.generator)
@@ -85,11 +73,11 @@ def test_marks_are_at_the_ends_of_edges_and_where_they_were(seed: int, weighted:
     case = Case(seed, weighted=weighted)
     mask_MB = torch.rand(case.M, case.B, generator=case.generator) < 0.2
     expected = mask_MB.clone()
-    for node, strain in case.sources:
+    for node, strain in listed(case.sources):
         for own, other, _ in case.edges(reverse=True):
             if own == node:
                 expected[other, strain] = True
-    mark(case.relation, case.sources.pairs, mask_MB)
+    mark(case.relation, case.sources, mask_MB)
     assert torch.equal(mask_MB, expected)
 
 
@@ -102,12 +90,12 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
     source = case.values(11, width)
     table, out = case.positions(number, len(source)), case.values(len(index), width)
     expected = out.clone()
-    for i, (node, strain) in enumerate(index):
+    for i, (node, strain) in enumerate(listed(index)):
         for own, other, weight in case.edges(reverse):
             row = int(table[other, strain])
             if own == node and row >= 0:
                 expected[i] += weight * source[row]
-    pull(case.relation, index.pairs, table, source, out, reverse=reverse)
+    pull(case.relation, index, table, source, out, reverse=reverse)
     torch.testing.assert_close(out, expected, **EXACT)
 
 
@@ -116,21 +104,21 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
 def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, share: float, width: int) -> None:
     case = Case(seed, weighted=weighted)
     index, generator = case.sources, torch.Generator().manual_seed(seed)
-    there = Chosen(torch.rand(case.M, case.B, generator=generator) < share)
+    there = RowIndex(torch.rand(case.M, case.B, generator=generator) < share)
     source, out = case.values(len(index) + 1, width), case.values(len(there), width)
     expected = out.clone()
-    for i, (node, strain) in enumerate(index):
+    for i, (node, strain) in enumerate(listed(index)):
         for own, other, weight in case.edges(reverse=True):
             row = int(there.table[other, strain])
             if own == node and row >= 0:
                 expected[row] += weight * source[i]
     start = out.clone()
-    push(case.relation, index.pairs, there.table, source, out)
+    push(case.relation, index, there.table, source, out)
     torch.testing.assert_close(out, expected, **EXACT)
     # ⟨push(x), y⟩ = ⟨x, pull(y)⟩
     y, back = case.values(*out.shape), torch.zeros(len(index), width, dtype=torch.float64)
     if len(there):
-        pull(case.relation, index.pairs, there.table, y, back, reverse=True)
+        pull(case.relation, index, there.table, y, back, reverse=True)
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
@@ -149,28 +137,18 @@ def test_rows_are_added_where_they_belong(seed: int, number: int, width: int) ->
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weighted: bool) -> None:
     """300 ones, of which bfloat16 would lose all beyond 256."""
-    E, zero = 300, torch.zeros(1, dtype=torch.int64)
+    E = 300
     many, one = torch.arange(E), torch.zeros(E, dtype=torch.int64)
     weight = torch.ones(E) if weighted else None
     relation = ResidentRelation(("a", "b", "c"), many, one, E, 1, weight)
     source, single = torch.ones(E, 3, dtype=dtype), torch.ones(1, 1, dtype=torch.int32) - 1
     outs = [torch.zeros(1, 3) for _ in range(3)]
-    pull(relation, Pairs(zero, zero), many.int().unsqueeze(1), source, outs[0], reverse=False)
-    push(relation, Pairs(many, one), single, source, outs[1])
+    pull(
+        relation, RowIndex(torch.ones(1, 1, dtype=torch.bool)), many.int().unsqueeze(1), source, outs[0], reverse=False
+    )
+    push(relation, RowIndex(torch.ones(E, 1, dtype=torch.bool)), single, source, outs[1])
     add_rows(outs[2], one, source)
     assert [out.tolist() for out in outs] == [[[E] * 3]] * 3
-
-
-def test_results_in_half_precision_are_refused() -> None:
-    case = Case(2, weighted=False, edges=10)
-    half, table = torch.zeros(9, 3, dtype=torch.bfloat16), case.positions(case.N, 9)
-    for call in (
-        lambda: pull(case.relation, case.targets.pairs, table, half, half, reverse=False),
-        lambda: push(case.relation, case.sources.pairs, table, half, half),
-        lambda: add_rows(half, torch.zeros(9, dtype=torch.int64), half),
-    ):
-        with pytest.raises(TypeError, match=r"float32 or float64, not torch\.bfloat16"):
-            call()
 
 
 def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,14 +157,14 @@ def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.Monk
     N, B, E, width = 300, 6, 5000, 64
     ends = torch.randint(0, N, (2, E), generator=generator)
     relation = ResidentRelation(("a", "b", "c"), *ends, N, N, torch.randn(E, generator=generator))
-    index = Chosen(torch.rand(N, B, generator=generator) < 0.5)
-    every = Chosen(torch.ones(N, B, dtype=torch.bool))
+    index = RowIndex(torch.rand(N, B, generator=generator) < 0.5)
+    every = RowIndex(torch.ones(N, B, dtype=torch.bool))
     source = torch.randn(len(every), width, generator=generator)
 
     def results() -> list[Tensor]:
         pulled, pushed = torch.zeros(len(index), width), torch.zeros(len(every), width)
-        pull(relation, index.pairs, every.table, source, pulled, reverse=True)
-        push(relation, index.pairs, every.table, source, pushed)
+        pull(relation, index, every.table, source, pulled, reverse=True)
+        push(relation, index, every.table, source, pushed)
         added = torch.zeros(11, width)
         where = torch.randint(0, 11, (5000,), generator=torch.Generator().manual_seed(1))
         add_rows(added, where, source[where * 100])

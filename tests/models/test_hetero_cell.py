@@ -15,7 +15,6 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.models import cell_model
 from dglcell.models.cell_model import HeteroCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.model import count_parameters
@@ -106,27 +105,6 @@ def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_list
     assert not torch.equal(expected[0], without[0])
     for strategy, recompute in (("node_mask", "true"), ("difference", "false"), ("difference", "true")):
         agree(outcome(cell, batch, dense_share, strategy=strategy, recompute=recompute, **changes), expected, strategy)
-
-
-@pytest.mark.parametrize(("given", "limit", "recomputed"), [("auto", 0, 1), ("auto", 1 << 40, 0), ("true", 1 << 40, 1)])
-def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
-    given: str, limit: int, recomputed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_model, "free_memory", lambda device: limit)
-    config = small_config(recompute=given, strategy="node_mask", metabolism=False, pool=["gene"])
-    model = HeteroCell(nine_network_cell(10), config)
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    first = next(m for m in model.encoder.layers[0].modules() if isinstance(m, torch.nn.Linear))
-    first.register_forward_hook(count)
-    loss = model(GenotypeBatch.from_lists([[0], [1, 2]])).phenotypes.sum()
-    calls = 0
-    loss.backward()
-    assert calls == recomputed
 
 
 def test_attention_scores_the_weights_of_weighted_relations() -> None:

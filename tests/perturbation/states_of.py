@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
+from dglcell.kernels.rows import RowIndex
 from dglcell.perturbation import states as states_module
-from dglcell.perturbation.base_rows import RowIndex
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates

@@ -19,7 +19,7 @@ from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, str
 from dglcell.perturbation import execution, perturb
 from dglcell.perturbation.curves import CURVES, allow_compilation
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import Choices, PerturbedCell
+from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
 from tests.random_cells import textbook_cell
@@ -111,12 +111,6 @@ def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
     first.conv = kind(first.conv.relation, 8, GINOptions(**settings)).double()
     layer.structures[0] = structure_of(first.conv)
     check(model, route, relations=2)
-
-
-def test_differences_in_half_precision(resident: ResidentCell, route: Route) -> None:
-    model = model_of(resident).float()
-    model.choose(Choices("node_mask", half=True))
-    check(model, route, tolerance=2e-2)
 
 
 @pytest.mark.parametrize("cross_relation", COMBINATIONS)

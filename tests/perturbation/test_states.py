@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dglcell.perturbation import execution as compiled
 from dglcell.perturbation import states as module
 from dglcell.perturbation.sent import Kept
-from dglcell.perturbation.states import DifferenceStates, Execution, Pooled, States, WholeStates
+from dglcell.perturbation.states import DifferenceStates, Execution, States, WholeStates
 from tests.examples import examples
 from tests.perturbation.states_of import Values, agree, gradients, values_of
 
@@ -93,33 +93,6 @@ def test_little_is_kept_between_the_passes_where_it_is_recomputed(recompute: boo
     assert (sum(kept.values()) <= 2 * inputs) == recompute
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_differences_can_be_narrower_than_the_base(listed: bool) -> None:
-    """Differences are stored and multiplied in half precision, the base and sums over nodes are not."""
-    generator = torch.Generator().manual_seed(0)
-    base, delta = torch.randn(200, 8, generator=generator), 0.1 * torch.randn(200, 4, 8, generator=generator)
-    layer, gate = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)), nn.Linear(8, 1)
-    mask = torch.rand(200, 4, generator=generator) < 0.5 if listed else None
-    kept = Kept(torch.ones(200, 1, dtype=torch.bool), torch.ones(200, 4, dtype=torch.bool))
-
-    def pooled(dtype: torch.dtype) -> Pooled:
-        values = Values(base, delta.to(dtype), mask)
-        execution = Execution(dtype)
-        states = start(values, 4, execution).map(layer)
-        assert isinstance(states, DifferenceStates)
-        assert states.delta is not None
-        assert (states.base_NH.dtype, states.delta.dtype) == (torch.float32, dtype)
-        return states.pool(states.map(gate), kept)
-
-    single, half = pooled(torch.float32), pooled(torch.bfloat16)
-    assert half.difference_BH.dtype == torch.float32
-    assert torch.equal(half.base_1H, single.base_1H)
-    error = (half.difference_BH - single.difference_BH).norm() / single.difference_BH.norm()
-    assert 0 < error < 0.02
-    half.difference_BH.sum().backward()
-    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in layer.parameters())
-
-
 @pytest.mark.parametrize("spread", [12.0, 30.0, 200.0])
 @pytest.mark.parametrize("kind", ["difference", "whole"])
 def test_pooling_is_right_where_a_lost_node_had_nearly_all_of_the_softmax(spread: float, kind: str) -> None:
@@ -137,28 +110,6 @@ def test_pooling_is_right_where_a_lost_node_had_nearly_all_of_the_softmax(spread
     (gradient,) = torch.autograd.grad(whole_BH[1].sum(), value)
     torch.testing.assert_close(gradient[rest], torch.softmax(logits[rest], 0).expand(-1, 3))
     assert gradient[7].abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("form", ["dense", "listed"])
-def test_small_differences_of_pooled_states_survive_single_precision(form: str) -> None:
-    """Strains differ from the base by little in a few of thousands of nodes; all digits but the last ones are kept."""
-    generator = torch.Generator().manual_seed(0)
-    nodes, strains = 7000, 8
-    base, logits = torch.randn(nodes, 4, generator=generator) + 1, torch.randn(nodes, 1, generator=generator)
-    mask = torch.rand(nodes, strains, generator=generator) < 0.01
-    delta = 1e-3 * torch.randn(nodes, strains, 4, generator=generator) * mask.unsqueeze(-1)
-    kept = Kept(torch.ones(nodes, 1, dtype=torch.bool), torch.ones(nodes, strains, dtype=torch.bool))
-    kept.strains_NB[torch.arange(1, strains), torch.arange(1, strains)] = False
-
-    def difference(dtype: torch.dtype) -> Tensor:
-        listed = mask if form == "listed" else None
-        value = start(Values(base.to(dtype), delta.to(dtype), listed), strains)
-        gate = start(Values(logits.to(dtype), delta[..., :1].to(dtype), listed), strains)
-        return value.pool(gate, kept).difference_BH
-
-    exact = difference(torch.float64)
-    error = (difference(torch.float32) - exact).norm(dim=1) / exact.norm(dim=1)
-    assert error.max() < 1e-5
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -12,9 +12,9 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.graph.schema import Relation
-from dglcell.kernels.rows import Pairs, mark, pull, push
+from dglcell.kernels.rows import RowIndex, mark, pull, push, union
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.base_rows import RowIndex, take_rows, union
+from dglcell.perturbation.base_rows import take_rows
 from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask
@@ -110,7 +110,7 @@ class Difference(NodeMask):
         edges, kept = self.cell[relation], self.kept[relation[2]]
         reached_MB = kept.lost.mask_NB.clone()
         if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
-            mark(edges, Pairs(sources.nodes, sources.strains), reached_MB)
+            mark(edges, sources, reached_MB)
         else:
             reached_MB |= self._reached(relation, sources)
         return RowIndex(reached_MB & kept.base_N1)
@@ -148,9 +148,9 @@ class _ListedSums(torch.autograd.Function):
         out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[targets.nodes].sum():
-            push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH)
+            push(edges, sources, targets.table, sent_DH, out_KH)
         else:
-            pull(edges, Pairs(targets.nodes, targets.strains), sources.table, sent_DH, out_KH, reverse=False)
+            pull(edges, targets, sources.table, sent_DH, out_KH, reverse=False)
         return out_KH
 
     @staticmethod
@@ -158,6 +158,5 @@ class _ListedSums(torch.autograd.Function):
     def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None]:
         sources, targets = ctx.sources, ctx.targets
         out_DH = grad_KH.new_zeros(len(sources), grad_KH.shape[1])
-        pairs = Pairs(sources.nodes, sources.strains)
-        pull(ctx.edges, pairs, targets.table, grad_KH.contiguous(), out_DH, reverse=True)
+        pull(ctx.edges, sources, targets.table, grad_KH.contiguous(), out_DH, reverse=True)
         return out_DH.to(ctx.dtype), None, None, None
