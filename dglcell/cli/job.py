@@ -61,8 +61,7 @@ class Job:
 
     def name(self, step: str = "") -> str:
         """Return the name under which the runs are queued, or a step of a pipeline."""
-        from dglcell.cluster.jobs import name_of_runs
-        from dglcell.cluster.scripts import job_name
+        from dglcell.cluster.scripts import job_name, name_of_runs
 
         return name_of_runs(job_name(self.config) + step, self.sweep, self.config.seed)
 
@@ -166,7 +165,7 @@ def submit(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show(options)
         return
-    from dglcell.cluster.jobs import queued, refuse_overlap
+    from dglcell.cluster.scripts import queued, refuse_overlap
 
     jobs = _check(options)
     there = queued(Path.cwd())
@@ -205,7 +204,7 @@ def _submit_job(job: Job, there: dict[str, str]) -> None:
 
 def _submitted(job: Job, name: str, script: str, there: dict[str, str], said: str, *options: str) -> str:
     """Submit a script unless its job is queued, and return the job's number."""
-    from dglcell.cluster.jobs import submit_script
+    from dglcell.cluster.scripts import submit_script
 
     if name in there:
         print(f"job {there[name]} is queued or running already: {name}")
@@ -236,8 +235,7 @@ def _check(options: argparse.Namespace) -> list[Job]:
     Raises:
         DglcellError: SLURM would refuse at least one of the jobs; the message gives all of these.
     """
-    from dglcell.cluster.jobs import try_script
-    from dglcell.cluster.scripts import resources
+    from dglcell.cluster.scripts import resources, try_script
 
     jobs, refused, files = [], 0, experiments(options.config)
     for file in files:

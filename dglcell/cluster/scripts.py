@@ -1,4 +1,4 @@
-"""Write experiments as batch scripts for SLURM, with arrays of seeds and values, and work out the resources of jobs."""
+"""Write experiments as batch scripts for SLURM, with arrays of seeds and values, and submit them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import itertools
 import math
 import re
 import shlex
+import shutil
 import string
+import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +20,7 @@ import yaml
 from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, listing, shorten
 from dglcell.runs.directory import Usage
 
 OWN = ("seed", "experiment.name")
@@ -85,7 +87,8 @@ class Sweep:
                 "a job array would have too many members", got=f"{size:,}", expected=f"{MOST_MEMBERS:,} or fewer"
             )
         chosen = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in self.values)))
-        names = [_name(words) for words in chosen]
+        # A name is one of a folder, in which each character that is not part of a word becomes a dash.
+        names = ["_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words) for words in chosen]
         for name, times in Counter(names).items():
             if times > 1 or len(name) > LONGEST:
                 what = "is too long" if len(name) > LONGEST else "stands for several members"
@@ -96,11 +99,6 @@ class Sweep:
         keys = ("seed", "split.seed") if self.split_seeds else ("seed",)
         seeds = [[f"{key}={seed}" for key in keys] for seed in self.seeds]
         return [words + seed for words in (named if self.values else [[]]) for seed in seeds or [[]]]
-
-
-def _name(words: Sequence[str]) -> str:
-    """Return a name for a folder, in which each character that is not part of a word becomes a dash."""
-    return "_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words)
 
 
 def seeds_of(text: str) -> list[int]:
@@ -277,7 +275,7 @@ def _recorded(config: Config) -> tuple[str, str, str] | None:
         return None
     gigabytes = max(SMALLEST, math.ceil(SPARE * usage.peak_resident_bytes * config.trainer.devices / 2**30))
     took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
-    time = job_time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
+    time = job_time(ELSEWHERE * seconds + config.slurm.warning)
     return time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows"
 
 
@@ -291,8 +289,8 @@ def _seconds(config: Config, usage: Usage) -> float | None:
 
 
 def job_time(seconds: float) -> str:
-    """Return a time in the form that SLURM takes, in tens of minutes."""
-    tens = math.ceil(seconds / 600)
+    """Return a time in the form that SLURM takes, in tens of minutes, and ``SHORTEST`` at least."""
+    tens = math.ceil(max(SHORTEST, seconds) / 600)
     return f"{tens // 6}:{tens % 6}0:00"
 
 
@@ -380,15 +378,123 @@ def surroundings(config: Config) -> Iterator[str]:
 
 
 def launcher(config: Config) -> str:
-    """Return the words before ``dglcell`` in the command."""
-    # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
-    return " ".join(["srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1", *container(config)])
-
-
-def container(config: Config) -> list[str]:
-    """Return the words that run a command in the experiment's container; empty if it has none."""
+    """Return the words before ``dglcell`` in the command, which may run in a container."""
     slurm = config.slurm
-    if not slurm.container:
-        return []
-    binds = [f"--bind {shlex.quote(folder)}" for folder in slurm.binds]
-    return [shlex.join(shlex.split(slurm.container_command)), *binds, shlex.quote(slurm.container)]
+    # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
+    words = ["srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1"]
+    if slurm.container:
+        binds = [f"--bind {shlex.quote(folder)}" for folder in slurm.binds]
+        words += [shlex.join(shlex.split(slurm.container_command)), *binds, shlex.quote(slurm.container)]
+    return " ".join(words)
+
+
+# SLURM's commands: what is queued under the name of a script is not submitted again.
+
+
+NO_ANSWER = (
+    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
+    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
+)
+"""With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
+
+PATIENCE = 120
+"""SLURM's commands have so many seconds to answer; they try again by themselves."""
+
+
+def try_script(script: str, folder: Path) -> str:
+    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer.
+
+    Raises:
+        ConfigError: SLURM would refuse the script; the error has SLURM's own words.
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["sbatch", "--test-only"], folder, script)
+    answer = (done.stderr or done.stdout).strip()
+    if done.returncode:
+        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
+    return answer.removeprefix("sbatch: ")
+
+
+def submit_script(script: str, folder: Path, logs: str, name: str, *options: str) -> str:
+    """Submit a script, and return the job's number.
+
+    Args:
+        logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
+        name: name of the job, by which `queued` finds it.
+        options: options of ``sbatch``, which override those of the script.
+
+    Raises:
+        ConfigError: SLURM refuses the script.
+        DglcellError: SLURM's answer is not a number, so that it is not known whether SLURM has taken the job.
+    """
+    (folder / logs).mkdir(parents=True, exist_ok=True)
+    done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
+    if done.returncode:
+        raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="mend the experiment's `slurm` section")
+    number = done.stdout.strip().split(";")[0]
+    if not re.fullmatch("[0-9]+", number):
+        raise DglcellError(
+            "SLURM's answer is not the number of a job, which may be queued or not",
+            got=shorten(done.stdout.strip(), 200) or "nothing",
+            do="give the same command again: it looks for the job first",
+        )
+    return number
+
+
+def queued(folder: Path) -> dict[str, str]:
+    """Return name → number of the user's jobs that were submitted in a folder and are queued or running.
+
+    Raises:
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%j"], folder)
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
+    jobs = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    return {name: number.strip() for number, place, name in jobs if Path(place.strip()) == folder}
+
+
+def name_of_runs(name: str, sweep: Sweep, seed: int) -> str:
+    """Return the name of a job: its experiment, the values that are swept, and its seeds."""
+    values = [f"{key}={','.join(chosen)}" for key, chosen in sweep.values]
+    return ".".join([name, *values, f"seed-{','.join(map(str, sweep.seeds or (seed,)))}"])
+
+
+def refuse_overlap(name: str, jobs: Mapping[str, str]) -> None:
+    """Refuse runs of which some, but not all, are queued under another name.
+
+    Args:
+        name: as `name_of_runs` returns it.
+        jobs: as `queued` returns them.
+
+    Raises:
+        ConfigError: a job with a seed in common is queued.
+    """
+    start, _, seeds = name.rpartition(".seed-")
+    wanted = set(seeds_of(seeds))
+    for other, number in jobs.items():
+        before, found, of_other = other.rpartition(".seed-")
+        if other != name and found and before == start and wanted & set(seeds_of(of_other)):
+            raise ConfigError(
+                "some of these runs are queued or running",
+                got=f"job {number}, {other}",
+                expected=f"no job with the seeds {listing(sorted(wanted & set(seeds_of(of_other))))}",
+                do=f"leave these seeds out, wait, or take the job back with `scancel {number}`",
+            )
+
+
+def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        raise MissingDependencyError(
+            f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
+        )
+    try:
+        done = subprocess.run(
+            command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
+    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
+        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
+    return done

@@ -366,25 +366,19 @@ class Config:
             )
 
     def _validate_names(self) -> None:
-        name = Path(self.experiment.name)
-        if name.is_absolute() or ".." in name.parts or not name.parts:
-            raise ConfigError(
-                "`experiment.name` leads out of `paths.runs`",
-                got=self.experiment.name,
-                expected="a name, or names separated by `/`",
-            )
-        if not self.experiment.name.isprintable() or any(not part.strip() for part in name.parts):
-            raise ConfigError(
-                "`experiment.name` has characters that nobody sees",
-                got=ascii(self.experiment.name),
-                expected="letters, digits and signs",
-            )
-        if any(len(part.encode()) > LONGEST_NAME for part in name.parts):
-            raise ConfigError(
-                "`experiment.name` is too long for a folder",
-                got=self.experiment.name,
-                expected=f"at most {LONGEST_NAME} bytes between two `/`",
-            )
+        given = self.experiment.name
+        name = Path(given)
+        faults = {
+            "leads out of `paths.runs`": name.is_absolute() or ".." in name.parts or not name.parts,
+            "has characters that nobody sees": not given.isprintable() or any(not part.strip() for part in name.parts),
+            f"is too long for a folder: over {LONGEST_NAME} bytes": any(
+                len(part.encode()) > LONGEST_NAME for part in name.parts
+            ),
+        }
+        for fault, is_there in faults.items():
+            if is_there:
+                expected = "a name of letters, digits and signs, or several with `/` between them"
+                raise ConfigError(f"`experiment.name` {fault}", got=ascii(given)[1:-1], expected=expected)
         if self.tracking.wandb != "disabled" and any(len(tag) > LONGEST_TAG for tag in self.experiment.tags):
             raise ConfigError(
                 "`experiment.tags` has a tag that W&B refuses",

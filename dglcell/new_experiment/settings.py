@@ -14,7 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dglcell.baselines.simple import not_fitness_like
-from dglcell.cluster.scripts import SHORTEST, SMALLEST, job_time
+from dglcell.cluster.scripts import SMALLEST, job_time
 from dglcell.config.read import BASES, as_plain_text
 from dglcell.data.columns import CONDITION, MEDIUM
 from dglcell.data.config import NONE
@@ -428,7 +428,7 @@ def _choose_pace(chosen: Settings) -> None:
 
 
 def _choose_limits(chosen: Settings) -> None:
-    time = job_time(max(SHORTEST, SPARE_TIME * 60 * chosen.minutes))
+    time = job_time(SPARE_TIME * 60 * chosen.minutes)
     about = f"of a SLURM job: {SPARE_TIME} times the estimate, at least half an hour; `auto` goes by a finished run"
     chosen.put("slurm", "time", time, about)
     memory = max(SMALLEST, math.ceil(SPARE_MEMORY * chosen.gigabytes))

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from dglcell.cli import main
-from dglcell.cluster import jobs as scheduler
-from dglcell.cluster.jobs import name_of_runs
-from dglcell.cluster.scripts import Sweep
+from dglcell.cluster import scripts as scheduler
+from dglcell.cluster.scripts import Sweep, name_of_runs
 from tests.config_files import write
 
 

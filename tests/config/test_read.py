@@ -34,11 +34,6 @@ def test_experiments_are_valid_and_survive_show(path: Path, tmp_path: Path) -> N
     assert load_config(write(tmp_path, "again.yaml", to_yaml(config))) == config
 
 
-def test_there_are_experiments() -> None:
-    assert CONF / "quickstart.yaml" in CONFIGURATIONS
-    assert CONF / "base.yaml" in FRAGMENTS
-
-
 def test_the_last_file_wins_and_overrides_win_over_all(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "seed: 1\nmodel: {hidden: 16, layers: 1}\ncell: {model: textbook}\n")
     write(tmp_path, "b.yaml", "seed: 2\nmodel: {layers: 2}\n")

@@ -19,7 +19,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data import store_build
-from dglcell.data.store import Store, StoreMeta, open_environment, value_key
+from dglcell.data.store import Store, StoreMeta, open_environment, value_key, verify_store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
@@ -123,6 +123,15 @@ def test_a_store_that_was_built_anew_is_not_mixed_with_the_old(store: Store) -> 
     with pytest.raises(DataError, match=r"was built anew while it was in use\n.*open it again"):
         store.read()
     assert len(Store(store.path).read()) == 50
+
+
+def test_the_whole_file_is_compared_with_its_hash(store: Store) -> None:
+    assert verify_store(store.path).sha256 == store.sha256
+    recorded = store.path / "data.mdb.sha256"
+    for change in (lambda: recorded.write_text("0" * 64), recorded.unlink):
+        change()
+        with pytest.raises(DataError, match=r"does not fit the hash in data\.mdb\.sha256\n.*\n.*(0{64}|nothing)"):
+            verify_store(store.path)
 
 
 def other_records(folder: Path) -> None:

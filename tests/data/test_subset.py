@@ -24,6 +24,7 @@ PARTS = random_parts(SUBSET_TABLE, Bins.of_fractions((0.8, 0.1, 0.1)), 101, Fals
 @given(size=st.integers(3, 3000), seed=st.integers(0, 100))
 def test_a_subset_has_its_size_and_the_proportions_of_the_whole(size: int, seed: int) -> None:
     kept = subset_parts(PARTS, SUBSET_TABLE, size, seed)
+    np.testing.assert_array_equal(kept, subset_parts(PARTS, SUBSET_TABLE, size, seed))
     used = kept != UNUSED
     assert used.sum() == size
     np.testing.assert_array_equal(kept[used], PARTS[used])
@@ -47,12 +48,6 @@ def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
     assert taken(110) == {1: 50, 2: 20, 3: 20, 4: 20}
     assert taken(280) == {1: 50, 2: 100, 3: 30, 4: 100}
     assert taken(880) == {1: 50, 2: 400, 3: 30, 4: 400}
-
-
-def test_the_seed_chooses() -> None:
-    first, again, other = (subset_parts(PARTS, SUBSET_TABLE, 1500, seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
 
 
 def test_unused_strains_stay_unused() -> None:
