@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from dglcell.training.baselines import Baselines, baselines_of_run, fit_baseline
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.predicted import predict_and_embed, write_predictions
-from dglcell.training.predicting import Choice, choices_as_json, score
+from dglcell.training.predicting import Scored, choices_as_json, score
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibration
 
@@ -46,24 +46,18 @@ SEPARATORS = frozenset(';,"')
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """An evaluation holds the predictions and metrics of a trained model.
+class Evaluation(Scored):
+    """Hold beside the scores what predictions are written and calibrated from.
 
     Attributes:
-        rows: rows of the table, for the network, the baselines and an ensemble.
-        choices: phenotype → what predicts it.
-        predictions: part → [n, T] predictions of what predicts, in original units.
-        of_network: the same of the network.
+        of_network: part → [n, T] predictions of the network, in original units.
         embedding: [n, D] embeddings of the test part, or None for a model that has none.
         calibration: the calibration of intervals on the validation part; None where there is no such part.
     """
 
-    rows: list[ResultRow]
-    choices: dict[str, Choice]
-    predictions: dict[str, NDArray[np.float32]]
-    of_network: dict[str, NDArray[np.float32]]
-    embedding: NDArray[np.float32] | None
-    calibration: Calibration | None
+    of_network: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    embedding: NDArray[np.float32] | None = None
+    calibration: Calibration | None = None
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -78,7 +72,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     learned = getattr(trained.model, "learned", None)  # a model of the user's own may have no such attribute
-    for part, predicted_ST in found.predictions.items():
+    for part, predicted_ST in found.chosen.items():
         tables = predicted_ST, found.of_network[part]
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], *tables, own, learned)
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)

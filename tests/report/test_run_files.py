@@ -6,7 +6,6 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dglcell.cli import main
@@ -24,7 +23,7 @@ def test_the_files_of_a_run_are_read(tiny_run: RunDirectory) -> None:
     row = next(row for row in files.rows if (row.model, row.part) == (name, "test"))
     assert p.metrics["mse"] == pytest.approx(row.metrics["mse"], rel=1e-4)
     assert files.best_epoch == json.loads(tiny_run.results.read_text())["epoch"] + 1
-    assert "240 train, 30 validation, 30 test (random split)" in files.size_line
+    assert "240 train, 30 validation, 30 test (random split) · cell: 137 genes, " in files.size_line
     assert files.training_line.endswith(" s on cpu")
 
 
@@ -71,12 +70,6 @@ def test_an_incomplete_directory(run: RunDirectory) -> None:
     run.environment.unlink()
     with pytest.raises(CheckpointError, match=r"is not a complete run directory\n  expected: environment\.json"):
         read_run(run.path)
-
-
-def test_the_chosen_embeddings_belong_to_their_strains(tiny_run: RunDirectory) -> None:
-    with np.load(tiny_run.embedding) as archive:
-        assert archive["strains"].tolist() == list(range(30))
-        assert archive["vectors"].dtype == np.float32
 
 
 DOSES = "genes,names,strengths,medium,measured_y,predicted_y\n"

@@ -11,7 +11,6 @@ import numpy as np
 
 from dglcell.config.read import load_config
 from dglcell.metrics import ResultRow
-from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.baselines import fit_baselines
 from dglcell.training.checkpoint import load_trained
@@ -63,15 +62,6 @@ def test_a_table_with_strengths_and_conditions_has_null_models_of_its_own(tmp_pa
     reason = "knows deletions only, and the strains have strengths and conditions"
     assert found.left_out["growth"]["kernel ridge"] == reason
     assert json.loads((tmp_path / "runs/tiny/baselines.json").read_text())["left_out"] == found.left_out
-
-
-def test_the_report_says_what_was_trained_on_what(tiny_run: RunDirectory) -> None:
-    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
-    files = read_run(tiny_run.path)
-    edges = prepared.cell.num_edges
-    sizes = "strains: 240 train, 30 validation, 30 test (random split)"
-    assert files.size_line == f"{sizes} · cell: 137 genes, {edges:,} edges"
-    assert " parameters · hetero_cell, node_mask · seed 0 · 2 epochs in " in files.training_line
 
 
 def test_the_chosen_embeddings_are_those_of_their_strains(tiny_run: RunDirectory, tmp_path: Path) -> None:
