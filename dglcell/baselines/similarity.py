@@ -78,15 +78,12 @@ def _networks(cell: CellGraph) -> list[sparse.csr_array]:
         shape = (size, cell.num_nodes[CATALYSES[2]])
         catalyses = sparse.csr_array((np.ones(len(edges), np.float32), (edges.src, edges.dst)), shape=shape)
         found.append(catalyses @ catalyses.T)
-    return [_simple(network + network.T) for network in found]
-
-
-def _simple(network: sparse.csr_array) -> sparse.csr_array:
-    network = sparse.csr_array(network)
-    network.setdiag(0)
-    network.eliminate_zeros()
-    network.data[:] = 1
-    return network
+    symmetric = [sparse.csr_array(network + network.T) for network in found]
+    for network in symmetric:
+        network.setdiag(0)
+        network.eliminate_zeros()
+        network.data[:] = 1
+    return symmetric
 
 
 def _cosines(

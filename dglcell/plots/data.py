@@ -157,7 +157,7 @@ class History:
 
     def curve(self, key: str) -> NDArray[np.float64]:
         """Return one value an epoch, NaN where there is none."""
-        return np.array([_value(row.get(key)) for row in self.rows], dtype=np.float64)
+        return np.array([row.get(key) for row in self.rows], dtype=np.float64)  # None becomes NaN
 
     def keys(self, prefix: str = "") -> list[str]:
         """Return the keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
@@ -173,10 +173,6 @@ class History:
     def duration(self) -> str:
         """Return how long all epochs took together, in seconds where that is less than two minutes."""
         return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
-
-
-def _value(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 DEFAULT_POINTS = 10_000

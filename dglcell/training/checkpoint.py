@@ -96,15 +96,6 @@ def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[s
     }
 
 
-def read_config(directory: RunDirectory) -> Config:
-    """Return the resolved configuration of a run.
-
-    Raises:
-        CheckpointError: the directory holds no configuration, or a damaged one.
-    """
-    return parse_config(read_run_config(directory), where=str(directory.config))
-
-
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:
     """Load the model of a run from a checkpoint.
 
@@ -217,7 +208,8 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
                 f"'{directory.path}' cannot be continued: '{path.name}' is missing",
                 do="put it back, or remove the directory to start anew",
             )
-    refuse_changes(read_config(directory), config, where=f"the run in '{directory.path}'")
+    before = parse_config(read_run_config(directory), where=str(directory.config))
+    refuse_changes(before, config, where=f"the run in '{directory.path}'")
     return newest
 
 

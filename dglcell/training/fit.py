@@ -376,7 +376,10 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     """Warn if a longer training would have gone on learning."""
     figure = "validation/loss" if epochs and epochs[-1].get("validation/loss") is not None else "train/loss"
     losses = [row[figure] for row in epochs if row.get(figure) is not None]
-    if len(losses) >= SHORT and is_rank_zero() and still_falling(losses):
+    if len(losses) < SHORT or not is_rank_zero():
+        return
+    before = min(losses[: -max(1, len(losses) // 4)])
+    if losses[-1] <= min(losses) and before - losses[-1] > FALL * abs(before):
         log.warning(
             "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run "
             "directory",
@@ -384,11 +387,3 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
             losses[-1],
             3 * len(losses),
         )
-
-
-def still_falling(losses: Sequence[float]) -> bool:
-    """Return whether the loss was lowest at the end and clearly lower than before the last quarter of epochs."""
-    if len(losses) < 2:
-        return False
-    before = min(losses[: -max(1, len(losses) // 4)])
-    return losses[-1] <= min(losses) and before - losses[-1] > FALL * abs(before)

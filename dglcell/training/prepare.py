@@ -392,18 +392,16 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
             got=", ".join(unknown),
             expected="among " + ", ".join(cell.vocabularies),
         )
-    return {node_type: _features(config, cell, node_type, path) for node_type, path in config.model.features.items()}
-
-
-def _features(config: Config, cell: CellGraph, node_type: str, path: str) -> Tensor:
-    vocabulary, raw = cell.vocabularies[node_type], config.paths.raw
-    if path != WILD_TYPE:
-        return read_features(find_raw(path, raw), vocabulary, node_type)
-    if config.cell.model is None:
-        raise ConfigError(
-            f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model", do="set `cell.model`, or give a table"
-        )
-    return wild_type_features(read_model(config.cell.model, raw), node_type, vocabulary.names)
+    found, model, raw = {}, config.cell.model, config.paths.raw
+    for node_type, path in config.model.features.items():
+        vocabulary, key = cell.vocabularies[node_type], f"`model.features.{node_type}: {WILD_TYPE}`"
+        if path != WILD_TYPE:
+            found[node_type] = read_features(find_raw(path, raw), vocabulary, node_type)
+        elif model is not None:
+            found[node_type] = wild_type_features(read_model(model, raw), node_type, vocabulary.names)
+        else:
+            raise ConfigError(f"{key} needs a metabolic model", do="set `cell.model`, or give a table")
+    return found
 
 
 def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:

@@ -145,12 +145,12 @@ def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) 
     Raises:
         OwnerError: another process has the run, or (on writing) has taken it over.
     """
-    with held(Lease(directory.owner, directory.path), _patience, sleep, _is_earlier_start):
+
+    def patience(holder: Holder) -> float:
+        return LEASE_SECONDS if _is_earlier_start(holder) else 0.0
+
+    with held(Lease(directory.owner, directory.path), patience, sleep, _is_earlier_start):
         yield
-
-
-def _patience(holder: Holder) -> float:
-    return LEASE_SECONDS if _is_earlier_start(holder) else 0.0
 
 
 def _is_earlier_start(holder: Holder) -> bool:

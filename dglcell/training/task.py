@@ -245,7 +245,8 @@ class StrainTask(pl.LightningModule):
             metrics |= {f"{part}/{name}/normalised/{metric}": value for metric, value in normalised.items()}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
-        return metrics | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
+        finite = {metric: [value for value in values if math.isfinite(value)] for metric, values in means.items()}
+        return metrics | {f"{part}/{metric}": sum(of) / max(len(of), 1) for metric, of in finite.items()}
 
     def configure_optimizers(self) -> Any:
         """Make optimiser and schedule."""
@@ -315,9 +316,3 @@ def _with_plain_rates(state: dict[str, Any]) -> None:
                 group[name] = float(value)
             elif isinstance(value, list) and any(isinstance(one, Tensor) for one in value):
                 group[name] = [float(one) for one in value]
-
-
-def _mean_of_finite(values: list[float]) -> float:
-    """Return the mean of the finite values; zero if none is finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    return sum(finite) / len(finite) if finite else 0.0
