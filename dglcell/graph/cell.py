@@ -83,10 +83,9 @@ class GeneChoice:
             return AliasTable()
         if name in GENE_SETS:
             return self._gene_set(name, "aliases").others
-        found = PublishedFile(name).find(self.raw)
-        self.provenance["aliases"] = {"path": name, **found.provenance()}
-        read = _genome_reader(found.path)
-        return read(found.path).others if read else read_aliases(found.path)
+        path = self._found(name, "aliases")
+        read = _genome_reader(path)
+        return read(path).others if read else read_aliases(path)
 
     def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
         """Return names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
@@ -129,17 +128,19 @@ class GeneChoice:
             return Vocabulary.of((names - ambiguous).union(model_genes))
         if choice in GENE_SETS:
             return self._gene_set(choice, "genes")
-        file = PublishedFile(choice)
-        if not file.is_here(self.raw):
+        if not PublishedFile(choice).is_here(self.raw):
             raise ConfigError(
                 "`cell.genes` is neither a choice nor a file",
                 got=choice,
                 expected=f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line",
             )
-        found = file.find(self.raw)
-        self.provenance["genes"] = {"path": choice, **found.provenance()}
-        read = _genome_reader(found.path)
-        return (read or read_gene_list)(found.path)
+        path = self._found(choice, "genes")
+        return (_genome_reader(path) or read_gene_list)(path)
+
+    def _found(self, name: str, use: str) -> Path:
+        found = PublishedFile(name).find(self.raw)
+        self.provenance[use] = {"path": name, **found.provenance()}
+        return found.path
 
     def _gene_set(self, name: str, use: str) -> Vocabulary:
         source = GENE_SETS[name]

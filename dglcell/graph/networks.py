@@ -33,13 +33,12 @@ def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -
     Returns:
         Two arrays, [pairs] each; the first of a pair is the smaller index.
     """
-    first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for group in np.unique(groups):
-        group_members = np.unique(members[groups == group])
-        above = np.triu_indices(len(group_members), k=1)
-        first.append(group_members[above[0]])
-        second.append(group_members[above[1]])
-    return np.concatenate(first), np.concatenate(second)
+    import pandas as pd
+
+    rows = pd.DataFrame({"group": groups, "member": members}).drop_duplicates()
+    pairs = rows.merge(rows, on="group")
+    pairs = pairs[pairs["member_x"] < pairs["member_y"]]
+    return pairs["member_x"].to_numpy(np.int64), pairs["member_y"].to_numpy(np.int64)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_activation, check_norm
+from dglcell.checks import check_choice
+from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_norm
 
 _ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Identity)
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = dict(zip(ACTIVATION_NAMES, _ACTIVATIONS, strict=True))
@@ -25,7 +26,7 @@ def make_activation(name: str) -> nn.Module:
     Raises:
         ConfigError: unknown name.
     """
-    check_activation("model.activation", name)
+    check_choice("model.activation", name, ACTIVATION_NAMES)
     return ACTIVATIONS[name]()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dglcell.checks import check_choice, check_values
+from dglcell.checks import check_choice, check_values, one_of
 from dglcell.errors import ConfigError
 
 ACTIVATION_NAMES = ("relu", "gelu", "identity")
@@ -56,16 +56,6 @@ COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
 """These links may compare a strain with all training strains."""
 
 
-def check_activation(key: str, name: str) -> None:
-    """Refuse an activation that does not exist.
-
-    Raises:
-        ConfigError: the name is unknown; the error lists the known ones.
-    """
-    if name not in ACTIVATION_NAMES:
-        raise ConfigError("unknown activation", got=name, expected=", ".join(ACTIVATION_NAMES), do=f"set `{key}`")
-
-
 def check_norm(key: str, name: str) -> None:
     """Refuse a norm that does not exist, or that mixes nodes or strains.
 
@@ -82,7 +72,7 @@ def check_norm(key: str, name: str) -> None:
     check_choice(key, name, NORM_NAMES)
 
 
-Activation = Annotated[str, check_activation]
+Activation = Annotated[str, one_of(*ACTIVATION_NAMES)]
 Norm = Annotated[str, check_norm]
 
 

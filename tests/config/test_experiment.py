@@ -36,7 +36,7 @@ from tests.config_files import refusal
         ("optimizer.lr=0", "`optimizer.lr` must be positive"),
         ("model.hidden=0", "`model.hidden` is too small"),
         ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
-        ("model.activation=sine", "unknown activation"),
+        ("model.activation=sine", "`model.activation` is unknown"),
         ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, none, logistic"),
         (
             "data.normalise=logistic",

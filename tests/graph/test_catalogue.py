@@ -79,20 +79,6 @@ def test_channels_and_modes_are_relations(folder: Path, name: str) -> None:
         assert relations == set(STRING_CHANNELS)
 
 
-def test_a_channel_keeps_the_pairs_with_a_score(folder: Path) -> None:
-    cell = cell_of(folder, "string12_0", channels=["fusion", "database"], symmetrise=False)
-    for position, channel in ((1, "fusion"), (5, "database")):
-        kept = {pair for i, pair in enumerate(pairs(GENES)) if (i + position) % 3}
-        assert named(cell, f"net_{channel}") == kept
-    assert len(cell.relations) == 2
-
-
-def test_an_ambiguous_and_an_unknown_name_are_counted(folder: Path) -> None:
-    names = cell_of(folder, "tflink").provenance["networks"]["net"]["names"]
-    assert names["unknown"] == ["NOBODY"]
-    assert names["ambiguous"] == ["TWIN"]
-
-
 def test_provenance_says_who_made_it_and_what_the_hash_was_compared_with(folder: Path) -> None:
     provenance = cell_of(folder, "sgd_physical").provenance
     assert provenance["genes"]["source"] == "sgd_features"

@@ -156,7 +156,7 @@ def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"hidden": 0}, "`model.hidden` is too small\n  got:      0\n  expected: 1 or more"),
         ({"heads": 3}, "`model.heads` does not divide `model.hidden`\n  got:      3\n  expected: a divisor of 8"),
-        ({"activation": "sine"}, "unknown activation"),
+        ({"activation": "sine"}, "`model.activation` is unknown"),
         ({"embedding_std": 0.0}, "`model.embedding_std` must be positive"),
         ({"dropout": 1.0}, "`model.dropout` is no probability"),
         ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative\n  got:      {'one': -1.0}"),

@@ -53,7 +53,7 @@ def test_norms_that_mix_rows_are_refused(name: str) -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"`model.norm` is unknown\n  got:      ln\n  expected: layer, none"):
         make_norm("ln", 4)
-    with pytest.raises(ConfigError, match=r"unknown activation\n  got:      sigmoidal"):
+    with pytest.raises(ConfigError, match=r"`model.activation` is unknown\n  got:      sigmoidal"):
         make_activation("sigmoidal")
 
 
