@@ -22,7 +22,6 @@ from dglcell.graph.catalogue import GENE_SETS
 from dglcell.new_experiment.cell import Downloads, describe_cells
 from dglcell.new_experiment.columns import WantedTable
 from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
-from tests.data.sources.sga_tables import write_xlsx
 from tests.http_server import serve_folder
 
 TABLE = "name,gene_1,gene_2,growth,note\na,b0008,b2464,0.9,x\nb,b0727,,1.0,\nc,b0728,b0008,,y\nd,b0728,b2464,0.5,z\n"
@@ -250,19 +249,6 @@ def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
 def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: int) -> None:
     table.write_text(pairs_and_singles(pairs, singles))
     assert f"deletions   {singles} of 1 gene, {pairs:,} of 2 genes\n" in write_experiment(wanted(table))
-
-
-def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
-    write_xlsx(Path("strains.xlsx"), [["gene_1", "growth"], ["b0008", 0.5], ["b0114", 1], ["", ""], ["b0115", "n.d."]])
-    with pytest.raises(
-        IssuesError, match=r"'strains\.xlsx': 1 fault in 1 of 3 rows\n  line 5: growth 'n\.d\.' is no num"
-    ):
-        write_experiment(wanted(Path("strains.xlsx")))
-    write_experiment(wanted(Path("strains.xlsx"), na_values=["n.d."]))
-    assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"].tolist() == [0.5, 1.0]
-    Path("no.xlsx").write_text("gene_1,growth\n")
-    with pytest.raises(DataError, match=r"'no\.xlsx' is no spreadsheet"):
-        write_experiment(wanted(Path("no.xlsx")))
 
 
 def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +15,11 @@ import torch
 from dglcell.cli import main
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.prediction.columns import GenotypeColumns
 from dglcell.prediction.table import GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
-from tests.data.sources.sga_tables import write_xlsx
 
 
 def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -> list[dict[str, str]]:
@@ -115,14 +111,6 @@ def test_numbered_columns_are_read_by_number_and_may_be_empty(trained: Trained, 
     assert names == [["b0008", "b0114"], ["b0115"]]
 
 
-@pytest.mark.parametrize(
-    "text", [b"\xef\xbb\xbfgenes\r\nb0008\r\nb0114\r\n", b"genes\nb0008\n\nb0114", b"genes\rb0008\rb0114\r"]
-)
-def test_byte_order_mark_line_ends_and_blank_lines(tiny_run: RunDirectory, tmp_path: Path, text: bytes) -> None:
-    rows = predict(tiny_run, tmp_path, text)
-    assert [row["genes"] for row in rows] == ["b0008", "b0114"]
-
-
 def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
     text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nB0008,x\nb9999,x\n'
     assert refusal(trained, tmp_path, text) == (
@@ -176,36 +164,9 @@ def test_a_run_predicts_where_neither_store_nor_model_is(
     assert len(predict(tiny_run, tmp_path, "genes\nb0008\n", "--checkpoint", "last")) == 1
 
 
-ROWS = [["first", "b0008", "b0114"], ["second", "b0115", ""]]
-
-
-def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
-    """Return the rows as a table, packed where the name says so."""
-    text = "".join(separator.join(row) + "\n" for row in [header, *ROWS])
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
-
-
-@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t"), ("t.tsv.gz", "\t"), ("t.csv", ";")])
-def test_tables_of_several_forms(trained: Trained, tmp_path: Path, name: str, separator: str) -> None:
-    path = written(tmp_path / name, ["id", "gene_1", "gene_2"], separator)
-    assert read_genotypes(path, trained.cell.genes).strains.num_deletions.tolist() == [2, 1]
-
-
-def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
-    pa, pq = import_pyarrow()
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"gene_1": ["b0008", "b0115"], "gene_2": ["b0114", None], "n": [1, 2]}), path)
-    table = read_genotypes(path, trained.cell.genes)
-    assert table.strains.num_deletions.tolist() == [2, 1]
-    assert rows_of(table)[1] == ["b0115", "", "2"]
-    path.write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="is no whole Parquet file"):
-        read_genotypes(path, trained.cell.genes)
-
-
 def test_columns_are_those_of_training_or_as_named(trained: Trained, tmp_path: Path) -> None:
-    path = written(tmp_path / "t.csv", ["id", "query", "array"])
+    path = tmp_path / "t.csv"
+    path.write_text("id,query,array\nfirst,b0008,b0114\nsecond,b0115,\n")
     for columns in (GenotypeColumns(["query", "array"]), GenotypeColumns(trained_on=["query", "array"])):
         assert read_genotypes(path, trained.cell.genes, columns=columns).strains.num_deletions.tolist() == [2, 1]
     with pytest.raises(GenotypeError, match=r"no column 'orf'\n  got:      id, query, array"):
@@ -235,19 +196,6 @@ def test_a_cell_knows_other_names_and_spellings_of_its_genes(
     message = refusal(trained, tmp_path, "genes\nadhE;b1241\nadhX\n")
     assert "line 2: gene 'b1241' is deleted twice (written adhE, b1241)" in message
     assert "line 3: unknown gene 'adhX' (close: adh" in message
-
-
-def test_the_first_sheet_of_a_spreadsheet_is_a_table(trained: Trained, tmp_path: Path) -> None:
-    write_xlsx(
-        tmp_path / "t.xlsx", [["gene_1", "gene_2", "plate"], ["b0008", "b0114", 3], ["", "", ""], ["adhE", "", 4]]
-    )
-    table = read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
-    assert rows_of(table) == [["b0008", "b0114", "3", "b0008;b0114"], ["adhE", "", "4", "b1241"]]
-    write_xlsx(tmp_path / "t.xlsx", [["gene_1"], ["b0008"], [""], ["nope"]])
-    with pytest.raises(GenotypeError, match="line 4: unknown gene 'nope'"):
-        read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
-    with pytest.raises(DataError, match="not found\\n  expected: a table of strains"):
-        read_genotypes(tmp_path / "none.xlsx", trained.cell.genes)
 
 
 def test_rows_with_unknown_genes_may_stay_empty(

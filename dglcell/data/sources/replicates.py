@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, columns_of
+from dglcell.data.partition import strain_keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
@@ -35,20 +36,7 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
     """
     import pandas as pd
 
-    changed, kinds = rows.targets, len(rows.names)
-    if rows.strengths is not None:
-        amounts = pd.factorize(rows.strengths)[0]
-        changed = pd.factorize(changed.astype(np.int64) * (int(amounts.max(initial=0)) + 1) + amounts)[0]
-        kinds = int(changed.max(initial=0)) + 1
-    table = np.full((len(rows), rows.max_deletions), -1, dtype=np.int32)
-    table[np.arange(rows.max_deletions) < rows.num_deletions[:, None]] = changed
-    numbers = np.zeros(len(rows), dtype=np.int64)
-    for column in np.sort(table, axis=1).T:
-        numbers = pd.factorize(numbers * (kinds + 1) + column + 1)[0].astype(np.int64, copy=False)
-    for values in rows.of_kind(CONDITION).values():
-        codes = pd.factorize(values)[0]
-        numbers = pd.factorize(numbers * (int(codes.max(initial=0)) + 1) + codes)[0].astype(np.int64, copy=False)
-    return numbers
+    return pd.factorize(strain_keys(rows))[0].astype(np.int64, copy=False)
 
 
 def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
 from dglcell.errors import ConfigError, DataError
-from tests.data.sources.sga_tables import write_xlsx
 
 PAIRS = "gene_a,gene_b,score\nB,A,0.5\nA,C,-1\n"
 
@@ -41,9 +39,7 @@ def test_strains_keep_the_order_of_rows_and_genes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "genotypes"),
     [
-        *((PAIRS.replace(",", mark), {}, [["B", "A"], ["A", "C"]]) for mark in "\t;,"),
-        ("\ufeffgene_a, gene_b ,score\r\n B ,A, 0.5\r\n\r\nA,C,-1\r\n\r\n", {}, [["B", "A"], ["A", "C"]]),
-        ('gene_a,gene_b,score,note\n"A","B",1,"x, y"\n', {}, [["A", "B"]]),
+        ("gene_a, gene_b ,score\n B ,A, 0.5\nA,C,-1\n", {}, [["B", "A"], ["A", "C"]]),
         ("gene_a,gene_b,score\nA,,1\n,B,2\nA,B,3\n", {}, [["A"], ["B"], ["A", "B"]]),
         ("genes,score\nA;B;C,1\nD,2\nC; A,3\n", {"genes": ["genes"]}, [["A", "B", "C"], ["D"], ["C", "A"]]),
         ("gene_a,gene_b,score,kind\nA,B,1,di\nA,A,x,bad\n", {"where": {"kind": "di"}}, [["A", "B"]]),
@@ -70,37 +66,10 @@ def test_genes_of_rows(tmp_path: Path, text: str, options: dict[str, Any], genot
     assert left_out == (rows - len(genotypes) if {"where", "missing"} & set(options) else 0)
 
 
-LAYOUTS = {
-    "minus signs of word processors": PAIRS.replace("-1", "\N{MINUS SIGN}1"),
-    "en dashes": PAIRS.replace("-1", "\N{EN DASH}1"),
-    "a line break in the header": PAIRS.replace("score", '"score\r\n"'),
-    "utf-16": PAIRS.encode("utf-16"),
-    "a title above the header": [["Table S4. Fitness", "", ""], ["", "", ""], *(r.split(",") for r in PAIRS.split())],
-}
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_everyday_layouts_are_read(tmp_path: Path, name: str) -> None:
-    content, path = LAYOUTS[name], tmp_path / "t.csv"
-    if isinstance(content, list):
-        path = write_xlsx(tmp_path / "t.xlsx", content)
-    else:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    table = load_csv(config(str(path)))
-    assert table.genotypes == [["B", "A"], ["A", "C"]]
-    assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
-
-
-def test_lines_are_counted_below_a_header_of_two(tmp_path: Path) -> None:
-    path = write(tmp_path, 'gene_a,gene_b,"my\nscore"\nA,B,1\nA,C,high\n')
-    with pytest.raises(DataError, match="line 4: my score 'high' is no number"):
-        load_csv(config(path, phenotypes={"epsilon": "my score"}))
-
-
-def test_gzip_is_told_by_content(tmp_path: Path) -> None:
-    path = tmp_path / "no_suffix"
-    path.write_bytes(gzip.compress(PAIRS.encode()))
-    assert len(load_csv(config(str(path)))) == 2
+def test_minus_signs_of_word_processors(tmp_path: Path) -> None:
+    for minus in "\N{MINUS SIGN}\N{EN DASH}":
+        table = load_csv(config(write(tmp_path, PAIRS.replace("-1", f"{minus}1"))))
+        assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
 
 
 def test_several_phenotypes_with_p_values_and_sds(tmp_path: Path) -> None:
@@ -153,12 +122,7 @@ BAD_ROWS = [
     ("A,D,1e300\n", "line 4: score '1e300' is no finite number"),
     ("A,D,NaN\n", r"line 4: no phenotype is measured: no number in score(.|\n)*missing: drop"),
     ("A,D,\nA,E,\n", "lines 4, 5: no phenotype is measured"),
-    ("A,D\n", r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3\n.*the file is cut off"),
-    ('A,"D,1"\n', r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3"),
     ("\n\nA,A,1\n", "line 6: gene 'A' is deleted twice"),
-    ("A,D,1,2\n", r"'t.csv', line 4: not as many cells as in the header\n.*4\n.*3"),
-    ('A,D,"1\nA,E,1\n', r"'t.csv', line 4: a quotation mark is not closed\n.*got: +A,D,\"1\n.*end in their line"),
-    ('A,E,1\nA,D,"1\nA,F,1"\n', r"'t.csv', line 5: a quotation mark is not closed"),
 ]
 
 
@@ -198,9 +162,6 @@ def test_decimal_commas(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'t.csv' is empty"),
-        ("gene_a,gene_b,score\n", "'t.csv' has a header but no rows"),
-        ("gene_a,gene_b,score\nA,B,1,2\n", "'t.csv', line 2: not as many cells"),
         ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
         ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
         ("gene_a,gene_b,Scores\nA,B,1\n", r"which `phenotypes` asks for\n.*Scores\n  do: +did you mean Scores\?"),
