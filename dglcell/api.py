@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
+from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.explain.subsets import explain
 from dglcell.explain.tables import split
@@ -24,9 +25,9 @@ from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
 from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Read
 from dglcell.prediction.conditions import seen_by
-from dglcell.prediction.frames import Genotypes, measured_strains, read_strains
+from dglcell.prediction.frames import Genotypes, read_strains
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.measured import measured_rows, read_measured, rows_on
+from dglcell.prediction.measured import measured_rows, rows_on
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import PREDICTED_BY, GenotypeTable, predicted_by
 from dglcell.report.run_files import read_run
@@ -414,16 +415,15 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
         return _results(
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
-    if not isinstance(strains, Strains):
-        strains = measured_strains(strains, predictor._columns, predictor.phenotypes)
-    measured = {name: strains.phenotypes[name] for name in predictor.phenotypes if name in strains.phenotypes}
+    given: Any = strains.phenotypes if isinstance(strains, Strains) else strains
+    measured = numbers_of(given, [name for name in predictor.phenotypes if name in given])
     if not measured:
         raise DataError(
             "these strains have no phenotype that the model predicts",
-            got=listing(strains.phenotypes) or "no phenotype",
+            got=listing(given) or "no phenotype",
             expected=" or ".join(predictor.phenotypes),
         )
-    read = read_measured(predictor.members[0], strains)
+    read = GenotypeTable.of_read(predictor._read(strains, {})[1])
     with _PREDICTING:
         return _frame(measured_rows(predictor.members, read, measured))
 

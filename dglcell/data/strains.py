@@ -45,6 +45,7 @@ from dglcell.data.table import (
     check_known,
     gene_columns,
     list_genotypes,
+    numbers_of,
     read_changes,
     strength_columns,
 )
@@ -226,10 +227,7 @@ class Strains:
         """
         header, place = [str(name) for name in frame.columns], "the DataFrame"
         check_columns(header, [*phenotypes, *conditions])
-        try:
-            columns = {name: frame[name].to_numpy(dtype=np.float32) for name in phenotypes}
-        except (TypeError, ValueError) as error:
-            raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
+        columns = numbers_of(frame, phenotypes)
         given = {name: frame[name].to_numpy() for name in conditions}
         chosen = gene_columns(header, place) if genes is None else genes
         amounts = strength_columns(header, chosen, place) if strengths is None else strengths

@@ -539,6 +539,18 @@ def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tu
     return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing
 
 
+def numbers_of(columns: Any, names: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+    """Return some columns of numbers.
+
+    Raises:
+        DataError: one holds none.
+    """
+    try:
+        return {name: np.asarray(columns[name], dtype=np.float32) for name in names}
+    except (TypeError, ValueError) as error:
+        raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
+
+
 def number_issues(rows: Rows, column: str, values: Numbers, missing: NDArray[np.bool_], decimal: str) -> list[Issue]:
     """Return an issue for each text of a column that is no finite number, as far as float32 goes."""
     issues = []

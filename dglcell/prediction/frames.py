@@ -12,7 +12,7 @@ from dglcell.data.table import list_genotypes
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, Read
-from dglcell.prediction.conditions import added_column, check_conditions, find_conditions
+from dglcell.prediction.conditions import added_column, check_conditions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,21 +47,6 @@ def read_strains(
             raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
         frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
     return frame, how.read(how.rows_of(frame), vocabulary)
-
-
-def measured_strains(frame: pd.DataFrame, how: GenotypeColumns, phenotypes: Sequence[str]) -> Strains:
-    """Return the strains of a DataFrame with the phenotypes that are measured and the conditions that a model sees.
-
-    Raises:
-        DataError: a column of phenotypes holds no numbers.
-        GenotypeError: a column is missing, or a strength is no amount.
-    """
-    header = [str(name) for name in frame.columns]
-    genes, strengths = how.find(header, "the DataFrame")
-    found = find_conditions(how.seen, header, how.conditions, "the DataFrame")
-    named = frame.rename(columns=dict(zip(found, how.seen, strict=True)))
-    labels = [name for name in phenotypes if name in header]
-    return Strains.from_dataframe(named, genes=genes, strengths=strengths, phenotypes=labels, conditions=list(how.seen))
 
 
 def _one_each(condition: str, given: Any, number: int) -> list[Any]:
