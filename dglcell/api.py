@@ -184,7 +184,7 @@ class Predictor:
         with _PREDICTING:
             found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
         columns: dict[str, Any] = {**found, PREDICTED_BY: predicted_by(self.members)}
-        columns["unknown"] = [";".join(names) for names in read.lacking]
+        columns["unknown"] = read.lacking
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")

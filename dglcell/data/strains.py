@@ -236,7 +236,8 @@ class Strains:
         issues = [*changes.issues, *([] if cell is None else changes.unknown_issues(cell.genes))]
         if issues:
             raise IssuesError(rows, issues)
-        made = cls.from_names(changes.written, cell, phenotypes=columns, conditions=given, units=units)
+        of = [changes.of_row(row)[0] for row in range(len(rows))]
+        made = cls.from_names(of, cell, phenotypes=columns, conditions=given, units=units)
         return replace(made, strengths=changes.strengths)
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -286,47 +287,79 @@ def is_ignored(name: str, ignored: Iterable[str]) -> bool:
     return any(name == one or ("*" in one and fnmatchcase(name, one)) for one in ignored)
 
 
-def _parsed(cells: Sequence[str], amounts: Sequence[str]) -> tuple[list[str], list[str], str]:
-    """Return the genes of a row, what is left of each as it is written, and what is wrong with the first wrong pair."""
+def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[str], str]:
+    """Return the genes of a cell, what is left of each as it is written, and what is wrong with the first wrong pair.
+
+    Args:
+        amount: the cell of strengths beside it; empty where there is none.
+        several: whether a cell may hold several genes.
+    """
     genes, left, wrong = list[str](), list[str](), ""
-    for cell, amount in itertools.zip_longest(cells, amounts, fillvalue=""):
-        gene, behind = split_strength(cell)
-        if amount and (behind or not gene) and not wrong:
-            wrong = f"a strength {'is given twice' if gene else 'has no gene'}: '{cell}' and '{amount}'"
+    cells, amounts = (
+        [part.strip() for part in (text.split(WITHIN_CELL) if several else [text])] for text in (cell, amount)
+    )
+    for one, of in itertools.zip_longest(cells, amounts, fillvalue=""):
+        gene, behind = split_strength(one)
+        if of and (behind or not gene) and not wrong:
+            wrong = f"a strength {'is given twice' if gene else 'has no gene'}: '{one}' and '{of}'"
         if gene:
             genes.append(gene)
-            left.append((amount or behind).replace(",", "."))
+            left.append((of or behind).replace(",", "."))
     return genes, left, wrong
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Hold what the rows of a table delete or weaken.
+    """Hold what the rows of a table delete or weaken, P changes one after the other.
 
     Attributes:
         rows: the table.
-        written: names of the genes of each row, without those that stand for no deletion.
-        left: what is left of each, as it is written, with a decimal point; empty where nothing is said.
         meant: written name → systematic name; the name itself where no gene has it.
         names: distinct systematic names, in the order of the rows.
-        genes: the genes of each row, as numbers of ``names``.
+        offsets: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``.
+        genes: [P] numbers of ``names``.
+        written: [P] numbers of the names in ``meant``.
+        left: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row
+            says it.
         issues: what is wrong.
     """
 
     rows: Rows
-    written: list[list[str]]
-    left: list[list[str]]
     meant: dict[str, str]
     names: tuple[str, ...]
-    genes: list[list[int]]
+    offsets: NDArray[np.int64]
+    genes: NDArray[np.int32]
+    written: NDArray[np.int64]
+    left: NDArray[Any] | None
     issues: list[Issue]
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Return how many genes each row names, [rows]."""
+        return np.diff(self.offsets)
+
+    @property
+    def row_of(self) -> NDArray[np.int64]:
+        """Return the row of each change, [P]."""
+        return np.repeat(np.arange(len(self.rows)), self.numbers)
+
+    @cached_property
+    def words(self) -> NDArray[Any]:
+        """Return the distinct names as they are written."""
+        return np.array([*self.meant], dtype=object)
+
+    def of_row(self, row: int) -> tuple[list[str], list[str]]:
+        """Return the genes that a row names, and what is left of each."""
+        part = slice(self.offsets[row], self.offsets[row + 1])
+        names = self.words[self.written[part]].tolist()
+        return names, [""] * len(names) if self.left is None else self.left[part].tolist()
 
     @property
     def strengths(self) -> NDArray[np.float32] | None:
         """Return what is left of each gene of all rows; None where no row says it. One that is no amount is 0."""
-        if not any(map(any, self.left)):
+        if self.left is None:
             return None
-        values = _amounts(chain.from_iterable(self.left))
+        values = _amounts(self.left)
         return np.where(no_strengths(values), np.float32(0), values)
 
     def unknown(self, genes: Vocabulary) -> list[str]:
@@ -336,13 +369,21 @@ class Changes:
     def unknown_issues(self, genes: Vocabulary, but: Callable[[str], bool] = lambda found: False) -> list[Issue]:
         """Return an issue for each name that no gene has, except those of which ``but`` is true."""
         named = {issue.what for issue in self.issues}
-        wanted = {n for n in self.unknown(genes) if not but(self.meant[n]) and _of_several(n) not in named}
-        found = by_text(
-            (name, row) for row, of in enumerate(self.written) for name in dict.fromkeys(of) if name in wanted
-        )
+        wanted = [n for n in self.unknown(genes) if not but(self.meant[n]) and _of_several(n) not in named]
         # Close names take time, and a message shows no more.
-        said = {n: genes.suggestion(n) if i < MOST_SHOWN else "" for i, n in enumerate(found)}
-        return self.rows.issues({f"unknown gene '{name}'{said[name]}": where for name, where in found.items()})
+        said = {name: genes.suggestion(name) if i < MOST_SHOWN else "" for i, name in enumerate(wanted)}
+        where = self.where(wanted)
+        return self.rows.issues({f"unknown gene '{name}'{said[name]}": where[name] for name in wanted})
+
+    def where(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """Return written name → numbers of the rows that have it."""
+        found: dict[str, list[int]] = {name: [] for name in names}
+        if found:
+            chosen = np.flatnonzero(np.isin(self.written, np.flatnonzero(np.isin(self.words, [*found]))))
+            for word, row in zip(self.words[self.written[chosen]], self.row_of[chosen].tolist(), strict=True):
+                if not found[word] or found[word][-1] != row:
+                    found[word].append(row)
+        return found
 
 
 def _amounts(texts: Iterable[str]) -> NDArray[np.float32]:
@@ -367,7 +408,6 @@ def read_changes(
     ignored: Sequence[str] = (),
     *,
     may_be_empty: bool = False,
-    keys: tuple[str, str] = ("genes", "strengths"),
 ) -> Changes:
     """Read the deleted and weakened genes of the rows of a table.
 
@@ -380,43 +420,33 @@ def read_changes(
         known: the genes of the cell graph, with their other names; those of ``aliases`` where None.
         ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
         may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
-        keys: the keys or options that name the columns, for messages.
 
     Raises:
         DataError: a column is missing.
     """
+    import pandas as pd
 
-    def cells(names: Sequence[str], key: str) -> Iterable[Sequence[str]]:
-        texts = [rows.column(name, key).tolist() for name in names]
-        split = (row[0].split(WITHIN_CELL) if len(row) == 1 else row for row in zip(*texts, strict=True))
-        return ([part.strip() for part in row] for row in split) if texts else itertools.repeat((), len(rows))
-
-    parsed = list(map(_parsed, cells(genes, keys[0]), cells(strengths, keys[1])))
+    row, written, left, wrong = _written(rows, genes, strengths)
     aliases = aliases or AliasTable()
     among = aliases.targets if known is None else known
-    distinct = list(dict.fromkeys(name for names, _, _ in parsed for name in names))
-    resolved, ambiguous = aliases.resolve(distinct, among, spelled=True)
+    codes, distinct = pd.factorize(written)
+    resolved, ambiguous = aliases.resolve(distinct.tolist(), among, spelled=True)
     meant = {name: among.find(found) for name, found in zip(distinct, resolved, strict=True)}
-    counted = {n for n, found in meant.items() if not (is_ignored(n, ignored) or is_ignored(found, ignored))}
-    meant = {name: found for name, found in meant.items() if name in counted}
-    several = {n for n, found in meant.items() if found not in among and len(among.others.systematic.get(n, ())) > 1}
-    written = [[name for name in names if name in counted] for names, _, _ in parsed]
-    left = [[a for name, a in zip(names, of, strict=True) if name in counted] for names, of, _ in parsed]
-    index = {name: number for number, name in enumerate(dict.fromkeys(meant.values()))}
-    numbers = [[index[meant[name]] for name in names] for names in written]
-    changes = Changes(rows, written, left, meant, tuple(index), numbers, [])
+    counts = np.array([not (is_ignored(n, ignored) or is_ignored(f, ignored)) for n, f in meant.items()], dtype=bool)
+    kept = counts[codes]
+    numbers, names = pd.factorize(np.array([*meant.values()], dtype=object)[codes[kept]])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))]).astype(np.int64)
+    meant = dict(itertools.compress(meant.items(), counts))
+    several = [n for n, found in meant.items() if found not in among and len(among.others.systematic.get(n, ())) > 1]
+    words = (np.cumsum(counts) - 1)[codes[kept]]
+    amounts = left[kept] if (left[kept] != "").any() else None
+    changes = Changes(rows, meant, tuple(names), offsets, numbers.astype(np.int32), words, amounts, [])
     # A row of a control, which is ignored, is the wild type.
-    blank = [] if may_be_empty or not genes else [row for row, (names, _, _) in enumerate(parsed) if not names]
-    found: dict[str, list[int]] = {name: [] for name in meant if name in {*ambiguous, *several}}
-    for row, names in enumerate(written if found else ()):
-        for name in found.keys() & {*names}:
-            found[name].append(row)
+    blank = [] if may_be_empty or not genes else np.flatnonzero(np.bincount(row, minlength=len(rows)) == 0).tolist()
+    found = changes.where(name for name in meant if name in {*ambiguous, *several})
     changes.issues.extend([
         *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
-        *rows.issues(
-            by_text((wrong, row) for row, (_, _, wrong) in enumerate(parsed) if wrong),
-            "write one strength for each gene, behind its name or in a column",
-        ),
+        *rows.issues(by_text(wrong), "write one strength for each gene, behind its name or in a column"),
         *_twice(changes),
         *_no_amounts(changes),
         *rows.issues({_of_several(n): where for n, where in found.items()}, "replace them by systematic names"),
@@ -424,29 +454,66 @@ def read_changes(
     return changes
 
 
+def _written(
+    rows: Rows, genes: Sequence[str], strengths: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[tuple[str, int]]]:
+    """Return row, name and strength of all changes as they are written, [P], and what is wrong in which rows.
+
+    Each distinct cell is read once.
+    """
+    import pandas as pd
+
+    found, wrong = list[tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]](), list[tuple[str, int]]()
+    for place, column in enumerate(genes):
+        cells = rows.column(column, "genes")
+        amounts = rows.column(strengths[place], "strengths") if strengths else pd.Series("", cells.index)
+        (codes, texts), (left_codes, lefts) = pd.factorize(cells), pd.factorize(amounts)
+        pairs, both = pd.factorize(codes.astype(np.int64) * len(lefts) + left_codes)
+        read = [
+            _parsed(texts[one // len(lefts)], lefts[one % len(lefts)], several=len(genes) == 1) for one in both.tolist()
+        ]
+        bad = {number: text for number, (_, _, text) in enumerate(read) if text}
+        wrong += [(bad[pairs[row]], row) for row in np.flatnonzero(np.isin(pairs, [*bad])).tolist()]
+        sizes = np.array([len(names) for names, _, _ in read], dtype=np.int64)
+        row = np.repeat(np.arange(len(rows)), sizes[pairs])
+        ends = np.cumsum(sizes[pairs])
+        within = np.arange(len(row)) - np.repeat(ends - sizes[pairs], sizes[pairs])
+        at = np.repeat((np.cumsum(sizes) - sizes)[pairs], sizes[pairs]) + within
+        names, of = (np.array([*chain.from_iterable(one[i] for one in read)], dtype=object)[at] for i in (0, 1))
+        found.append((row, names, of))
+    empty = (np.zeros(0, np.int64), np.zeros(0, object), np.zeros(0, object))
+    row, names, left = map(np.concatenate, zip(empty, *found, strict=True))
+    order = np.argsort(row, kind="stable")
+    return row[order], names[order], left[order], wrong
+
+
 def _twice(changes: Changes) -> list[Issue]:
+    order = np.lexsort((changes.genes, changes.row_of))
+    rows, genes = changes.row_of[order], changes.genes[order]
+    again = (rows[1:] == rows[:-1]) & (genes[1:] == genes[:-1])
     said = []
-    for row, genes in enumerate(changes.genes):
-        if len({*genes}) < len(genes):
-            gene = next(one for one in sorted(genes, key=changes.names.__getitem__) if genes.count(one) > 1)
-            same = [place for place, one in enumerate(genes) if one == gene]
-            names, left = ([of[row][place] for place in same] for of in (changes.written, changes.left))
-            how = (
-                f"changed twice, with strengths {listing(one or '0' for one in left)}" if any(left) else "deleted twice"
-            )
-            also = sorted({*names})
-            written = f" (written {listing(also)})" if also != [changes.names[gene]] else ""
-            said.append((f"gene '{changes.names[gene]}' is {how}{written}", row))
+    for row in np.unique(rows[1:][again]).tolist():
+        names, left = changes.of_row(row)
+        meant = [changes.meant[name] for name in names]
+        gene = min(one for one in meant if meant.count(one) > 1)
+        same = [place for place, one in enumerate(meant) if one == gene]
+        strengths = listing(left[place] or "0" for place in same)
+        how = f"changed twice, with strengths {strengths}" if any(left[place] for place in same) else "deleted twice"
+        also = sorted({names[place] for place in same})
+        said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
     return changes.rows.issues(by_text(said), do)
 
 
 def _no_amounts(changes: Changes) -> list[Issue]:
-    texts = list(dict.fromkeys(filter(None, chain.from_iterable(changes.left))))
-    wrong = {text for text, bad in zip(texts, no_strengths(_amounts(texts)), strict=True) if bad}
-    pairs = ((text, row) for row, of in enumerate(changes.left if wrong else ()) for text in dict.fromkeys(of))
-    said = ((f"'{text}' is no strength of a gene, which is {A_STRENGTH}", row) for text, row in pairs if text in wrong)
-    return changes.rows.issues(by_text(said), "mend the cell; leave it empty for a deletion")
+    if changes.left is None:
+        return []
+    wrong = np.flatnonzero(no_strengths(_amounts(changes.left)))
+    said = zip(changes.left[wrong], changes.row_of[wrong].tolist(), strict=True)
+    found = {
+        f"'{text}' is no strength of a gene, which is {A_STRENGTH}": where for text, where in by_text(said).items()
+    }
+    return changes.rows.issues(found, "mend the cell; leave it empty for a deletion")
 
 
 def number_of(text: str) -> float:

@@ -26,9 +26,9 @@ NEARLY_ALL, FEW_BLANK = 0.95, 20
 
 def blank_genes(found: Measured, config: CsvConfig) -> list[Issue]:
     """Return rows whose blank gene stands out; a screen with single deletions on purpose has more such rows."""
-    wanted, rows, written = len(config.genes), found.rows, found.changes.written
-    fewer = [row for row, names in enumerate(written) if 0 < len(names) < wanted]
-    full = sum(len(names) == wanted for names in written)
+    wanted, rows, numbers = len(config.genes), found.rows, found.changes.numbers
+    fewer = np.flatnonzero((numbers > 0) & (numbers < wanted)).tolist()
+    full = int((numbers == wanted).sum())
     if config.ignore_genes or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
         return []
     others = f"while {full:,} of {count(len(rows), 'row')} name {wanted} genes (if that is meant: `--keep-blank`)"
@@ -43,8 +43,7 @@ def contradictions(found: Measured, config: CsvConfig) -> list[Issue]:
     effect.
     """
     issues = list[Issue]()
-    numbers = strain_numbers(found.strains)
-    changed = [bool(names) or config.has_conditions for names in found.changes.written]
+    numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_conditions
     for name, values in found.strains.phenotypes.items():
         issues += _contradictions(found, config, name, values.astype(np.float64), np.where(changed, numbers, -1))
     return issues
@@ -69,7 +68,7 @@ def _contradictions(found: Measured, config: CsvConfig, name: str, values: Numbe
 
 def named(found: Measured, config: CsvConfig, row: int) -> str:
     """Return the genes of a row with their strengths, and its conditions."""
-    written = zip(found.changes.written[row], found.changes.left[row], strict=True)
+    written = zip(*found.changes.of_row(row), strict=True)
     genes = [f"{name}:{left}" if left else name for name, left in written]
     guides = [] if config.guides is None else [name for name in config.guides.columns if name not in config.genes]
     apart = [*config.conditions.values(), *guides]

@@ -127,8 +127,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
         of = count(len(found.changes.meant), "name")
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
-    said = any(map(any, found.changes.left))
-    learned = [] if said else [MISMATCH] if config.guides else allele_columns(config)
+    learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else allele_columns(config)
     return OwnTable(
         column_keys(config),
         cell,
@@ -192,8 +191,8 @@ CONTROL = re.compile(
 
 def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:
     """Return advice on names that no gene has and that look like those of controls, or stand in many rows."""
-    times = Counter(name for names in changes.written for name in {*names}.intersection(unknown))
-    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(changes.written)]
+    times = {name: len(rows) for name, rows in changes.where(unknown).items()}
+    found = [name for name in times if CONTROL.fullmatch(name) or times[name] > MANY * len(changes.rows)]
     if not found:
         return []
     stems = {name: name.rstrip("0123456789") for name in found}

@@ -58,12 +58,14 @@ class Read(NamedTuple):
     Attributes:
         strains: a strain for each row, with genes of the cell graph and the conditions that the model sees; without a
             changed gene where the cell graph lacks one of them.
-        lacking: the names in each row that the cell graph lacks.
+        is_known: [S] whether the cell graph has all genes of the strain.
+        lacking: the names in each row that the cell graph lacks, separated by ``;``.
         changes: the genes that the rows change.
     """
 
     strains: Strains
-    lacking: list[list[str]]
+    is_known: NDArray[np.bool_]
+    lacking: list[str]
     changes: Changes
 
 
@@ -186,19 +188,19 @@ class GenotypeColumns:
     def _strains(
         self, changes: Changes, numbers: Sequence[NDArray[np.float32]], vocabulary: Vocabulary, where: str
     ) -> Read:
-        index = vocabulary.indices(changes.names).tolist()
-        found = [[index[gene] for gene in genes] for genes in changes.genes]
-        is_known = [min(genes, default=0) >= 0 for genes in found]
-        lacking = [
-            [] if known else [name for name, gene in zip(names, genes, strict=True) if gene < 0]
-            for known, names, genes in zip(is_known, changes.written, found, strict=True)
-        ]
-        strains = Strains.from_indices(vocabulary.names, [g if k else [] for g, k in zip(found, is_known, strict=True)])
+        genes, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
+        is_known = np.bincount(row_of[genes < 0], minlength=len(changes.rows)) == 0
+        kept = is_known[row_of]
+        offsets = np.concatenate([[0], np.cumsum(changes.numbers * is_known)])
+        strains = Strains(vocabulary.names, genes[kept].astype(np.int32), offsets)
+        lacking = [""] * len(is_known)
+        for row in np.flatnonzero(~is_known).tolist():
+            names = changes.of_row(row)[0]
+            lacking[row] = ";".join(name for name in names if changes.meant[name] not in vocabulary)
         strengths = changes.strengths
         # Deletions alone cost less, and every model takes them.
         if strengths is not None and (strengths.any() or self.learnt):
-            sizes = list(map(len, found))
-            strengths = strengths[np.repeat(is_known, sizes)]
+            strengths = strengths[kept]
             strains = replace(strains, strengths=strengths)
             if strengths.max(initial=0) > STRONGEST:
                 log.warning(
@@ -207,7 +209,7 @@ class GenotypeColumns:
                     strengths.max(),
                 )
         strains = with_conditions(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
-        return Read(strains if self.complete is None else self.complete(strains), lacking, changes)
+        return Read(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
 
 
 def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:

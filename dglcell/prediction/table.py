@@ -50,7 +50,7 @@ class GenotypeTable:
     @classmethod
     def of_read(cls, read: Read, frame: pd.DataFrame | None = None) -> Self:
         """Return what was read of a table."""
-        return cls(read.strains, np.array([not names for names in read.lacking], bool), frame)
+        return cls(read.strains, read.is_known, frame)
 
     def __len__(self) -> int:
         return len(self.strains)
@@ -133,11 +133,10 @@ def read_genotypes(
         raise GenotypeError(f"{rows.title}: column '{taken[0]}' is there already", do="rename or remove it")
     read = how.read(rows, vocabulary)
     table = GenotypeTable.of_read(read, rows.frame)
-    found = [";".join(genes) for genes in read.strains.genotypes]
-    names = [";".join(genes).replace(" ", "") for genes in read.changes.written]
-    if SYSTEMATIC in rows.frame or all(a in ("", b) for a, b in zip(found, names, strict=True)):
+    other = (name for name, gene in read.changes.meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
+    if SYSTEMATIC in rows.frame or next(other, None) is None:
         return table
-    return table.with_column(SYSTEMATIC, found)
+    return table.with_column(SYSTEMATIC, [";".join(genes) for genes in read.strains.genotypes])
 
 
 SYSTEMATIC = "systematic_names"

@@ -154,8 +154,8 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     changes = read_changes(
         rows, config.genes, config.strengths, aliases, genes, config.ignore_genes, may_be_empty=config.has_conditions
     )
-    strains = Strains.from_indices(changes.names, changes.genes)
-    strains = replace(strains, strengths=changes.strengths, columns=condition_columns(conditions))
+    of_conditions = condition_columns(conditions)
+    strains = Strains(changes.names, changes.genes, changes.offsets, of_conditions, strengths=changes.strengths)
     issues = [*issues, *more, *others, *changes.issues, *unclear]
     if config.replicates == REFUSE:
         issues += _repeated(rows, strains)

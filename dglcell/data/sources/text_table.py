@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import io
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,19 @@ Numbered = list[tuple[int, list[str]]]
 """This lists line number and cells of rows."""
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage while many lists are made, which takes longer than making them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_uncollected()
 def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
     """Read a table: a spreadsheet's first sheet or Parquet (told by the name), or text, plain or gzipped.
 
@@ -55,8 +70,12 @@ def read_rows(path: Path, *, keep_blank: bool = False) -> Rows:
         rows = rows[_header(rows, is_sheet=kind in SUFFIXES) :]
     header = [" ".join(name.split()) or f"Unnamed: {number}" for number, name in enumerate(rows[0][1])]
     _check_header(path.name, rows[0][0], header)
-    body = [(number, row) for number, row in rows[1:] if keep_blank or any(cell.strip() for cell in row)]
-    body = [(number, row) for number, row in body if len(row) > 1 or len(header) == 1 or row[0].strip()]
+    alone = len(header) == 1
+    body = [
+        (number, row)
+        for number, row in rows[1:]
+        if (keep_blank and (alone or len(row) > 1)) or any(cell.strip() for cell in row)
+    ]
     if not body:
         raise DataError(f"'{path.name}' has a header but no rows", got=listing(header), expected="one row per strain")
     _check_widths(path.name, body, len(header))
@@ -102,9 +121,10 @@ def _text_rows(path: Path) -> Numbered:
     rows, number = Numbered(), 1
     try:
         for row in reader:
-            hidden = max((part.count(separator) for cell in row for part in cell.split("\n")[1:]), default=-1)
-            if rows and row and hidden >= len(row) - 1:
-                raise csv.Error("unexpected end of data")
+            if rows and reader.line_num > number:
+                within = (part for cell in row for part in cell.split("\n")[1:])
+                if any(part.count(separator) >= len(row) - 1 for part in within):
+                    raise csv.Error("unexpected end of data")
             if row:
                 rows.append((number, row))
             number = reader.line_num + 1
