@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dglcell.checks import OneOf, check_values, must, one_of
-from dglcell.errors import ConfigError, did_you_mean
+from dglcell.checks import OneOf, check_choice, check_values, must, one_of
+from dglcell.errors import ConfigError
 from dglcell.graph.tables import SEPARATORS
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, Vocabulary, read_genome_table, read_gff, read_sgd_features
 from dglcell.published.file import FILES, Found, PublishedFile, read_declarations
@@ -144,7 +144,7 @@ class GeneSetSource:
     file: PublishedFile
     read: Callable[[Path], Vocabulary]
     names: str = ""
-    models: tuple[str, ...] = ()
+    models: Sequence[str] = ()
 
 
 GENE_SET_FORMATS: dict[str, Callable[[Path], Vocabulary]] = {
@@ -154,17 +154,15 @@ GENE_SET_FORMATS: dict[str, Callable[[Path], Vocabulary]] = {
 }
 
 
-def _network(file: str, table: dict[str, Any], standard_names: bool = False) -> NetworkSource:
-    return NetworkSource(FILES[file], NetworkConfig(**table), standard_names)
-
-
-def _gene_set(file: str, format: str, names: str = "", models: Sequence[str] = ()) -> GeneSetSource:
-    return GeneSetSource(FILES[file], GENE_SET_FORMATS[format], names, tuple(models))
-
-
 _DECLARED = read_declarations("dglcell.graph", "catalogue.yaml")
-NETWORKS = {name: _network(**fields) for name, fields in _DECLARED["networks"].items()}
-GENE_SETS = {name: _gene_set(**fields) for name, fields in _DECLARED["gene_sets"].items()}
+NETWORKS = {
+    name: NetworkSource(FILES[of.pop("file")], NetworkConfig(**of.pop("table")), **of)
+    for name, of in _DECLARED["networks"].items()
+}
+GENE_SETS = {
+    name: GeneSetSource(FILES[of.pop("file")], GENE_SET_FORMATS[of.pop("format")], **of)
+    for name, of in _DECLARED["gene_sets"].items()
+}
 MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
 """Metabolic models that an experiment can name; the extension of the file tells the format."""
 
@@ -180,26 +178,6 @@ def provenance(name: str, found: Found) -> dict[str, Any]:
 
 
 _DEFAULTS = NetworkConfig()
-
-
-def network_source(name: str, key: str) -> NetworkSource:
-    """Return the network called ``name``.
-
-    Args:
-        name: name of the network in the configuration.
-        key: dotted path of the configuration key, for the message.
-
-    Raises:
-        ConfigError: the catalogue has no such network.
-    """
-    if name not in NETWORKS:
-        raise ConfigError(
-            f"`{key}` names no network of the catalogue",
-            got=name,
-            expected="one of " + ", ".join(NETWORKS),
-            do=did_you_mean(name, NETWORKS, "see `dglcell data list`"),
-        )
-    return NETWORKS[name]
 
 
 @dataclass(frozen=True)
@@ -239,7 +217,8 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     sha256 = config.sha256.lower() if config.sha256 else None
     if not config.source:
         return NamedTable(config, PublishedFile(config.path, sha256=sha256))
-    source = network_source(config.source, f"{key}.source")
+    check_choice(f"{key}.source", config.source, NETWORKS, "see `dglcell data list`")
+    source = NETWORKS[config.source]
     own = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)

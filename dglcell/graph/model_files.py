@@ -240,10 +240,6 @@ def _read_document(document: Any, lacking: list[str]) -> Model:
     return model
 
 
-def _read_json(content: bytes, lacking: list[str]) -> Model:
-    return _read_document(json.loads(content.decode("utf-8-sig")), lacking)
-
-
 def _read_yaml(content: bytes, lacking: list[str]) -> Model:
     from cobra.io.yaml import yaml
 
@@ -258,7 +254,7 @@ def _read_matlab(content: bytes, lacking: list[str]) -> Model:
 
 PARSERS: dict[str, Callable[[bytes, list[str]], Model]] = {
     "sbml": _read_sbml,
-    "json": _read_json,
+    "json": lambda content, lacking: _read_document(json.loads(content.decode("utf-8-sig")), lacking),
     "yaml": _read_yaml,
     "matlab": _read_matlab,
 }

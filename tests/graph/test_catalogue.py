@@ -130,7 +130,7 @@ def test_an_unknown_source_suggests_others() -> None:
     with pytest.raises(ConfigError) as caught:
         CellConfig(networks={"net": NetworkConfig(source="string12")}).validate()
     message = str(caught.value)
-    assert "`cell.networks.net.source` names no network of the catalogue" in message
+    assert "`cell.networks.net.source` is unknown" in message
     assert "did you mean string12_0" in message
 
 
