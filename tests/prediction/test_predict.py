@@ -106,14 +106,6 @@ class TestPrecision:
         )
         assert 0 < np.abs(half - single).max() < 0.02 * np.ptp(single)
 
-    def test_a_design_is_continued_in_its_own_precision(
-        self, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        out = tmp_path / "out.parquet"
-        assert self.predict(tiny_run, out) == 0
-        assert self.predict(tiny_run, out, "--precision", "bf16") == 2
-        assert f"'{out}' exists already" in capsys.readouterr().err
-
     def test_a_model_without_differences_has_one_precision(
         self, set_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -249,16 +241,6 @@ class TestStrengths:
             whole["predicted_fitness"].to_numpy(),
             rtol=1e-5,
         )
-
-    def test_rankings_keep_strengths(self, tiny_run: RunDirectory, genes: list[str], tmp_path: Path) -> None:
-        ranked = ("--all-pairs", "--strength", "0.5,1", "--top", "5")
-        assert self.predict(tiny_run, tmp_path, "top.parquet", *ranked) == 0
-        found = pq.read_table(tmp_path / "top.parquet")
-        assert found.column_names == [
-            *(f"{kind}_{k}" for kind in ("gene", "name", "strength") for k in (1, 2)),
-            "predicted_by",
-            "predicted_fitness",
-        ]
 
     def test_a_model_that_knows_deletions_only_refuses_before_anything_is_written(
         self,
