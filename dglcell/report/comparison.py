@@ -142,7 +142,7 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
             runs = group.together or len(group.values[*block, "n"])
             cells = [("" if group.is_null else str(runs), False)]
             cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
-            lines.append(Line(labels, cells, group.is_null, i == 0))
+            lines.append(Line(labels, cells, group.is_null))
     return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
 
 

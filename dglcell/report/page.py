@@ -105,16 +105,14 @@ class Line:
     """Hold one line of a table of results.
 
     Attributes:
-        labels: texts on the left.
+        labels: texts on the left; the first one is empty but where another phenotype or part begins.
         cells: (text, whether it is the best of its block) of every metric.
         is_null: whether the line is of a null model.
-        begins_block: whether another phenotype or part begins here.
     """
 
     labels: list[str]
     cells: list[tuple[str, bool]]
     is_null: bool
-    begins_block: bool
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def results_tables(
                 if shown is None or row in shown:
                     labels = [*(block if begins else ("", "")), row.model]
                     cells = [(show(metric, values[metric][i]), i in best[metric]) for metric in metrics]
-                    lines.append(Line(labels, cells, row.is_null, begins))
+                    lines.append(Line(labels, cells, row.is_null))
                     begins = False
         tables.append(ResultsTable(["phenotype", "part", "model", *metrics.values()], 3, lines))
     return tables
@@ -212,7 +210,7 @@ def _format_table(found: ResultsTable, color: bool) -> str:
     for i, title in enumerate(found.columns):
         table.add_column(title, justify="left" if i < found.texts else "right", no_wrap=True)
     for line in found.rows:
-        if line.begins_block and table.rows:
+        if line.labels[0] and table.rows:
             table.add_section()
         # Names may be a stranger's, whose escape codes would steer the terminal.
         texts = map(printable, line.labels)
