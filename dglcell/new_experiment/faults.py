@@ -10,7 +10,7 @@ import numpy as np
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import Measured
 from dglcell.data.sources.replicates import strain_numbers
-from dglcell.data.table import Issue, Numbers, Rows, by_text
+from dglcell.data.table import Issue, Rows, by_text
 from dglcell.errors import count
 from dglcell.files.atomic import atomic_file
 
@@ -38,32 +38,34 @@ def blank_genes(found: Measured, config: CsvConfig) -> list[Issue]:
     return rows.issues({f"{n} {'are' if ' and ' in n else 'is'} blank, {others}": where for n, where in blank.items()})
 
 
-def contradictions(found: Measured, config: CsvConfig) -> list[Issue]:
-    """Return rows of the same strain whose values differ by more than different strains do, and by more than half the
-    effect.
+def unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) -> list[Issue]:
+    """Return rows of the same strain with different values.
+
+    Args:
+        contradicting: only those whose values differ by more than different strains do, and by more than half the
+            effect.
     """
     issues = list[Issue]()
     numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_conditions
-    for name, values in found.strains.phenotypes.items():
-        issues += _contradictions(found, config, name, values.astype(np.float64), np.where(changed, numbers, -1))
+    for name, column in found.strains.phenotypes.items():
+        values, cells, said = column.astype(np.float64), found.rows.frame[config.phenotypes[name]], {}
+        known = values[np.isfinite(values)]
+        if len(known) < 2:
+            continue
+        centre = float(np.median(known))
+        limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
+        usable = np.flatnonzero(np.isfinite(values) & changed)
+        usable = usable[np.bincount(numbers[usable], minlength=1)[numbers[usable]] > 1]
+        for where in by_text((str(numbers[row]), row) for row in usable.tolist()).values():
+            effect = float(np.abs(values[where] - centre).max())
+            if np.ptp(values[where]) > (max(limit, effect / 2) if contradicting else 0):
+                texts = [cells.iloc[row].strip() for row in where]
+                least, most = (texts[int(pick(values[where]))] for pick in (np.argmin, np.argmax))
+                shown = " and ".join(texts) if len(texts) < 4 else f"from {least} to {most} in {len(texts)} rows"
+                how = "contradicting" if contradicting else "several"
+                said[f"{named(found, config, where[0])} has {how} values: {name} {shown}"] = where
+        issues += found.rows.issues(said, kind=CONTRADICTING if contradicting else "strain with several values")
     return issues
-
-
-def _contradictions(found: Measured, config: CsvConfig, name: str, values: Numbers, numbers: Numbers) -> list[Issue]:
-    known = values[np.isfinite(values)]
-    if len(known) < 2:
-        return []
-    centre = float(np.median(known))
-    limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
-    usable = np.flatnonzero(np.isfinite(values) & (numbers >= 0)).tolist()
-    said, column = {}, found.rows.frame[config.phenotypes[name]]
-    for where in by_text((str(numbers[row]), row) for row in usable).values():
-        if len(where) > 1 and np.ptp(values[where]) > max(limit, float(np.abs(values[where] - centre).max()) / 2):
-            cells = [column.iloc[row].strip() for row in where]
-            least, most = (cells[int(pick(values[where]))] for pick in (np.argmin, np.argmax))
-            shown = " and ".join(cells) if len(cells) < 4 else f"from {least} to {most} in {len(cells)} rows"
-            said[f"{named(found, config, where[0])} has contradicting values: {name} {shown}"] = where
-    return found.rows.issues(said, kind=CONTRADICTING)
 
 
 def named(found: Measured, config: CsvConfig, row: int) -> str:

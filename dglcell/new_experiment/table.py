@@ -35,7 +35,7 @@ from dglcell.new_experiment.columns import (
     find_columns,
     no_numbers,
 )
-from dglcell.new_experiment.faults import CONTRADICTING, blank_genes, contradictions, write_clean
+from dglcell.new_experiment.faults import CONTRADICTING, blank_genes, unequal_rows, write_clean
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
 
@@ -145,7 +145,7 @@ def _issues(found: Measured, config: CsvConfig, wanted: WantedTable, cell: CellG
         # Genes whose names are like those of others may be right, and missing from the cell graph.
         *found.changes.unknown_issues(genes, lambda name: form_of(name) in genes.forms),
         *([] if wanted.keep_blank else blank_genes(found, config)),
-        *([] if wanted.average else contradictions(found, config)),
+        *([] if wanted.average else unequal_rows(found, config, contradicting=True)),
     ]
 
 
@@ -221,6 +221,7 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
     if again:
         what = "strains" if config.has_conditions or found.strains.strengths is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
+        notes += describe_issues(found.rows, unequal_rows(found, config, contradicting=False))
     if MEDIUM in config.conditions:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
     return notes

@@ -339,7 +339,10 @@ def test_rows_that_are_merged_are_counted(table: Path) -> None:
     table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
     said = write_experiment(wanted(table)).splitlines()
     assert said[0] == "strains     3, phenotypes growth"
-    assert said[-1] == "repeated    3 rows of genes listed before, 2 with equal values: averaged"
+    assert said[-2:] == [
+        "repeated    3 rows of genes listed before, 2 with equal values: averaged",
+        "  lines 5, 6: b0727 has several values: growth 0.7 and 0.71",
+    ]
     table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
     assert "repeated" not in write_experiment(wanted(table))
 

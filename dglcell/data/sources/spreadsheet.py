@@ -30,8 +30,8 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, LookupError, 
 SAVE = "save the table as .xlsx or as CSV in UTF-8"
 
 
-def read_sheet(path: Path) -> list[list[str]]:
-    """Return the rows of the first sheet, from its first row that is not empty.
+def read_sheet(path: Path) -> tuple[list[list[str]], list[str]]:
+    """Return the rows of the first sheet, from its first row that is not empty, and the names of all sheets.
 
     Numbers become text as Python writes them, whole numbers without a point. Rows above the first filled one count,
     so that row k of the sheet is item k − 1.
@@ -45,8 +45,8 @@ def read_sheet(path: Path) -> list[list[str]]:
     _refuse_bomb(path, content)
     mistakes = _mistakes(path, content) if path.suffix.lower() == ".xlsx" else []
     try:
-        sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
-        rows = sheet.to_python(skip_empty_area=False)
+        book = CalamineWorkbook.from_filelike(io.BytesIO(content))
+        rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)
     except BaseException as error:
         # What the reader cannot bear ends as a panic, which is no `Exception`.
         if not isinstance(error, CalamineError | ValueError | IndexError) and type(error).__name__ != "PanicException":
@@ -63,15 +63,7 @@ def read_sheet(path: Path) -> list[list[str]]:
             do="write the value into every cell, split merged cells, and let the spreadsheet compute its formulas; "
             "then save the table again",
         )
-    return [[written_as(cell) for cell in row] for row in rows]
-
-
-def sheet_names(path: Path) -> list[str]:
-    """Return the names of the sheets of a spreadsheet that has been read."""
-    from python_calamine import CalamineWorkbook
-
-    names: list[str] = CalamineWorkbook.from_path(path).sheet_names
-    return names
+    return [[written_as(cell) for cell in row] for row in rows], book.sheet_names
 
 
 def letters(column: int) -> str:

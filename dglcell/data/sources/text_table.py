@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet, sheet_names
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import SHOWN_LINES, Rows
 from dglcell.errors import DataError, listing, shorten
 from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, UTF_16
@@ -156,8 +156,8 @@ def _text(path: Path) -> str:
 
 
 def _sheet(path: Path) -> Numbered:
-    rows = [(number, row) for number, row in enumerate(read_sheet(path), start=1) if any(map(str.strip, row))]
-    sheets = sheet_names(path)
+    cells, sheets = read_sheet(path)
+    rows = [(number, row) for number, row in enumerate(cells, start=1) if any(map(str.strip, row))]
     if len(sheets) > 1 and rows and max(sum(map(bool, map(str.strip, row))) for _, row in rows) < 2:
         raise DataError(
             f"'{path.name}': the first sheet is no table",
