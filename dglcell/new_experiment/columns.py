@@ -131,11 +131,6 @@ def column_keys(config: CsvConfig) -> dict[str, Any]:
     return {name: value for name, value in keys.items() if value != default[name]}
 
 
-def allele_columns(config: CsvConfig) -> list[str]:
-    """Return the conditions that are alleles or their classes, from which strengths can be learned."""
-    return [name for name in config.conditions if ALLELES.fullmatch(name)]
-
-
 def no_numbers(rows: Rows, column: str, config: CsvConfig) -> bool:
     """Return whether no cell of a column that says anything says a number."""
     values, missing = read_numbers(rows.frame[column], config.decimal, config.na_values)

@@ -27,14 +27,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, way_out
 from dglcell.graph.vocabulary import AliasTable, form_of
 from dglcell.new_experiment.cell import Downloads, cell_keys
-from dglcell.new_experiment.columns import (
-    WantedTable,
-    about_words,
-    allele_columns,
-    column_keys,
-    find_columns,
-    no_numbers,
-)
+from dglcell.new_experiment.columns import ALLELES, WantedTable, about_words, column_keys, find_columns, no_numbers
 from dglcell.new_experiment.faults import CONTRADICTING, blank_genes, unequal_rows, write_clean
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
@@ -127,7 +120,8 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
         of = count(len(found.changes.meant), "name")
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
-    learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else allele_columns(config)
+    alleles = list(filter(ALLELES.fullmatch, config.conditions))
+    learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else alleles
     return OwnTable(
         column_keys(config),
         cell,

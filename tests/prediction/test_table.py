@@ -103,14 +103,6 @@ def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path)
     assert b"\r" not in (tmp_path / "out.csv").read_bytes()
 
 
-def test_numbered_columns_are_read_by_number_and_may_be_empty(trained: Trained, tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n")
-    table = read_genotypes(path, trained.cell.genes)
-    names = table.strains.genotypes
-    assert names == [["b0008", "b0114"], ["b0115"]]
-
-
 def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
     text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nB0008,x\nb9999,x\n'
     assert refusal(trained, tmp_path, text) == (
@@ -120,20 +112,6 @@ def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) 
         "  line 5: no gene is deleted\n"
         "  do:       mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model"
     )
-
-
-@pytest.mark.parametrize(
-    ("cells", "strength"), [("b0008;0,3", 0.3), ("b0008:0,3;", 0.3), ("b0008;2", 2), ("b0008;30", 30)]
-)
-def test_strengths_have_decimal_commas_and_those_like_percent_are_said(
-    trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture, cells: str, strength: float
-) -> None:
-    source = tmp_path / "in.csv"
-    source.write_text(f"gene_1;strength_1\n{cells}\n")
-    strengths = read_genotypes(source, trained.cell.genes).strains.strengths
-    assert strengths is not None
-    assert strengths.tolist() == [np.float32(strength)]
-    assert ("strengths up to 30 look like percent" in caplog.text) == (strength == 30)
 
 
 @pytest.mark.parametrize(
@@ -162,26 +140,6 @@ def test_a_run_predicts_where_neither_store_nor_model_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(predict(tiny_run, tmp_path, "genes\nb0008\n", "--checkpoint", "last")) == 1
-
-
-def test_columns_are_those_of_training_or_as_named(trained: Trained, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("id,query,array\nfirst,b0008,b0114\nsecond,b0115,\n")
-    for columns in (GenotypeColumns(["query", "array"]), GenotypeColumns(trained_on=["query", "array"])):
-        assert read_genotypes(path, trained.cell.genes, columns=columns).strains.num_deletions.tolist() == [2, 1]
-    with pytest.raises(GenotypeError, match=r"no column 'orf'\n  got:      id, query, array"):
-        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(["orf"]))
-
-
-def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("genes\nadhE;b0008\n")
-    aliases = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
-    strains = read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases)).strains
-    assert strains.genotypes == [["b1241", "b0008"]]
-    path.write_text("genes\ntwo\n")
-    with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
-        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
 
 
 def test_a_cell_knows_other_names_and_spellings_of_its_genes(
@@ -244,48 +202,66 @@ def test_runs_that_agree_have_no_spread() -> None:
     assert (prediction_columns(["p"], same)["sd_p"] == 0).all()
 
 
-# Strengths and conditions.
+# Genes, strengths and conditions.
+
+
+PAIR = [["b0008", "b0114"], ["b0115"]]
+TRAINED = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
+LEARNT = GenotypeColumns(learnt=True)
+ALIASES = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "columns", "genotypes", "strengths"),
     [
-        "genes\nb0008:0.3;b0114\nb0115\n",
-        "genes,strengths\nb0008;b0114,0.3\nb0115,\n",
-        "gene_2,strength_1,gene_1,strength_2\nb0114,0.3,b0008,\n,0,b0115,\n",
-        "gene_1,gene_2\nb0008:0.3,b0114:0\nb0115,\n",
-        "query,left,array,left_2\nb0008,0.3,b0114,0\nb0115,,,\n",
+        ("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n", None, PAIR, None),
+        ("id,query,array\nx,b0008,b0114\ny,b0115,\n", GenotypeColumns(["query", "array"]), PAIR, None),
+        ("id,query,array\nx,b0008,b0114\ny,b0115,\n", TRAINED, PAIR, None),
+        ("genes\nb0008:0.3;b0114\nb0115\n", None, PAIR, [0.3, 0, 0]),
+        ("genes,strengths\nb0008;b0114,0.3\nb0115,\n", None, PAIR, [0.3, 0, 0]),
+        ("gene_2,strength_1,gene_1,strength_2\nb0114,0.3,b0008,\n,0,b0115,\n", None, PAIR, [0.3, 0, 0]),
+        ("gene_1,gene_2\nb0008:0.3,b0114:0\nb0115,\n", None, PAIR, [0.3, 0, 0]),
+        ("query,left,array,left_2\nb0008,0.3,b0114,0\nb0115,,,\n", TRAINED, PAIR, [0.3, 0, 0]),
+        ("gene_1;strength_1\nb0008;0,3\n", None, [["b0008"]], [0.3]),
+        ("gene_1;strength_1\nb0008:0,3;\n", None, [["b0008"]], [0.3]),
+        ("gene_1;strength_1\nb0008;30\n", None, [["b0008"]], [30]),
+        ("genes\nb0008:0;b0114\n", None, PAIR[:1], None),
+        ("genes\nb0008:0;b0114\n", LEARNT, PAIR[:1], [0, 0]),
+        ("genes\nadhE;b0008\n", GenotypeColumns(aliases=ALIASES), [["b1241", "b0008"]], None),
     ],
-    ids=["behind", "strengths", "numbered", "behind each", "as in training"],
 )
-def test_strengths_are_behind_genes_or_in_columns(trained: Trained, tmp_path: Path, text: str) -> None:
+def test_genes_and_strengths_of_tables(
+    trained: Trained,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    columns: GenotypeColumns | None,
+    genotypes: list[list[str]],
+    strengths: list[float] | None,
+) -> None:
     (tmp_path / "in.csv").write_text(text)
-    columns = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
-    table = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns)
-    assert table.strains.genotypes == [["b0008", "b0114"], ["b0115"]]
-    assert table.strains.strengths is not None
-    assert table.strains.strengths.tolist() == [np.float32(0.3), 0, 0]
-    assert header_of(table) == text.splitlines()[0].split(",")
-    (batch,) = table.batches(9)
-    assert batch.strengths is not None
-    assert batch.strengths.tolist() == table.strains.strengths.tolist()
+    found = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains
+    assert found.genotypes == genotypes
+    assert (found.strengths is None) == (strengths is None)
+    if strengths is not None:
+        assert found.strengths.tolist() == np.float32(strengths).tolist()
+    assert ("strengths up to 30 look like percent" in caplog.text) == (strengths == [30])
 
 
-def test_a_table_has_all_columns_of_strengths_of_the_training_or_none(trained: Trained, tmp_path: Path) -> None:
-    columns = GenotypeColumns(trained_on=["query", "array"], strengths=["left", "left_2"])
-    (tmp_path / "in.csv").write_text("query,left,array\nb0008,0.3,b0114\n")
-    with pytest.raises(GenotypeError, match=r"no column 'left_2'\n  got:      query, left, array\n  do: +did you mean"):
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("query,left,array\nb0008,0.3,b0114\n", TRAINED, r"no column 'left_2'\n  got:      query, left, array\n"),
+        ("id,query\nx,b0008\n", GenotypeColumns(["orf"]), r"no column 'orf'\n  got:      id, query"),
+        ("genes\ntwo\n", GenotypeColumns(aliases=ALIASES), "line 2: 'two' stands for several genes"),
+    ],
+)
+def test_columns_and_names_that_do_not_fit(
+    trained: Trained, tmp_path: Path, text: str, columns: GenotypeColumns, message: str
+) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    with pytest.raises(GenotypeError, match=message):
         read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns)
-    (tmp_path / "in.csv").write_text("query,array\nb0008,b0114\n")
-    assert read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=columns).strains.strengths is None
-
-
-def test_deletions_alone_have_no_strengths(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("genes\nb0008:0;b0114\n")
-    assert read_genotypes(tmp_path / "in.csv", trained.cell.genes).strains.strengths is None
-    learnt = read_genotypes(tmp_path / "in.csv", trained.cell.genes, columns=GenotypeColumns(learnt=True)).strains
-    assert learnt.strengths is not None
-    assert learnt.strengths.tolist() == [0, 0]
 
 
 CONDITIONS: dict[str, tuple[str, ...]] = {"medium": ("glucose", "glycerol"), "temperature": ()}
