@@ -165,12 +165,7 @@ def positive(expected: str | None = None, do: str | None = None) -> Check:
 
 def below_one(what: str = "share") -> Check:
     """Make a check that numbers are 0 or more, and less than 1."""
-
-    def check(key: str, value: float) -> None:
-        if not 0 <= value < 1:
-            raise ConfigError(f"`{key}` is no {what}", got=value, expected=f"0 ≤ {key.rpartition('.')[2]} < 1")
-
-    return check
+    return must(lambda number: 0 <= number < 1, f"is no {what}", "0 or more, and less than 1")
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,14 @@ def make_split(config: SplitConfig, table: Strains, store_sha256: str) -> Split:
         parts = fewer_training_strains(split.part, table, config.train_share, config.seed)
         record = {"train_share": config.train_share, "train_share_of": split.sha256}
         split = dataclasses.replace(split, part=parts, seed=config.seed, parameters={**split.parameters, **record})
-    refuse_empty_parts(split)
+    empty = [name for name in split.filled if not split.counts[name]]
+    if empty:
+        raise DataError(
+            f"{split.kind} split: no strain in {' and '.join(empty)}",
+            got=", ".join(f"{count:,} {name}" for name, count in split.counts.items()),
+            expected="at least one strain in each part",
+            do="give the empty part a larger fraction, try another seed or kind, or use more strains",
+        )
     return split
 
 
@@ -373,15 +380,3 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
     parts = read_index_file(path, len(strains), config.unlisted)
     parameters = {"file": path.name, "file_sha256": sha256_file(path), "unlisted": config.unlisted}
     return Split(parts, config.kind, config.seed, parameters, store_sha256)
-
-
-def refuse_empty_parts(split: Split) -> None:
-    """Raise DataError where a part has no strain that should have one."""
-    empty = [name for name in split.filled if not split.counts[name]]
-    if empty:
-        raise DataError(
-            f"{split.kind} split: no strain in {' and '.join(empty)}",
-            got=", ".join(f"{count:,} {name}" for name, count in split.counts.items()),
-            expected="at least one strain in each part",
-            do="give the empty part a larger fraction, try another seed or kind, or use more strains",
-        )

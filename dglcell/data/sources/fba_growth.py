@@ -84,7 +84,9 @@ class FbaGrowth(Simulator):
             rows = np.flatnonzero(medium_S == medium)
             lower = problem.lower.copy()
             lower[exchanges] = lower_E
-            name = self._name(strains, rows[0], medium, len(lower_ME))
+            name = None if len(lower_ME) == 1 else f"number {medium + 1} of {len(lower_ME)}"
+            if MEDIUM in strains.conditions and self.config.media:
+                name = str(strains.shown(MEDIUM)[rows[0]])
             of_medium = replace(problem, lower=lower, medium=name)
             content = _content(of_medium, rules)
             # Designs come in many batches, which the same files are not read for again.
@@ -111,8 +113,12 @@ class FbaGrowth(Simulator):
         Raises:
             ConfigError, DataError: as `compute` says.
         """
-        self._check(model)
         config, media = self.config, self.config.media or {}
+        based = {name: {**config.base, **of} for name, of in media.items()}
+        sections = (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes))
+        for section, changes_of in sections:
+            if used := {name: of for name, of in changes_of.items() if of}:
+                Media.of(model, used, f"data.fba{section}")  # refuses what is no exchange reaction
         changes = (config.base, *media.values(), *config.uptakes.values())
         names = sorted({exchange for of in changes for exchange in of})
         place = {name: i for i, name in enumerate(names)}
@@ -132,17 +138,6 @@ class FbaGrowth(Simulator):
         distinct, medium_S = np.unique(uptake_SE, axis=0, return_inverse=True)
         indices = [model.reactions.index(name) for name in names]
         return -distinct, medium_S.reshape(-1), indices
-
-    def _check(self, model: Model) -> None:
-        """Refuse amounts of what is no exchange reaction of the model."""
-        media = {name: {**self.config.base, **of} for name, of in (self.config.media or {}).items()}
-        for key, changes in (
-            ("data.fba", {"base": self.config.base}),
-            ("data.fba.media", media),
-            ("data.fba.uptakes", self.config.uptakes),
-        ):
-            if used := {name: of for name, of in changes.items() if of}:
-                Media.of(model, used, key)
 
     def _shown(self, strains: Strains) -> NDArray[np.str_]:
         """Return the medium of each strain, [S]."""
@@ -171,12 +166,6 @@ class FbaGrowth(Simulator):
         if (values < 0).any():
             raise DataError(f"`data.fba.uptakes.{condition}`: a strain has a negative amount", got=float(values.min()))
         return values
-
-    def _name(self, strains: Strains, row: np.int64, medium: int, media: int) -> str | None:
-        """Return what messages call a medium."""
-        if MEDIUM in strains.conditions and self.config.media:
-            return str(strains.shown(MEDIUM)[row])
-        return None if media == 1 else f"number {medium + 1} of {media}"
 
 
 def _genes(rules: KnockoutRules, model: Model, strains: Strains) -> NDArray[np.int64]:
