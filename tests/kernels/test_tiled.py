@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from dglcell.graph.resident_graph import ResidentRelation
+from dglcell.kernels.loops_numba import jit
 from dglcell.kernels.spmm import KERNELS
 
 spmm_tiled = KERNELS["tiled"]
@@ -106,3 +108,9 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
 def test_the_package_is_imported_without_numba() -> None:
     script = "import dglcell.cli, dglcell.kernels.spmm, sys; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_code_that_cannot_be_cached_is_compiled_all_the_same() -> None:
+    namespace: dict[str, Any] = {}
+    exec("def double(x): return 2 * x", namespace)  # comes from no file, as in a place where nothing can be written
+    assert jit(namespace["double"])(21) == 42
