@@ -65,13 +65,6 @@ class Job:
 
         return name_of_runs(job_name(self.config) + step, self.sweep, self.config.seed)
 
-    def with_build(self) -> Job:
-        """Return the job with a script that builds the store, where there is none."""
-        from dglcell.cluster.scripts import render_build
-
-        build = None if self.store.exists() else render_build(self.config, self.file, self.overrides, self.store)
-        return replace(self, build=build)
-
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Add the options that make a job array."""
@@ -221,12 +214,13 @@ def _after_success(number: str) -> list[str]:
 
 def _pipeline(job: Job) -> Job:
     """Add scripts to a job: one that builds the store where there is none, and one that compares the runs."""
-    from dglcell.cluster.scripts import render_comparison
+    from dglcell.cluster.scripts import render_build, render_comparison
 
     if len(job.runs) < 2:
         raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
     comparison = render_comparison(job.config, job.file, job.runs, job.page)
-    return replace(job.with_build(), comparison=comparison)
+    build = None if job.store.exists() else render_build(job.config, job.file, job.overrides, job.store)
+    return replace(job, build=build, comparison=comparison)
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
@@ -246,8 +240,9 @@ def _check(options: argparse.Namespace) -> list[Job]:
                 print(f"  {job.measured}")
             if options.pipeline:
                 job = _pipeline(job)
-            else:
-                _mention_store(job)
+            elif not job.store.exists():  # each of the jobs would begin by building it
+                said = f"store {job.store} is not there yet; built once beforehand: dglcell data build {job.file}"
+                print(f"  {said}", flush=True)
             for script in filter(None, (job.build, job.comparison, job.script)):
                 answer = try_script(script, Path.cwd())
             print(f"  {answer}", flush=True)
@@ -262,9 +257,3 @@ def _check(options: argparse.Namespace) -> list[Job]:
             f"{refused} of {len(files)} experiments would be refused", do="mend them, or submit one by one"
         )
     return jobs
-
-
-def _mention_store(job: Job) -> None:
-    """Warn where each of the jobs would begin by building the store itself."""
-    if not job.store.exists():
-        print(f"  store {job.store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)

@@ -30,8 +30,6 @@ from tests.http_server import serve_folder
 WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366", CONF / "113-fba-strengths-media")
 """Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
-WITHOUT_ADDRESS: dict[str, str] = {}
-"""Files that experiments read and that nothing can fetch: name → why."""
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: str(path.relative_to(CONF)))
@@ -40,14 +38,14 @@ def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     part = path.name == "base.yaml" or path.parent.name in ("bases", "strains")
     config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"]) if part else config_of(path)
     wanted = needs(config)
-    assert {file.path for file in wanted if not file.downloads} <= set(WITHOUT_ADDRESS)
+    assert all(file.downloads for file in wanted)
     assert all(address.startswith("http") for file in wanted for address in file.addresses)
     assert bool(wanted) == (path.parent not in WITHOUT_FILES or "imm904" in path.stem)  # cobra lacks iMM904
     of_its_own = asdict(config)
     for section in ("experiment", "paths", "slurm", "tracking"):
         of_its_own.pop(section)
     named_by_path = {text for text in _strings(of_its_own) if FILE.fullmatch(text)}
-    assert named_by_path <= {file.path for file in wanted} | set(WITHOUT_ADDRESS)
+    assert named_by_path <= {file.path for file in wanted}
 
 
 def test_published_files_are_found_by_path_and_by_screen() -> None:
