@@ -31,7 +31,7 @@ def add_init(parser: argparse.ArgumentParser) -> None:
     """Add the options for the strains, the cell graph and the model of a new experiment."""
     parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
-    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table (CSV, TSV, .xlsx, Parquet), a row a strain")
     strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
     parser.add_argument(
         "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"

@@ -130,7 +130,7 @@ class GenotypeColumns:
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
             names = [name for name in self.trained_on if name in header]
             if self.seen and not self.trained_on:
-                return [], []
+                return [], strength_columns(header, [], where)  # which refuses strengths that have no genes
         for name in names:
             if name not in header:
                 do = did_you_mean(name, header, "see `--columns`")

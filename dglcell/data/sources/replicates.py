@@ -9,14 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.columns import CONDITION, CROSS, P_VALUE, SD, Column, Provenance, columns_of
-from dglcell.data.partition import strain_keys
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, and_more
 
 # Measurements are strains, too, before replicates are merged: a row each, several of which may have the same genes.
-
-
-Values = NDArray[np.floating]
 
 
 def counted(rows: Strains, **counts: int) -> Strains:
@@ -35,6 +31,8 @@ def strain_numbers(rows: Strains) -> NDArray[np.int64]:
     Strains are numbered by first appearance.
     """
     import pandas as pd
+
+    from dglcell.data.partition import strain_keys  # which imports scipy
 
     return pd.factorize(strain_keys(rows))[0].astype(np.int64, copy=False)
 
@@ -158,7 +156,7 @@ def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def mean_and_sd(
-    values: Values, keys: NDArray[np.int64], strains: int
+    values: NDArray[np.floating], keys: NDArray[np.int64], strains: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and standard deviation of each strain's measurements.
 
