@@ -14,9 +14,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
-from dglcell.metrics import ENSEMBLE_OF
+from dglcell.config.read import parse_inputs
+from dglcell.data.columns import MEDIUM
+from dglcell.metrics import ENSEMBLE_OF, regression_metrics
+from dglcell.report.run_files import read_run_config
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.baselines import kept_baselines, strains_by_part
+from dglcell.training.prepare import prepare_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, USAGE = ROOT / "docs/results", ROOT / "dglcell/cluster/usage.yaml"
@@ -65,6 +72,33 @@ def scores(name: str, seed: int, results: Mapping[str, Any]) -> list[Row]:
         for row in results["rows"]
         if row["part"] == "test"
     ]
+
+
+def scores_in_media(name: str, seed: int, run: Path, results: Mapping[str, Any]) -> list[Row]:
+    """Return a row for each medium and each model but the ensemble; none where strains were measured in one alone."""
+    table = pd.read_csv(run / "predictions_test.csv", dtype={MEDIUM: str})
+    if MEDIUM not in table or table[MEDIUM].nunique() < 2:
+        return []
+    directory = RunDirectory(run)
+    config = parse_inputs(read_run_config(directory), where=str(run))
+    prepared = prepare_run(config, directory, "python -m benchmarks.collect", continued=True)
+    test = strains_by_part(prepared)["test"]
+    (phenotype,) = prepared.dataset.phenotypes
+    own = next(row["model"] for row in results["rows"] if row["part"] == "test" and not row["is_null"])
+    column = f"network_{phenotype}" if f"network_{phenotype}" in table else f"predicted_{phenotype}"
+    values = {own: table[column].to_numpy()}
+    values |= {
+        n: model.predict(test) for n, model in kept_baselines(directory, prepared.cell).models[phenotype].items()
+    }
+    made = []
+    for medium in sorted(table[MEDIUM].unique()):
+        chosen = (table[MEDIUM] == medium).to_numpy()
+        for model, predictions in values.items():
+            found = regression_metrics(predictions[chosen], test.phenotypes[phenotype][chosen])
+            row = {"experiment": name, "seed": str(seed), "where": medium, "model": model}
+            numbers = {key: text(value) for key, value in found.items() if key in SCORES and value == value}
+            made.append({**row, "baseline": str(int(model != own)), **numbers})
+    return made
 
 
 def about(name: str, seed: int, folder: Path, results: Mapping[str, Any]) -> Row:
@@ -152,7 +186,7 @@ def main() -> None:
         config = yaml.safe_load((run / "config.yaml").read_text())
         results = json.loads((run / "results.json").read_text())
         name, seed = config["experiment"]["name"], config["seed"]
-        merge(table_of(name), SCORES, scores(name, seed, results))
+        merge(table_of(name), SCORES, scores(name, seed, results) + scores_in_media(name, seed, run, results))
         merge(RESULTS / "runs.csv", RUNS, [about(name, seed, run, results)])
     USAGE.write_text(usage(read(RESULTS / "runs.csv")), encoding="utf-8")
 

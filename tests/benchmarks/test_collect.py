@@ -39,6 +39,7 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     (run / "environment.json").write_text(json.dumps(about))
     (run / "usage.json").write_text(json.dumps(usage))
     (run / "metrics.jsonl").write_text('{"seconds": 1.5}\n{"seconds": 2.0}\n')
+    (run / "predictions_test.csv").write_text("genes,predicted_x\nb0008,0.5\n")
     (run / "results.json").write_text(json.dumps({"epoch": 1, "rows": rows}))
     return run
 
