@@ -324,8 +324,7 @@ def _parameters(problem: FluxProblem, *, presolve: bool, method: int = glpk.GLP_
 PROBE = 64
 # Starting a process and importing the package there costs a few seconds.
 WORTHWHILE_SECONDS = 10.0
-# Sets that are sent to a process together.
-CHUNK = 16
+CHUNK = 16  # sets that are sent to a process together
 
 # Signals that may be sent to all processes of a job: those that solve leave them to the first one.
 OF_A_JOB = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -358,16 +357,17 @@ def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
 def _solve_in_processes(
     problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int, take: Callable[[Solution], None]
 ) -> None:
-    chunks = [blocked[start : start + CHUNK] for start in range(0, len(blocked), CHUNK)]
     with signals_blocked(OF_A_JOB):
         # The pool needs the tracker. Python 3.11 unblocks SIGINT and SIGTERM when it starts it: so before any worker.
         resource_tracker.ensure_running()
         pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(problem, os.getpid()))
     try:
         with signals_blocked(OF_A_JOB):
-            solved = pool.map(_solve_in_worker, chunks)  # starts all workers
-        for packed in solved:
-            for solution in pickle.loads(zlib.decompress(packed)):
+            # Not by `map`, which cancels what is left after an error: loky's thread then fails with a traceback.
+            parts = (blocked[start : start + CHUNK] for start in range(0, len(blocked), CHUNK))
+            futures = [pool.submit(_solve_in_worker, part) for part in parts]  # the first starts all workers
+        for future in futures:
+            for solution in pickle.loads(zlib.decompress(future.result())):
                 take(solution)
     except BrokenProcessPool as error:
         raise DataError(
