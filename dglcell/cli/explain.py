@@ -160,7 +160,7 @@ def _strains(options: argparse.Namespace, table: Path | None, predictor: Predict
 
 def genes_in(text: str, genes: Vocabulary) -> list[str]:
     """Return the genes of a strain, between which are blanks, semicolons or commas; a known name may have commas."""
-    from dglcell.data.table import split_strength
+    from dglcell.data.changes import split_strength
 
     found = []
     for word in text.replace(";", " ").split():

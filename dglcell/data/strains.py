@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dglcell.data.changes import check_known, gene_columns, list_genotypes, read_changes, strength_columns
 from dglcell.data.columns import (
     BLOCKED,
     COMPUTED,
@@ -36,19 +37,7 @@ from dglcell.data.columns import (
     stored_numbers,
     target_dtype,
 )
-from dglcell.data.table import (
-    CLASSIFICATION,
-    REGRESSION,
-    IssuesError,
-    Rows,
-    check_columns,
-    check_known,
-    gene_columns,
-    list_genotypes,
-    numbers_of,
-    read_changes,
-    strength_columns,
-)
+from dglcell.data.table import CLASSIFICATION, REGRESSION, IssuesError, Rows, check_columns, numbers_of
 from dglcell.errors import DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 

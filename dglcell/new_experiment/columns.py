@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from dglcell.checks import STRONGEST
+from dglcell.data.changes import WITHIN_CELL, split_strength
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import DECIMALS, CsvConfig
 from dglcell.data.sources.guides import BASES, GuideConfig
 from dglcell.data.sources.text_table import refuse_lost
-from dglcell.data.table import MISSING, WITHIN_CELL, Rows, read_numbers, split_strength
+from dglcell.data.table import MISSING, Rows, read_numbers
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
 

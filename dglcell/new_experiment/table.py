@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from dglcell.config.published import format_offer, named
+from dglcell.data.changes import Changes
 from dglcell.data.columns import MEDIUM
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import Measured, find_measured
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.sources.replicates import strain_numbers
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import Changes, Issue, IssuesError, Rows, describe_issues
+from dglcell.data.table import Issue, IssuesError, Rows, describe_issues
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
 from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS

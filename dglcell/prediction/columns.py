@@ -12,20 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import STRONGEST
+from dglcell.data.changes import GENES, NUMBERED, Changes, gene_columns, read_changes, strength_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
-from dglcell.data.table import (
-    GENES,
-    NUMBERED,
-    STRAINS,
-    Changes,
-    IssuesError,
-    Rows,
-    gene_columns,
-    read_changes,
-    strength_columns,
-)
+from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary

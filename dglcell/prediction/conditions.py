@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dglcell.data.changes import number_of
 from dglcell.data.columns import CONDITION, Column
 from dglcell.data.sources import Computed, cache_folder
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.sources.source import Work
 from dglcell.data.strains import Strains
-from dglcell.data.table import Issue, Rows, in_one_line, number_of
+from dglcell.data.table import Issue, Rows, in_one_line
 from dglcell.errors import DataError, GenotypeError, closest, did_you_mean, listing
 from dglcell.graph.edge_targets import EDGES, edge_text
 from dglcell.training.checkpoint import Trained

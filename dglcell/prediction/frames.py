@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dglcell.data.changes import list_genotypes
 from dglcell.data.strains import Strains
-from dglcell.data.table import list_genotypes
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, Read

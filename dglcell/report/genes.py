@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.table import CLASSIFICATION, GENES
+from dglcell.data.changes import GENES
+from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError
 from dglcell.graph.cell_files import read_cell
 from dglcell.report.page import Grid, number

@@ -14,8 +14,8 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml
+from dglcell.data.changes import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.columns import MEDIUM
-from dglcell.data.table import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import (
     COUNT,

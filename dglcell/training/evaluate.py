@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.config.experiment import Config
+from dglcell.data.changes import read_changes
 from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import REGRESSION, read_changes
+from dglcell.data.table import REGRESSION
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.files.atomic import atomic_file, find_raw, write_json
 from dglcell.graph.vocabulary import Vocabulary

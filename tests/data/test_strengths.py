@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.changes import split_strength
 from dglcell.data.columns import CONDITION
 from dglcell.data.config import SplitConfig
 from dglcell.data.partition import gene_set_keys, strain_keys
@@ -20,7 +21,6 @@ from dglcell.data.split import make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.strains import Strains
-from dglcell.data.table import split_strength
 from dglcell.errors import ConfigError, DataError, GenotypeError
 
 HEADER = "gene_1,strength_1,gene_2,strength_2,medium,temp,growth\n"

@@ -10,23 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.changes import Changes, read_changes
 from dglcell.data.columns import MEDIUM, Provenance, columns_of, condition_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, genes_of, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import read_rows, refuse_lost
 from dglcell.data.strains import Strains
-from dglcell.data.table import (
-    Changes,
-    Issue,
-    IssuesError,
-    Numbers,
-    Rows,
-    by_text,
-    in_one_line,
-    number_issues,
-    read_changes,
-    read_numbers,
-)
+from dglcell.data.table import Issue, IssuesError, Numbers, Rows, by_text, in_one_line, number_issues, read_numbers
 from dglcell.errors import DataError, GenotypeError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.edge_targets import EDGES, NO_EDGES, edge_text

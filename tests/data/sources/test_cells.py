@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
+from dglcell.data.changes import strength_of
 from dglcell.data.sources.csv_table import CsvConfig, load_csv
-from dglcell.data.table import strength_of
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import no_formula
 from tests.data.sources.sga_tables import write_xlsx

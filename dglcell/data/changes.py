@@ -1,0 +1,393 @@
+"""Read what the rows of tables change: genes, what is left of each, and what is wrong with them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.checks import A_STRENGTH, no_strengths
+from dglcell.data.table import MOST_SHOWN, Issue, Rows, by_text
+from dglcell.errors import GenotypeError, listing
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+GENES = "genes"
+"""The column of this name holds all deleted genes, separated by ``;``."""
+
+STRENGTHS = "strengths"
+"""The column of this name holds the strengths of ``GENES``, in the same order."""
+
+LEARNED_STRENGTHS = "learned_strengths"
+"""The column of this name holds strengths that a model has learned for ``GENES``, in the same order."""
+
+STRENGTH = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
+"""A cell with such a text holds a gene and its strength."""
+
+NUMBERED = re.compile(r"gene_[0-9]{1,9}")
+"""A column with such a name holds one deleted gene."""
+
+OF_STRENGTHS = re.compile(rf"{STRENGTHS}|strength_[0-9]{{1,9}}")
+"""A column with such a name holds strengths."""
+
+WITHIN_CELL = ";"
+"""This stands between the genes of a cell that holds several."""
+
+
+# Columns of genes and of strengths.
+
+
+def gene_columns(header: Sequence[str], where: str) -> list[str]:
+    """Return the gene columns, in order.
+
+    Args:
+        header: column names.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: there is none, or both forms are used.
+    """
+    numbered = [name for name in header if NUMBERED.fullmatch(name)]
+    single = [name for name in header if name == GENES]
+    if bool(numbered) == bool(single):
+        raise GenotypeError(
+            f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
+            got=", ".join(header),
+            expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
+            do="name them with `--columns` on the command line, or rename them",
+        )
+    return sorted(numbered, key=lambda name: int(name[5:])) or single
+
+
+def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) -> list[str]:
+    """Return the columns of strengths that a table has for its gene columns, in the same order; there may be none.
+
+    They are ``strength_1, …`` for ``gene_1, …``, and ``strengths`` for a single column of all genes.
+
+    Args:
+        header: column names.
+        genes: its gene columns.
+        where: the place of the table, for the message.
+
+    Raises:
+        GenotypeError: a gene column has no column of strengths where others have one, or the other way round.
+    """
+    names = [f"strength{gene[4:]}" if NUMBERED.fullmatch(gene) else STRENGTHS for gene in genes]
+    there = [name for name in header if OF_STRENGTHS.fullmatch(name)]
+    if there and sorted(there) != sorted(names):
+        raise GenotypeError(
+            f"{where}: the columns of strengths do not fit the columns of genes",
+            got=f"{listing(there)} beside {listing(genes)}",
+            expected="`strength_1` beside `gene_1` and so on, or `strengths` beside one column of all genes",
+            do="name them so, or write strengths behind genes, e.g. b0008:0.3",
+        )
+    return names if there else []
+
+
+# Genes of rows, and what is left of each: all tables of strains are read by this.
+
+
+def split_strength(written: str) -> tuple[str, str]:
+    """Split the text of a cell, e.g. ``b0008:0.3``, into gene and strength; the strength may be empty.
+
+    It is 0, 1, or a number with a decimal point or comma, since a name may itself have a colon before a number.
+    """
+    found = STRENGTH.fullmatch(written)
+    return (found[1].strip(), found[2]) if found else (written, "")
+
+
+def is_ignored(name: str, ignored: Iterable[str]) -> bool:
+    """Return whether a name is one of these, or fits one with ``*``, such as ``control_*``."""
+    return any(name == one or ("*" in one and fnmatchcase(name, one)) for one in ignored)
+
+
+def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[str], str]:
+    """Return the genes of a cell, what is left of each as it is written, and what is wrong with the first wrong pair.
+
+    Args:
+        amount: the cell of strengths beside it; empty where there is none.
+        several: whether a cell may hold several genes.
+    """
+    genes, left, wrong = list[str](), list[str](), ""
+    cells, amounts = (
+        [part.strip() for part in (text.split(WITHIN_CELL) if several else [text])] for text in (cell, amount)
+    )
+    for one, of in itertools.zip_longest(cells, amounts, fillvalue=""):
+        gene, behind = split_strength(one)
+        if of and (behind or not gene) and not wrong:
+            wrong = f"a strength {'is given twice' if gene else 'has no gene'}: '{one}' and '{of}'"
+        if gene:
+            genes.append(gene)
+            left.append((of or behind).replace(",", "."))
+    return genes, left, wrong
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Hold what the rows of a table delete or weaken, P changes one after the other.
+
+    Attributes:
+        rows: the table.
+        meant: written name → systematic name; the name itself where no gene has it.
+        names: distinct systematic names, in the order of the rows.
+        offsets: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``.
+        genes: [P] numbers of ``names``.
+        written: [P] numbers of the names in ``meant``.
+        left: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row
+            says it.
+        issues: what is wrong.
+    """
+
+    rows: Rows
+    meant: dict[str, str]
+    names: tuple[str, ...]
+    offsets: NDArray[np.int64]
+    genes: NDArray[np.int32]
+    written: NDArray[np.int64]
+    left: NDArray[Any] | None
+    issues: list[Issue]
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Return how many genes each row names, [rows]."""
+        return np.diff(self.offsets)
+
+    @property
+    def row_of(self) -> NDArray[np.int64]:
+        """Return the row of each change, [P]."""
+        return np.repeat(np.arange(len(self.rows)), self.numbers)
+
+    @cached_property
+    def words(self) -> NDArray[Any]:
+        """Return the distinct names as they are written."""
+        return np.array([*self.meant], dtype=object)
+
+    def of_row(self, row: int) -> tuple[list[str], list[str]]:
+        """Return the genes that a row names, and what is left of each."""
+        part = slice(self.offsets[row], self.offsets[row + 1])
+        names = self.words[self.written[part]].tolist()
+        return names, [""] * len(names) if self.left is None else self.left[part].tolist()
+
+    @property
+    def strengths(self) -> NDArray[np.float32] | None:
+        """Return what is left of each gene of all rows; None where no row says it. One that is no amount is 0."""
+        if self.left is None:
+            return None
+        values = _amounts(self.left)
+        return np.where(no_strengths(values), np.float32(0), values)
+
+    def unknown(self, genes: Vocabulary) -> list[str]:
+        """Return the written names that no gene has."""
+        return [name for name, found in self.meant.items() if found not in genes]
+
+    def unknown_issues(self, genes: Vocabulary, but: Callable[[str], bool] = lambda found: False) -> list[Issue]:
+        """Return an issue for each name that no gene has, except those of which ``but`` is true."""
+        named = {issue.what for issue in self.issues}
+        wanted = [n for n in self.unknown(genes) if not but(self.meant[n]) and _of_several(n) not in named]
+        # Close names take time, and a message shows no more.
+        said = {name: genes.suggestion(name) if i < MOST_SHOWN else "" for i, name in enumerate(wanted)}
+        where = self.where(wanted)
+        return self.rows.issues({f"unknown gene '{name}'{said[name]}": where[name] for name in wanted})
+
+    def where(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """Return written name → numbers of the rows that have it."""
+        found: dict[str, list[int]] = {name: [] for name in names}
+        if found:
+            chosen = np.flatnonzero(np.isin(self.written, np.flatnonzero(np.isin(self.words, [*found]))))
+            for word, row in zip(self.words[self.written[chosen]], self.row_of[chosen].tolist(), strict=True):
+                if not found[word] or found[word][-1] != row:
+                    found[word].append(row)
+        return found
+
+
+def _amounts(texts: Iterable[str]) -> NDArray[np.float32]:
+    """Return the numbers that texts say, 0 where they are empty, NaN where they say none."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(pd.Series([*texts], dtype=object).replace("", "0"), errors="coerce")
+    with np.errstate(over="ignore"):
+        return numbers.to_numpy(dtype=np.float32)
+
+
+def _of_several(name: str) -> str:
+    return f"'{name}' stands for several genes"
+
+
+def read_changes(
+    rows: Rows,
+    genes: Sequence[str],
+    strengths: Sequence[str] = (),
+    aliases: AliasTable | None = None,
+    known: Vocabulary | None = None,
+    ignored: Sequence[str] = (),
+    *,
+    may_be_empty: bool = False,
+) -> Changes:
+    """Read the deleted and weakened genes of the rows of a table.
+
+    Args:
+        rows: the table.
+        genes: the columns of genes; a single one may hold several genes, separated by ``;``. A strength may stand
+            behind a gene, ``b0008:0.3``. There may be none.
+        strengths: the columns of strengths, in the same order; there may be none. They may have decimal commas.
+        aliases: other names of genes.
+        known: the genes of the cell graph, with their other names; those of ``aliases`` where None.
+        ignored: names that do not count as deleted, as those of controls; ``*`` stands for any text in them.
+        may_be_empty: whether a strain may change no gene, because it may differ by its conditions.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    import pandas as pd
+
+    row, written, left, wrong = _written(rows, genes, strengths)
+    aliases = aliases or AliasTable()
+    among = aliases.targets if known is None else known
+    codes, distinct = pd.factorize(written)
+    resolved, ambiguous = aliases.resolve(distinct.tolist(), among, spelled=True)
+    meant = {name: among.find(found) for name, found in zip(distinct, resolved, strict=True)}
+    counts = np.array([not (is_ignored(n, ignored) or is_ignored(f, ignored)) for n, f in meant.items()], dtype=bool)
+    kept = counts[codes]
+    numbers, names = pd.factorize(np.array([*meant.values()], dtype=object)[codes[kept]])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))]).astype(np.int64)
+    meant = dict(itertools.compress(meant.items(), counts))
+    several = [n for n, found in meant.items() if found not in among and len(among.others.systematic.get(n, ())) > 1]
+    words = (np.cumsum(counts) - 1)[codes[kept]]
+    amounts = left[kept] if (left[kept] != "").any() else None
+    changes = Changes(rows, meant, tuple(names), offsets, numbers.astype(np.int32), words, amounts, [])
+    # A row of a control, which is ignored, is the wild type.
+    blank = [] if may_be_empty or not genes else np.flatnonzero(np.bincount(row, minlength=len(rows)) == 0).tolist()
+    found = changes.where(name for name in meant if name in {*ambiguous, *several})
+    changes.issues.extend([
+        *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
+        *rows.issues(by_text(wrong), "write one strength for each gene, behind its name or in a column"),
+        *_twice(changes),
+        *_no_amounts(changes),
+        *rows.issues({_of_several(n): where for n, where in found.items()}, "replace them by systematic names"),
+    ])  # fmt: skip
+    return changes
+
+
+def _written(
+    rows: Rows, genes: Sequence[str], strengths: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[tuple[str, int]]]:
+    """Return row, name and strength of all changes as they are written, [P], and what is wrong in which rows.
+
+    Each distinct cell is read once.
+    """
+    import pandas as pd
+
+    found, wrong = list[tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]](), list[tuple[str, int]]()
+    for place, column in enumerate(genes):
+        cells = rows.column(column, "genes")
+        amounts = rows.column(strengths[place], "strengths") if strengths else pd.Series("", cells.index)
+        (codes, texts), (left_codes, lefts) = pd.factorize(cells), pd.factorize(amounts)
+        pairs, both = pd.factorize(codes.astype(np.int64) * len(lefts) + left_codes)
+        read = [
+            _parsed(texts[one // len(lefts)], lefts[one % len(lefts)], several=len(genes) == 1) for one in both.tolist()
+        ]
+        bad = {number: text for number, (_, _, text) in enumerate(read) if text}
+        wrong += [(bad[pairs[row]], row) for row in np.flatnonzero(np.isin(pairs, [*bad])).tolist()]
+        sizes = np.array([len(names) for names, _, _ in read], dtype=np.int64)
+        row = np.repeat(np.arange(len(rows)), sizes[pairs])
+        ends = np.cumsum(sizes[pairs])
+        within = np.arange(len(row)) - np.repeat(ends - sizes[pairs], sizes[pairs])
+        at = np.repeat((np.cumsum(sizes) - sizes)[pairs], sizes[pairs]) + within
+        names, of = (np.array([*chain.from_iterable(one[i] for one in read)], dtype=object)[at] for i in (0, 1))
+        found.append((row, names, of))
+    empty = (np.zeros(0, np.int64), np.zeros(0, object), np.zeros(0, object))
+    row, names, left = map(np.concatenate, zip(empty, *found, strict=True))
+    order = np.argsort(row, kind="stable")
+    return row[order], names[order], left[order], wrong
+
+
+def _twice(changes: Changes) -> list[Issue]:
+    order = np.lexsort((changes.genes, changes.row_of))
+    rows, genes = changes.row_of[order], changes.genes[order]
+    again = (rows[1:] == rows[:-1]) & (genes[1:] == genes[:-1])
+    said = []
+    for row in np.unique(rows[1:][again]).tolist():
+        names, left = changes.of_row(row)
+        meant = [changes.meant[name] for name in names]
+        gene = min(one for one in meant if meant.count(one) > 1)
+        same = [place for place, one in enumerate(meant) if one == gene]
+        strengths = listing(left[place] or "0" for place in same)
+        how = f"changed twice, with strengths {strengths}" if any(left[place] for place in same) else "deleted twice"
+        also = sorted({names[place] for place in same})
+        said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
+    do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
+    return changes.rows.issues(by_text(said), do)
+
+
+def _no_amounts(changes: Changes) -> list[Issue]:
+    if changes.left is None:
+        return []
+    wrong = np.flatnonzero(no_strengths(_amounts(changes.left)))
+    said = zip(changes.left[wrong], changes.row_of[wrong].tolist(), strict=True)
+    found = {
+        f"'{text}' is no strength of a gene, which is {A_STRENGTH}": where for text, where in by_text(said).items()
+    }
+    return changes.rows.issues(found, "mend the cell; leave it empty for a deletion")
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text says; Python alone would read ``1_000`` as a number.
+
+    Raises:
+        ValueError: it says none.
+    """
+    if "_" in text:
+        raise ValueError(f"no number: '{text}'")
+    return float(text)
+
+
+def strength_of(written: object) -> float:
+    """Return the strength that a text or a number says, 0 where it is empty; it may have a decimal comma.
+
+    Raises:
+        GenotypeError: it says no strength.
+    """
+    try:
+        strength = number_of(str(written).replace(",", ".") or "0")
+    except ValueError:
+        strength = math.nan
+    if no_strengths(np.array(strength)) or strength > float(np.finfo(np.float32).max):
+        raise GenotypeError("a strength is no amount", got=f"'{written}'", expected=A_STRENGTH)
+    return strength
+
+
+def list_genotypes(strains: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Return the deleted genes of each strain, as lists.
+
+    Raises:
+        GenotypeError: a strain is a text.
+    """
+    genotypes = list(strains)
+    for strain in genotypes:
+        if isinstance(strain, str):
+            raise GenotypeError(
+                "a strain is a list of genes",
+                got=repr(strain),
+                expected=f"e.g. [{strain!r}]",
+                do="give a list of lists, or a DataFrame such as `pandas.read_csv(FILE)`",
+            )
+    return [[str(gene) for gene in strain] for strain in genotypes]
+
+
+def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -> None:
+    """Refuse genes that a cell graph lacks.
+
+    Raises:
+        GenotypeError: naming the first, and close names.
+    """
+    for name in genes:
+        if name not in vocabulary:
+            raise GenotypeError(f"{where}{': ' if where else ''}unknown gene '{name}'{vocabulary.suggestion(name)}")
