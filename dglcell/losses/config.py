@@ -80,10 +80,8 @@ class MaskedConfig(WeightedConfig):
 
 
 @dataclass
-class BceConfig(WeightedConfig):
+class BceConfig(MaskedConfig):
     """Configure binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
-
-    implementation = "dglcell.losses.elementwise:MaskedLoss"
 
     name: str = "bce"
 

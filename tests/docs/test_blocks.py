@@ -28,7 +28,7 @@ CELL = "{code-cell}"
 PYTHON = {page: list(group) for page, group in groupby(blocks("python", CELL), key=lambda block: block.page)}
 SHELL = blocks("sh")
 WITH_COMMANDS = {page: list(group) for page, group in groupby(blocks("sh"), key=lambda block: block.page)}
-ON_SMALL = {DOCS / "guides" / "python.md", DOCS / "extend" / "trainer.md"}
+ON_SMALL = {ROOT / "README.md", DOCS / "guides" / "python.md", DOCS / "extend" / "trainer.md"}
 """Pages that train the quickstart."""
 
 FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")

@@ -72,7 +72,7 @@ def test_an_edge_that_is_not_there_is_refused_before_anything_is_trained(tmp_pat
 
 
 def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"lines 8, .*changed edges cannot be read"):
+    with pytest.raises(DataError, match=r"lines 8, .*a changed edge cannot be read"):
         dglcell.train(write(tmp_path, ["", "b0008>b0114"]), *overrides(tmp_path))
 
 

@@ -17,7 +17,6 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.cell import build_cell
-from dglcell.losses.elementwise import ELEMENTS
 from dglcell.metrics import best_threshold, classification_metrics, f1
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -137,7 +136,7 @@ def test_ranks_do_not_send_each_other_the_graph_in_every_step(tiny: Tiny, tmp_pa
         leave_group()
 
 
-@pytest.mark.parametrize("loss", ELEMENTS)
+@pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_every_element_wise_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -> None:
     rows = history(tiny.train(tmp_path, f"loss={loss}", "trainer.epochs=4").directory)
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
