@@ -98,6 +98,7 @@ def test_steps_learn(cell: CellGraph, name: str, dtype: str) -> None:
     assert float(method.loss(workload.genotypes, workload.targets).detach()) < before
 
 
+@pytest.mark.slow
 def test_each_method_may_have_a_process_of_its_own(tmp_path: Path) -> None:
     out, size = tmp_path / "out.json", ["--scale", "0.02", "--hidden", "8", "--layers", "1", "--rounds", "1"]
     main(["--batch", "2", *size, "--methods", "dgl_loop", "--alone", "4", "--cpu-seconds", "--output", str(out)])

@@ -25,10 +25,10 @@ from tests.random_cells import textbook_cell
 WIDTH = 4
 
 
-SLOW = pytest.mark.slow
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["aot_eager", pytest.param("inductor", marks=SLOW)])
+@pytest.fixture(params=["aot_eager", "inductor"])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Machine code takes half a minute for each; without it, operations are joined but not translated.
 
@@ -47,7 +47,7 @@ def gradients(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(sums.sum(), inputs, allow_unused=True, materialize_grads=True))
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(7, marks=SLOW), WIDTH], ids=["more rows", "as many rows as columns"])
+@pytest.mark.parametrize("nodes", [7, WIDTH], ids=["more rows", "as many rows as columns"])
 def test_combinations_of_relations(nodes: int, backend: str) -> None:
     mixer = make_mixer(CrossRelation("pairwise_interaction", norm="layer"), 3, WIDTH)
     assert mixer is not None
@@ -61,7 +61,6 @@ def test_combinations_of_relations(nodes: int, backend: str) -> None:
     torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
 
 
-@SLOW
 @pytest.mark.parametrize("backend", ["inductor"], indirect=True)
 @pytest.mark.parametrize("conv", ["gin", "sage"])
 @pytest.mark.parametrize("how", ["sum", "mean", "pairwise_interaction"])
