@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+Flags = NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class GenotypeTable:
     """This is a table of genotypes as read from a file.
@@ -39,7 +42,7 @@ class GenotypeTable:
     """
 
     strains: Strains
-    is_known: NDArray[np.bool_]
+    is_known: Flags
     frame: pd.DataFrame | None = None
 
     @classmethod
