@@ -75,12 +75,14 @@ def scores(name: str, seed: int, results: Mapping[str, Any]) -> list[Row]:
 
 
 def scores_in_media(name: str, seed: int, run: Path, results: Mapping[str, Any]) -> list[Row]:
-    """Return a row for each medium and each model but the ensemble; none where strains were measured in one alone."""
+    """Return rows of the media in which strains were measured, for each model but the ensemble; none of one medium."""
     table = pd.read_csv(run / "predictions_test.csv", dtype={MEDIUM: str})
     if MEDIUM not in table or table[MEDIUM].nunique() < 2:
         return []
     directory = RunDirectory(run)
     config = parse_inputs(read_run_config(directory), where=str(run))
+    if config.data.source.name == "insilico":
+        return []
     prepared = prepare_run(config, directory, "python -m benchmarks.collect", continued=True)
     test = strains_by_part(prepared)["test"]
     (phenotype,) = prepared.dataset.phenotypes
