@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -202,3 +203,28 @@ def target_dtype(names: int) -> np.dtype:
 def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tuple[tuple[str, ...], str]]) -> str:
     """Compute the hash of strains from those of their vocabulary and their columns."""
     return canonical_hash({"vocabulary": vocabulary, "units": units, "columns": columns})
+
+
+def hashed(pieces: Iterable[Mapping[tuple[str, ...], NDArray[Any]]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the label of each column and the sha256 of its bytes, which come in pieces (`Strains.stored`)."""
+    digests: dict[tuple[str, ...], Any] = {}
+    for piece in pieces:
+        for label, values in piece.items():
+            digests.setdefault(label, hashlib.sha256()).update(np.ascontiguousarray(values))
+    for label, digest in digests.items():
+        yield label, digest.hexdigest()
+
+
+PIECE = 2**20
+"""Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
+
+
+def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
+    """Return ``mapping[targets]``, −1 where there is none; it is the same array where all keep their indices."""
+    if np.array_equal(mapping, np.arange(len(mapping))):
+        return targets
+    # numpy makes all indices int64 first, so a piece at a time.
+    found, mapping = np.empty(len(targets), np.int32), mapping.astype(np.int32)
+    for start in range(0, len(targets), PIECE):
+        found[start : start + PIECE] = mapping[targets[start : start + PIECE]]
+    return found

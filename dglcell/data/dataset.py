@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dglcell.data.columns import CONDITION, PHENOTYPE, ROW, SEEN, Column
-from dglcell.data.strains import Strains, translated
+from dglcell.data.columns import CONDITION, PHENOTYPE, ROW, SEEN, Column, translated
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, count, did_you_mean
 from dglcell.graph.names import refuse_names
 from dglcell.graph.vocabulary import REFUSE, Vocabulary

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.data.columns import CONDITION, COUNTS, P_VALUE, PHENOTYPE, REPLICATES, SD, STRENGTHS, TARGETS
+from dglcell.data.columns import CONDITION, COUNTS, P_VALUE, PHENOTYPE, REPLICATES, SD, STRENGTHS, TARGETS, hashed
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
-from dglcell.data.strains import Strains, hashed
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary

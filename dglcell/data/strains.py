@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +20,7 @@ from dglcell.data.columns import (
     COUNTS,
     MEASURED,
     PHENOTYPE,
+    PIECE,
     ROW,
     SEEN,
     STORED,
@@ -34,8 +34,10 @@ from dglcell.data.columns import (
     columns_of,
     condition_columns,
     content_hash,
+    hashed,
     stored_numbers,
     target_dtype,
+    translated,
 )
 from dglcell.data.table import CLASSIFICATION, REGRESSION, IssuesError, Rows, check_columns, numbers_of
 from dglcell.errors import DataError, listing
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 
     from dglcell.graph.cell_graph import CellGraph
     from dglcell.perturbation.genotype import GenotypeBatch
-PIECE = 2**20
-"""Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -588,24 +588,3 @@ class Strains:
         """
         units = {name: self.units.get(name, "") for name in self.phenotypes}
         return content_hash(Vocabulary.of(self.names).sha256, units, list(hashed(self.stored())))
-
-
-def hashed(pieces: Iterable[Mapping[tuple[str, ...], NDArray[Any]]]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the label of each column and the sha256 of its bytes, which come in pieces (`Strains.stored`)."""
-    digests: dict[tuple[str, ...], Any] = {}
-    for piece in pieces:
-        for label, values in piece.items():
-            digests.setdefault(label, hashlib.sha256()).update(np.ascontiguousarray(values))
-    for label, digest in digests.items():
-        yield label, digest.hexdigest()
-
-
-def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
-    """Return ``mapping[targets]``, −1 where there is none; it is the same array where all keep their indices."""
-    if np.array_equal(mapping, np.arange(len(mapping))):
-        return targets
-    # numpy makes all indices int64 first, so a piece at a time.
-    found, mapping = np.empty(len(targets), np.int32), mapping.astype(np.int32)
-    for start in range(0, len(targets), PIECE):
-        found[start : start + PIECE] = mapping[targets[start : start + PIECE]]
-    return found

@@ -20,7 +20,7 @@ from dglcell.prediction.design import Design
 from dglcell.prediction.parts import RECORD
 from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint import Trained
+from dglcell.training.checkpoint import Trained, load_trained
 from tests.forked import Forked
 from tests.tiny import process_environment
 
@@ -164,6 +164,13 @@ class TestRefusals:
             "  do:       go on with what they were begun with, remove the folder to begin anew"
         )
         assert "stop differ\n" in self.refusal(trained, out, Design.of(range(9), 2, 0, 35))
+
+    def test_another_checkpoint(self, tiny_run: RunDirectory, out: Path, tmp_path: Path) -> None:
+        run = RunDirectory(tmp_path / "run")
+        shutil.copytree(tiny_run.path, run.path)
+        with open(run.checkpoint("best_loss"), "ab") as file:
+            file.write(b"\0")
+        assert "holds parts of other predictions: checkpoint_sha256 differ\n" in self.refusal(load_trained(run), out)
 
     def test_a_damaged_part(self, trained: Trained, out: Path) -> None:
         part = parts_of(out) / "part-00001.parquet"
