@@ -5,7 +5,6 @@ What it computes is defined by ``dglcell.perturbation.sent``: a lost node sends 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ def masked_spmm(
     received_MH: Tensor,
     keep_MB: Tensor,
     dtype: torch.dtype,
+    slots: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return by how much what strains receive along a relation differs from what the base receives, [M, B, H].
 
@@ -43,9 +43,11 @@ def masked_spmm(
         received_MH: [M, H] what the base receives; a lost destination differs by minus this.
         keep_MB: [M, B] bool, which destinations are kept.
         dtype: type of the result.
+        slots: where no source differs, [B, K] the lost sources of each strain, and 1 for them and 0 for fillers: few
+            enough to sum what they no longer send without a product over all edges.
     """
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
-    out: Tensor = _MaskedProduct.apply(delta, base_NH, received_MH, relation, keep_NB, keep_MB, dtype)
+    out: Tensor = _MaskedProduct.apply(delta, base_NH, received_MH, relation, keep_NB, keep_MB, dtype, slots)
     return out
 
 
@@ -60,16 +62,20 @@ class _MaskedProduct(torch.autograd.Function):
         keep_NB: Tensor,
         keep_MB: Tensor,
         dtype: torch.dtype,
+        slots: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         ctx.relation, ctx.keep, ctx.has_delta = relation, (keep_NB, keep_MB), delta is not None
         ctx.dtypes = base.dtype, received.dtype
-        return triton_products.product(
-            relation,
-            triton_products.sent_rows(delta, base, keep_NB, dtype),
-            weighted=relation.weight is not None,
-            transposed=False,
-            outputs=triton_products.Lost(keep_MB, received),
-        )
+        weighted, lost = relation.weight is not None, triton_products.Lost(keep_MB, received)
+        if slots is not None:
+            nodes_BK, removed_BK = slots
+            columns = nodes_BK.new_zeros(relation.num_src, 1, nodes_BK.numel(), dtype=dtype)
+            columns = columns.scatter(0, nodes_BK.view(1, 1, -1), removed_BK.view(1, 1, -1).to(dtype))
+            gone = triton_products.product(relation, columns, weighted=weighted, transposed=False)
+            rows_BKH = base.index_select(0, nodes_BK.flatten()).view(*nodes_BK.shape, -1).to(dtype)
+            return triton_products.slot_sums(gone.view(-1, *nodes_BK.shape), rows_BKH, lost)
+        sent = triton_products.sent_rows(delta, base, keep_NB, dtype)
+        return triton_products.product(relation, sent, weighted=weighted, transposed=False, outputs=lost)
 
     @staticmethod
     @once_differentiable
@@ -87,39 +93,4 @@ class _MaskedProduct(torch.autograd.Function):
         # The rows of lost nodes belong to the base's gradient and to no difference's.
         base = triton_products.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
         received = triton_products.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
-        return sent if ctx.has_delta else None, base, received, None, None, None, None
-
-
-def lost_spmm(relation: ResidentRelation, base_NH: Tensor, keep_NB: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return sums of what only lost sources no longer send, [M, B, H], with a gradient that visits their edges alone.
-
-    Args:
-        relation: E edges, with their fixed weights where they have any.
-        base_NH: [N, H] what the base's sources send.
-        keep_NB: [N, B] bool, which sources are kept.
-        sums: base rows → the sums.
-    """
-    out: Tensor = _LostProduct.apply(base_NH, relation, keep_NB, sums)
-    return out
-
-
-class _LostProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, base: Tensor, relation: ResidentRelation, keep_NB: Tensor, sums: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        ctx.relation, ctx.keep, ctx.dtype = relation, keep_NB, base.dtype
-        return sums(base)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_MBH: Tensor) -> tuple[Tensor, None, None, None]:
-        sent = triton_products.product(
-            ctx.relation,
-            grad_MBH.contiguous(),
-            weighted=ctx.relation.weight is not None,
-            transposed=True,
-            outputs=triton_products.Lost(ctx.keep),
-            only_lost=True,
-        )
-        return triton_products.lost_sum(sent, ctx.keep, clear=False).to(ctx.dtype), None, None, None
+        return sent if ctx.has_delta else None, base, received, None, None, None, None, None

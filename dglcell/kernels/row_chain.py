@@ -3,14 +3,13 @@
 A layer's rows go through Linear, activation, Linear, norm, activation, once for each relation. One operation after the
 other, each of them reads and writes all rows. Here the rows of a node are read once, stay in registers through the
 whole chain and through the sum over relations, and are computed again in the backward pass. The chain is that of the
-layer's own torch modules: the kernel's text is put together from it, one line for a module, out of the functions of
-``row_chain_triton``.
+layer's own torch modules, and ``row_chain_text`` puts the kernels together from it. The base's rows go through kernels
+of the same chain, in single precision.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import linecache
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,13 +19,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-LINEAR, NORM, GELU, RELU = "linear", "norm", "gelu", "relu"
-CURVED = (NORM, GELU, RELU)
+from dglcell.kernels.row_chain_text import CURVED, GELU, LINEAR, NORM, RELU, WEIGHTED, kernels
+
 WIDTHS = (16, 32, 64, 128)
 """Rows this wide fit into registers, and are as wide as matrix units want them."""
 
-PROGRAMS = 1056
-"""About so many programs share the nodes in the backward pass: eight for each processor of an H100."""
+NODES = 32
+"""A program computes the base's rows of so many nodes at once."""
+
+PROGRAMS = 792
+"""At most so many programs share the nodes in the backward pass: three rounds of two for each processor of an H100."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,15 @@ def steps_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> list[Step]
         modules: names and modules.
         width: the width of all rows.
     """
-    steps = []
+    steps: list[Step] = []
     for name, module in modules:
         if isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and not (module.p and module.training)):
             continue
         if type(module) is nn.Linear and (module.in_features, module.out_features) == (width, width):
+            if module.bias is None or (steps and steps[-1].kind == LINEAR):  # the rows between two would not be kept
+                return None
             steps.append(Step(LINEAR, name))
-        elif type(module) is nn.LayerNorm and module.normalized_shape == (width,) and module.weight is not None:
+        elif type(module) is nn.LayerNorm and module.normalized_shape == (width,) and module.bias is not None:
             steps.append(Step(NORM, name, module.eps))
         elif type(module) is nn.GELU and module.approximate == "none":
             steps.append(Step(GELU, name))
@@ -88,8 +92,7 @@ def tile_of(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
     size = min((32, 16), key=lambda size: -(-strains // size) * size)
     if dtype == torch.float32:
         return Tile(16 if backward else size, 8)
-    # On an H100 this forward pass took 0.77 ms for nine relations of 6,607 genes in 28 strains, and 0.93 as backward.
-    return Tile(size, 4) if backward else Tile(size, 4, stages=1, registers=104)
+    return Tile(size, 4) if backward else Tile(size, 4, stages=1, registers=128)
 
 
 def runs_on(device: torch.device) -> bool:
@@ -108,224 +111,134 @@ def _triton_runs(device: torch.device) -> bool:
     return device.type != "cuda" or (torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0))
 
 
-# The text of the kernels.
-
-
-@cache
-def kernels(kinds: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return the forward and the backward kernel of a chain."""
-    import triton
-
-    from dglcell.kernels import row_chain_triton
-
-    name = f"<dglcell row chain {' '.join(kinds)}>"
-    text = f"{_forward_text(kinds)}\n\n{_backward_text(kinds)}"
-    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name  # Triton reads the text from there
-    found: dict[str, Any] = {**vars(row_chain_triton), "__name__": row_chain_triton.__name__}
-    exec(compile(text, name, "exec"), found)
-    return triton.jit(found["forward"]), triton.jit(found["backward"])
-
-
-def _arguments(kinds: Sequence[str]) -> list[str]:
-    weights = [f"weight{i}" for i, kind in enumerate(kinds) if kind in (LINEAR, NORM)]
-    return [*weights, *(f"base{i}" for i, kind in enumerate(kinds) if kind in CURVED)]
-
-
-def _input_text() -> list[str]:
-    return [
-        "d = load_rows(received, r * N + node, strains, columns, there, B, H)",
-        "scale_r = tl.load(scale + r)",
-        "if HAS_X:",
-        "    x_rows = load_rows(x, node, strains, columns, there, B, H)",
-        "    d += scale_r * x_rows",
-    ]
-
-
-def _steps_text(kinds: Sequence[str], kept: bool) -> list[str]:
-    """Return the lines that compute the chain; ``kept`` where each step's input has a name of its own."""
-    lines = []
-    for i, kind in enumerate(kinds):
-        out, given = (f"d{i + 1}", f"d{i}") if kept else ("d", "d")
-        if kind == LINEAR:
-            weight = f"tl.trans(w{i})" if kept else f"tl.load(weight{i} + r * H * H + across)"
-            # Rounded here, so that a backward pass keeps half as many registers for it.
-            lines += [f"{given} = {given}.to(TYPE)", f"{out} = product({given}, {weight})"]
-            continue
-        lines.append(f"a{i} = tl.load(base{i} + (r * P + node) * H + columns)")
-        if kind == NORM:
-            lines.append(f"n{i} = norm_difference({given}, a{i}, eps{i}, H)")
-            gamma = f"gamma{i}" if kept else f"tl.load(weight{i} + r * H + columns)"
-            lines.append(f"{out} = n{i} * {gamma}[None, :]")
-        else:
-            lines.append(f"{out} = {kind}_difference({given}, a{i})")
-    return lines
-
-
-def _eps(kinds: Sequence[str]) -> list[str]:
-    return [f"eps{i}: tl.constexpr" for i, kind in enumerate(kinds) if kind == NORM]
-
-
-def _indented(lines: Sequence[str], depth: int) -> list[str]:
-    return ["    " * depth + line for line in lines]
-
-
-def _forward_text(kinds: tuple[str, ...]) -> str:
-    sizes = "N, P, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
-    head = ["x", "received", "scale", "out", *_arguments(kinds), sizes, *_eps(kinds)]
-    body = [
-        "node = tl.program_id(0).to(tl.int64)",
-        "strains = tl.program_id(1) * BB + tl.arange(0, BB)",
-        "columns = tl.arange(0, H)",
-        "across = columns[None, :] * H + columns[:, None]",
-        "there = strains < B",
-        "total = tl.zeros((BB, H), tl.float32)",
-        "for r in range(R):",
-        *_indented([*_input_text(), *_steps_text(kinds, kept=False), "total += d"], 1),
-        "rows = out + (node * B + strains)[:, None] * H + columns[None, :]",
-        "tl.store(rows, total.to(out.dtype.element_ty), mask=there[:, None])",
-    ]
-    return "\n".join([f"def forward({', '.join(head)}):", *_indented(body, 1)])
-
-
-def _backward_text(kinds: tuple[str, ...]) -> str:
-    parameters = [i for i, kind in enumerate(kinds) if kind in (LINEAR, NORM)]
-    curved = [i for i, kind in enumerate(kinds) if kind in CURVED]
-    outs = [*(f"of_weight{i}" for i in parameters), *(f"of_base{i}" for i in curved)]
-    sizes = "N, P, B, R, HAS_X: tl.constexpr, TYPE: tl.constexpr, BB: tl.constexpr, H: tl.constexpr"
-    head = ["x", "received", "scale", "grad", "of_received", "of_scale", *_arguments(kinds), *outs, sizes, *_eps(kinds)]
-    before, after = [], []
-    for i in parameters:
-        if kinds[i] == LINEAR:
-            before.append(f"w{i} = tl.load(weight{i} + r * H * H + square)")
-            before.append(f"t{i} = tl.zeros((H, H), tl.float32)")
-            after.append(f"tl.store(of_weight{i} + place * H * H + square, t{i})")
-        else:
-            before.append(f"gamma{i} = tl.load(weight{i} + r * H + columns)")
-            before.append(f"t{i} = tl.zeros((H,), tl.float32)")
-            after.append(f"tl.store(of_weight{i} + place * H + columns, t{i})")
-    back = []
-    for i in reversed(range(len(kinds))):
-        if kinds[i] == LINEAR:
-            back += [f"t{i} = weight_gradient(d{i}, g.to(TYPE), t{i})", f"g = product(g.to(TYPE), w{i})"]
-            continue
-        if kinds[i] == NORM:
-            back += [f"t{i} += tl.sum(g * n{i}, 0)", f"g *= gamma{i}[None, :]"]
-            back.append(f"g, s{i} = norm_gradient(d{i}, a{i}, g, eps{i}, H)")
-        else:
-            back.append(f"g, s{i} = {kinds[i]}_gradient(d{i}, a{i}, g)")
-        back.append(f"tl.store(of_base{i} + ((tile * R + r) * P + node) * H + columns, s{i})")
-    loop = [
-        *_input_text(),
-        "d0 = d",
-        *_steps_text(kinds, kept=True),
-        "g = load_rows(grad, node, strains, columns, there, B, H)",
-        *back,
-        "if HAS_X:",
-        "    of_scale_r += tl.sum(tl.sum(g * x_rows, 1), 0)",
-        "rows = of_received + ((r * N + node) * B + strains)[:, None] * H + columns[None, :]",
-        "tl.store(rows, g.to(of_received.dtype.element_ty), mask=there[:, None])",
-    ]
-    body = [
-        "part, r, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)",
-        "place = (tile * tl.num_programs(0) + part) * R + r",
-        "strains = tile * BB + tl.arange(0, BB)",
-        "columns = tl.arange(0, H)",
-        "square = columns[:, None] * H + columns[None, :]",
-        "there = strains < B",
-        "of_scale_r = 0.0",
-        *before,
-        "for number in range(part, N, tl.num_programs(0)):",
-        *_indented(["node = number + 0 * tile  # of 64 bits", *loop], 1),
-        *after,
-        "if HAS_X:",
-        "    tl.store(of_scale + place, of_scale_r)",
-    ]
-    return "\n".join([f"def backward({', '.join(head)}):", *_indented(body, 1)])
-
-
 # The kernels as a function of torch.
 
 
 def chained(
     steps: Sequence[Step],
-    x: Tensor | None,
-    received: Tensor,
-    scale_R: Tensor,
-    weights: Sequence[Tensor],
     bases: Sequence[Tensor],
+    deltas: Sequence[Tensor | None],
+    scale_R: Tensor,
+    parameters: Sequence[Tensor],
     num_strains: int,
-) -> Tensor:
-    """Return the sum over relations of a chain's differences, [N · B, H], in the type of ``received``.
+    summed: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Apply a chain, relation by relation, to what nodes receive plus ``scale`` times their own rows.
 
     Args:
         steps: the chain.
-        x: [N · B, H] differences of the nodes' own rows; None where there are none.
-        received: [R, N · B, H] differences of what they receive, to which ``scale`` times ``x`` is added.
-        scale_R: factors of ``x``.
-        weights: [R, H, H] of every LINEAR and [R, H] of every NORM, in order; biases only move the base.
-        bases: [R, P, H] the base's rows before every module that is not linear, in order; rows from N on are padding.
+        bases: the base's own rows [N, H], and what they receive, [R, N, H]; float32.
+        deltas: the differences of the strains, [N · B, H], or None where there are none, and [R, N · B, H].
+        scale_R: the factors of the nodes' own rows.
+        parameters: weight and bias of every step that has them, in order: [R, H, H] and [R, H] of LINEAR, [R, H] twice
+            of NORM.
         num_strains: B.
+        summed: whether results are summed over the relations.
+
+    Returns:
+        The base's rows [N, H], and the differences [N · B, H] in the type of those given; with R in front if not
+        ``summed``.
     """
-    out: Tensor = _Chain.apply(tuple(steps), num_strains, len(weights), x, received, scale_R, *weights, *bases)
+    out: tuple[Tensor, Tensor] = _Chain.apply(tuple(steps), num_strains, summed, *bases, *deltas, scale_R, *parameters)
     return out
 
 
 class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, steps: tuple[Step, ...], B: int, number: int, x: Tensor | None, received: Tensor, scale: Tensor,
-        *tensors: Tensor,
-    ) -> Tensor:  # fmt: skip
-        received, x = received.contiguous(), None if x is None else x.to(received.dtype).contiguous()
-        ctx.steps, ctx.B, ctx.number, ctx.has_x = steps, B, number, x is not None
-        saved = received if x is None else x, received, scale, *tensors
-        ctx.save_for_backward(*saved)
-        launch = _Launch(ctx, saved, backward=False)
-        out = torch.empty_like(received[0])
-        run, _ = kernels(tuple(step.kind for step in steps))
-        grid = (launch.N, launch.tiles)
-        run[grid](launch.x, received, launch.scale, out, *launch.arguments, *launch.sizes, **launch.tile.options)
-        return out
+        ctx: Any, steps: tuple[Step, ...], B: int, summed: bool,
+        x: Tensor, received: Tensor, own: Tensor | None, delta: Tensor, scale: Tensor, *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        own, delta = None if own is None else own.to(delta.dtype).contiguous(), delta.contiguous()
+        x, received = x.contiguous(), received.contiguous()
+        call = _Call(steps, B, summed, received, delta, own is not None, parameters)
+        before = [torch.empty_like(received) for step in steps if step.kind in CURVED]
+        rows, out = torch.empty_like(received), torch.empty_like(delta[0] if summed else delta)
+        factor = scale.detach().float().contiguous()
+        blocks = -(-call.N // NODES)
+        call.kernels["base_forward"][blocks, call.R](
+            x, received, factor, rows, *call.weights, *call.biases, *before, call.N, NODES, call.H, *call.eps
+        )
+        given = delta if own is None else own, delta, factor
+        tile, sizes = call.tile(backward=False)
+        call.kernels["forward"][call.N, -(-B // tile.strains)](
+            *given, out, *call.rounded, *before, *sizes, **tile.options
+        )
+        ctx.call, ctx.types = call, [t.dtype for t in (scale, *parameters)]
+        ctx.save_for_backward(x, received, *given, *before)
+        return rows.sum(0) if summed else rows, out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        launch, (_, received, scale, *tensors) = _Launch(ctx, ctx.saved_tensors, backward=True), ctx.saved_tensors
-        R, parts = launch.R, max(1, min(launch.N, PROGRAMS // (launch.R * launch.tiles)))
-        wide = {"dtype": torch.float32, "device": received.device}
-        of_received, of_scale = torch.empty_like(received), torch.zeros(launch.tiles * parts, R, **wide)
-        of_weights = [torch.empty(launch.tiles * parts, *t.shape, **wide) for t in tensors[: ctx.number]]
-        of_bases = [torch.zeros(launch.tiles, *t.shape, **wide) for t in tensors[ctx.number :]]
-        _, run = kernels(tuple(step.kind for step in ctx.steps))
-        run[parts, R, launch.tiles](
-            launch.x, received, launch.scale, grad.contiguous(), of_received, of_scale, *launch.arguments,
-            *of_weights, *of_bases, *launch.sizes, **launch.tile.options,
-        )  # fmt: skip
-        of_tensors = [g.sum(0).to(t.dtype) for g, t in zip([*of_weights, *of_bases], tensors, strict=True)]
-        of_x = _weighted_sum(of_received, launch.scale) if ctx.has_x else None
-        return None, None, None, of_x, of_received, of_scale.sum(0).to(scale.dtype), *of_tensors
+    def backward(ctx: Any, grad_base: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
+        call, (x, received, own, delta, factor, *before) = ctx.call, ctx.saved_tensors
+        of_delta, of_factor, of_rounded, of_before = call.backward(own, delta, factor, grad.contiguous(), before)
+        of_received, of_scale, of_weights, of_biases = call.base_backward(
+            x, received, factor, grad_base.contiguous(), before, of_before
+        )
+        of_weights = [one + other for one, other in zip(of_weights, of_rounded, strict=True)]
+        of_parameters = [g for pair in zip(of_weights, of_biases, strict=True) for g in pair]
+        small = [g.to(kind) for g, kind in zip([of_scale + of_factor, *of_parameters], ctx.types, strict=True)]
+        of_own = _weighted_sum(of_delta, factor) if call.has_x else None
+        return None, None, None, _weighted_sum(of_received, factor), of_received, of_own, of_delta, *small
 
 
-class _Launch:
-    """Hold what both kernels are started with."""
+class _Call:
+    """Hold what the kernels of one call are started with."""
 
-    def __init__(self, ctx: Any, saved: Sequence[Tensor], *, backward: bool) -> None:
+    def __init__(
+        self, steps: Sequence[Step], B: int, summed: bool, received: Tensor, delta: Tensor, has_x: bool,
+        parameters: Sequence[Tensor],
+    ) -> None:  # fmt: skip
+        (self.R, self.N, self.H), self.B, self.summed, self.has_x = received.shape, B, summed, has_x
+        self.dtype, self.kernels = delta.dtype, kernels(tuple(step.kind for step in steps))
+        self.eps = [step.eps for step in steps if step.kind == NORM]
+        wide = [t.detach().float().contiguous() for t in parameters]
+        self.weights, self.biases = wide[::2], wide[1::2]
+        linear = [step.kind == LINEAR for step in steps if step.kind in WEIGHTED]
+        self.rounded = [w.to(self.dtype) if one else w for w, one in zip(self.weights, linear, strict=True)]
+
+    def tile(self, *, backward: bool) -> tuple[Tile, tuple[object, ...]]:
+        """Return the tile of a pass over the differences, and the sizes that its kernel is told."""
         import triton.language as tl
 
-        self.x, received, scale, *tensors = saved
-        self.R, rows, self.H = received.shape
-        self.N, self.tile = rows // ctx.B, tile_of(ctx.B, received.dtype, backward=backward)
-        self.tiles = -(-ctx.B // self.tile.strains)
-        self.scale = scale.detach().float().contiguous()
-        kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[received.dtype]
-        linear = [step.kind == LINEAR for step in ctx.steps if step.kind in (LINEAR, NORM)]
-        self.arguments = [
-            t.detach().to(received.dtype if i < ctx.number and linear[i] else torch.float32).contiguous()
-            for i, t in enumerate(tensors)
-        ]
-        eps = [step.eps for step in ctx.steps if step.kind == NORM]
-        padded = tensors[-1].shape[1] if len(tensors) > ctx.number else self.N
-        self.sizes = self.N, padded, ctx.B, self.R, ctx.has_x, kind, self.tile.strains, self.H, *eps
+        kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[self.dtype]
+        tile = tile_of(self.B, self.dtype, backward=backward)
+        return tile, (self.N, self.B, self.R, self.has_x, self.summed, kind, tile.strains, self.H, *self.eps)
+
+    def backward(
+        self, own: Tensor, delta: Tensor, factor: Tensor, grad: Tensor, before: list[Tensor]
+    ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+        """Return the gradients of differences, scale, weights, and the base's rows before modules."""
+        tile, sizes = self.tile(backward=True)
+        tiles = -(-self.B // tile.strains)
+        parts = max(1, min(self.N, PROGRAMS // (self.R * tiles)))
+        of_delta, of_factor = torch.empty_like(delta), factor.new_empty(tiles * parts, self.R)
+        of_weights = [w.new_empty(tiles * parts, *w.shape) for w in self.weights]
+        of_before = [rows.new_empty(tiles, *rows.shape) for rows in before]
+        self.kernels["backward"][parts, self.R, tiles](
+            own, delta, factor, grad, of_delta, of_factor, *self.rounded, *before, *of_weights, *of_before, *sizes,
+            **tile.options,
+        )  # fmt: skip
+        return of_delta, of_factor.sum(0), [g.sum(0) for g in of_weights], [_total(g) for g in of_before]
+
+    def base_backward(
+        self, x: Tensor, received: Tensor, factor: Tensor, grad: Tensor, before: list[Tensor], of_before: list[Tensor]
+    ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+        """Return the gradients of what the base receives, scale, weights and biases."""
+        parts = max(1, min(-(-self.N // NODES), PROGRAMS // self.R))
+        of_received, of_scale = torch.empty_like(received), factor.new_empty(parts, self.R)
+        outs = [t.new_empty(parts, *t.shape) for t in (*self.weights, *self.biases)]
+        self.kernels["base_backward"][parts, self.R](
+            x, received, factor, grad, of_received, of_scale, *self.weights, *self.biases, *before, *of_before, *outs,
+            self.N, self.summed, NODES, self.H, *self.eps, num_warps=8, num_stages=1,
+        )  # fmt: skip
+        sums, number = [g.sum(0) for g in outs], len(self.weights)
+        return of_received, of_scale.sum(0), sums[:number], sums[number:]
+
+
+def _total(parts: Tensor) -> Tensor:
+    return parts[0] if len(parts) == 1 else parts.sum(0)
 
 
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:

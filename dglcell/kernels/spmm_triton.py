@@ -159,6 +159,29 @@ def send(x, base, keep, out, B, H, HAS_X: tl.constexpr, BB: tl.constexpr, BH: tl
 
 
 @triton.jit
+def sum_slots(gone, rows, received, keep_out, out, B, K, H, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
+    """Write minus what a strain's lost sources sent to a node, or minus what the node received where it is lost.
+
+    Args:
+        gone: [M, B, K] weights of the edges from the K lost sources of each strain.
+        rows: [B, K, H] rows of the base's sources.
+        received, keep_out, out, B, H, SUM, BB, BH: as for ``sum_pieces``.
+        K: lost sources of a strain.
+    """
+    node = tl.program_id(0).to(tl.int64)
+    tiles = tl.cdiv(H, BH)
+    strains = tl.program_id(1) // tiles * BB + tl.arange(0, BB)
+    columns = tl.program_id(1) % tiles * BH + tl.arange(0, BH)
+    there = (strains < B)[:, None] & (columns < H)[None, :]
+    total = tl.zeros((BB, BH), SUM)
+    for slot in range(K):
+        weight = tl.load(gone + (node * B + strains) * K + slot, mask=strains < B, other=0).to(SUM)
+        row = tl.load(rows + (strains * K + slot)[:, None] * H + columns[None, :], mask=there, other=0).to(SUM)
+        total -= weight[:, None] * row
+    _store_received(total, received, keep_out, out, node, strains, columns, there, B, H, True)
+
+
+@triton.jit
 def sum_lost(x, keep, out, B, H, CLEAR: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
     """Compute minus the sum of a node's rows over the strains that have lost it; other rows are not read.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from dglcell.graph.resident_graph import ResidentGraph
 from dglcell.graph.schema import Relation
-from dglcell.kernels.masked_spmm import knows_who_is_lost, lost_spmm, masked_spmm
+from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
@@ -86,7 +85,7 @@ class NodeMask:
         kept = self.kept[relation[2]]
         fuses = reduce == "sum" and knows_who_is_lost(self.kernel, base_MH.device.type)
         fuses &= self.kept[relation[0]].strengths_NB is None
-        if fuses and self._few_lost(relation, states) is None:
+        if fuses:
             return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
         if reduce == "mean":
@@ -112,10 +111,7 @@ class NodeMask:
         """Return the sums over in-edges of how much what sources send differs from the base, [M, B, H]."""
         edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
         if slots is not None:
-            sums = partial(sums_by_slot, edges, source, slots=slots, dtype=states.delta_dtype, kernel=self.kernel)
-            if source.strengths_NB is None and knows_who_is_lost(self.kernel, slots[0].device.type):
-                return lost_spmm(edges, source.of_base(states.base_NH), source.strains_NB, sums)
-            return sums(states.base_NH)
+            return sums_by_slot(edges, source, states.base_NH, slots, states.delta_dtype, self.kernel)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
 
@@ -139,6 +135,7 @@ class NodeMask:
             base_MH,
             destination.strains_NB,
             states.delta_dtype,
+            self._few_lost(relation, states),
         )
 
     def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
