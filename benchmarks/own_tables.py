@@ -30,9 +30,8 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.files.atomic import write_json
 from dglcell.machine.processor import cores, processor_name
 from dglcell.metrics import ENSEMBLE_OF, ResultRow
-from dglcell.new_experiment.cell import Downloads, find_cell
-from dglcell.new_experiment.columns import WantedTable
-from dglcell.new_experiment.experiment import Wanted, write_experiment
+from dglcell.new_experiment.cell import Wanted, find_cell
+from dglcell.new_experiment.experiment import write_experiment
 from dglcell.training.run import train
 
 SPLITS, SMALL = 5, 400
@@ -135,7 +134,7 @@ DIMENSIONS, STEPS = 6, 2
 @cache
 def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
     """Return genes of a cell graph with networks, and a vector of each: half its own and half its neighbours'."""
-    graph = find_cell(cell, None, Downloads())
+    graph = find_cell(Wanted(Path("own.yaml"), cell=cell))
     size, rng = len(graph.genes), np.random.default_rng(1)
     links = np.zeros((size, size), np.float32)
     for relation in graph.relations:
@@ -224,7 +223,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         os.chdir(folder)  # an experiment's paths are relative to the folder where it is trained
         try:
             rows = table.write(Path("table.csv"))
-            write_experiment(Wanted(Path("own.yaml"), WantedTable(Path("table.csv")), None, table.cell))
+            write_experiment(Wanted(Path("own.yaml"), Path("table.csv"), cell=table.cell))
             splits = seeds or (SPLITS if rows <= SMALL else 1)
             runs = [_train(seed) for seed in range(splits)]
             chosen = load_config(Path("own.yaml"))

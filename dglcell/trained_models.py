@@ -59,43 +59,24 @@ SUFFIX = ".zip"
 
 @dataclass(frozen=True)
 class Card:
-    """A card says what users should know of a trained model.
+    """A card says what users should know of a trained model."""
 
-    Attributes:
-        description: what it predicts, in a sentence.
-        organism: whose cell it is.
-        licence: licence of the weights.
-        limits: what it must not be used for, a sentence each.
-        command: command that trained the model.
-        dglcell: version of this package that trained the model.
-        model: kind of the model, and its strategy.
-        parameters: number of parameters.
-        genes: number of genes of the cell graph.
-        units: phenotype → unit.
-        source: source of the strains.
-        strains: part → number of strains.
-        split: kind of the split.
-        hashes: hashes of cell graph, gene vocabulary, store and split.
-        rows: metrics of the model and of null models on the test part, as in ``results.json``.
-        files: path inside the model's folder → sha256.
-    """
-
-    description: str
-    organism: str
-    licence: str
-    limits: list[str]
-    command: str
-    dglcell: str
-    model: str
-    parameters: int
-    genes: int
-    units: dict[str, str]
-    source: str
-    strains: dict[str, int]
-    split: str
-    hashes: dict[str, str]
-    rows: list[dict[str, Any]]
-    files: dict[str, str]
+    description: str  # what it predicts, in a sentence
+    organism: str  # whose cell it is
+    licence: str  # licence of the weights
+    limits: list[str]  # what it must not be used for, a sentence each
+    command: str  # command that trained the model
+    dglcell: str  # version of this package that trained the model
+    model: str  # kind of the model, and its strategy
+    parameters: int  # number of parameters
+    genes: int  # number of genes of the cell graph
+    units: dict[str, str]  # phenotype → unit
+    source: str  # source of the strains
+    strains: dict[str, int]  # part → number of strains
+    split: str  # kind of the split
+    hashes: dict[str, str]  # hashes of cell graph, gene vocabulary, store and split
+    rows: list[dict[str, Any]]  # metrics of the model and of null models on the test part, as in ``results.json``
+    files: dict[str, str]  # path inside the model's folder → sha256
 
 
 FIELDS: dict[str, Kind] = {

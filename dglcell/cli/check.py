@@ -46,19 +46,12 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Checked:
-    """Hold what a strategy predicted, and what it took.
+    """Hold what a strategy predicted, and what it took."""
 
-    Attributes:
-        strategy: name of the strategy.
-        predicted: what → [S, …] predictions in normalised units, their parts, and embeddings.
-        seconds: time of all strains.
-        peak: the largest rise of memory in bytes.
-    """
-
-    strategy: str
-    predicted: dict[str, Tensor]
-    seconds: float
-    peak: int
+    strategy: str  # name of the strategy
+    predicted: dict[str, Tensor]  # what → [S, …] predictions in normalised units, their parts, and embeddings
+    seconds: float  # time of all strains
+    peak: int  # the largest rise of memory in bytes
 
     def difference(self, reference: Checked) -> float:
         """Return the largest difference from what the reference predicts, as a share of the largest value or of 1."""

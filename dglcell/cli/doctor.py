@@ -39,15 +39,11 @@ MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding is one line of the doctor's report.
-
-    Attributes:
-        ok: whether it works; None where it is only information.
-    """
+    """A finding is one line of the doctor's report."""
 
     what: str
     state: str
-    ok: bool | None = None
+    ok: bool | None = None  # whether it works; None where it is only information
     do: str = ""
 
 

@@ -9,7 +9,7 @@ import argparse
 import shlex
 import sys
 import textwrap
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from dglcell.cli.arguments import add_overwrite, add_raw, check_outputs, load
@@ -79,29 +79,21 @@ def add_init(parser: argparse.ArgumentParser) -> None:
 
 def init(options: argparse.Namespace) -> None:
     """Run ``dglcell init``."""
-    from dglcell.new_experiment.cell import Downloads
-    from dglcell.new_experiment.columns import WantedTable
-    from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
+    from dglcell.new_experiment.cell import Wanted
+    from dglcell.new_experiment.experiment import ask, write_experiment
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     check_outputs(options, file, options.write_clean)
-    if options.table is None and options.screen is None:
+    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
+    given = {one.name: getattr(options, one.name) for one in fields(Wanted) if one.name != "confirm"}
+    wanted = Wanted(**{**given, "file": file, "confirm": confirm})
+    if wanted.table is None and wanted.screen is None:
         if not sys.stdin.isatty():
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = ask(file, input)
-    else:
-        table = None if options.table is None else WantedTable(options.table)
-        wanted = Wanted(file, table, options.screen, options.cell, options.split)
-    if wanted.table is not None:
-        names = {key.name for key in fields(WantedTable)} - {"path", "clean"}
-        given = {name: getattr(options, name) for name in names}
-        wanted = replace(wanted, table=replace(wanted.table, clean=options.write_clean, **given))
-    wanted = replace(wanted, raw=options.raw, model=options.model)
-    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
-    said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
+        wanted = ask(wanted, input)
+    said = write_experiment(wanted)
     if not options.quiet:
-        print(f"{said}\n")
-    print(f"{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+        print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
 def _agree(question: str) -> bool:

@@ -24,28 +24,17 @@ experiments below it, those in folders whose names begin with a digit."""
 
 @dataclass(frozen=True)
 class Job:
-    """A job runs an experiment with SLURM.
-
-    Attributes:
-        config: configuration read from this file.
-        overrides: overrides from the command line.
-        sweep: the members of the job array.
-        runs: run directory of each member; one directory where the job is no array.
-        script: script for ``sbatch``.
-        measured: measurement from which its time and memory are chosen; None where there is none.
-        build: script that builds the store before the job.
-        comparison: script that compares the runs after the job.
-    """
+    """A job runs an experiment with SLURM."""
 
     file: Path
-    config: Config
-    overrides: list[str]
-    sweep: Sweep
-    runs: list[Path]
-    script: str
-    measured: str | None
-    build: str | None = None
-    comparison: str | None = None
+    config: Config  # configuration read from this file
+    overrides: list[str]  # overrides from the command line
+    sweep: Sweep  # the members of the job array
+    runs: list[Path]  # run directory of each member; one directory where the job is no array
+    script: str  # script for ``sbatch``
+    measured: str | None  # measurement from which its time and memory are chosen; None where there is none
+    build: str | None = None  # script that builds the store before the job
+    comparison: str | None = None  # script that compares the runs after the job
 
     @property
     def store(self) -> Path:

@@ -37,17 +37,11 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep has the members of a job array: every combination of values, each with every seed.
+    """A sweep has the members of a job array: every combination of values, each with every seed."""
 
-    Attributes:
-        seeds: seeds of each combination; if empty, the experiment's own seed.
-        values: dotted key → values, as written on a command line.
-        split_seeds: whether a member's seed is also `split.seed`, so that each member has its own split.
-    """
-
-    seeds: tuple[int, ...] = ()
-    values: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    split_seeds: bool = False
+    seeds: tuple[int, ...] = ()  # seeds of each combination; if empty, the experiment's own seed
+    values: tuple[tuple[str, tuple[str, ...]], ...] = ()  # dotted key → values, as written on a command line
+    split_seeds: bool = False  # whether a member's seed is also `split.seed`, so that each member has its own split
 
     @classmethod
     def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:

@@ -15,10 +15,10 @@ from dglcell.explain.attribute import GRAPH, NOTHING, Attributed, attribute
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.plots.data import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
 from dglcell.prediction.conditions import completion_of
 from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import GenotypeTable
+from dglcell.report.drawing import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:

@@ -116,17 +116,11 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """Describe a network that an experiment can name.
+    """Describe a network that an experiment can name."""
 
-    Attributes:
-        file: where the file is, and who made it.
-        table: what its columns mean; the path alone is missing.
-        standard_names: whether genes bear standard names (``GCN4``), so that the cell needs aliases.
-    """
-
-    file: PublishedFile
-    table: NetworkConfig
-    standard_names: bool = False
+    file: PublishedFile  # where the file is, and who made it
+    table: NetworkConfig  # what its columns mean; the path alone is missing
+    standard_names: bool = False  # whether genes bear standard names (``GCN4``), so that the cell needs aliases
 
 
 @dataclass(frozen=True)
@@ -182,17 +176,11 @@ _DEFAULTS = NetworkConfig()
 
 @dataclass(frozen=True)
 class NamedTable:
-    """Hold a network as an experiment has it, with what its source adds.
+    """Hold a network as an experiment has it, with what its source adds."""
 
-    Attributes:
-        config: what the columns mean, complete.
-        file: where the table is, and what is known of it.
-        source: the catalogue's entry, if there is one.
-    """
-
-    config: NetworkConfig
-    file: PublishedFile
-    source: NetworkSource | None = None
+    config: NetworkConfig  # what the columns mean, complete
+    file: PublishedFile  # where the table is, and what is known of it
+    source: NetworkSource | None = None  # the catalogue's entry, if there is one
 
     def provenance(self) -> dict[str, Any]:
         """Return who made the table; empty for tables that are not in the catalogue."""

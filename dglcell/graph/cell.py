@@ -58,16 +58,11 @@ def _genome_reader(path: Path) -> Callable[[Path], Vocabulary] | None:
 
 @dataclass
 class GeneChoice:
-    """Read genes and aliases as a configuration names them, when they are asked for.
+    """Read genes and aliases as a configuration names them, when they are asked for."""
 
-    Attributes:
-        config: configuration of the cell.
-        raw: folder for relative paths; see `find_raw`.
-        provenance: ``genes`` and ``aliases`` → the files that were read, with hashes.
-    """
-
-    config: CellConfig
-    raw: str | None = None
+    config: CellConfig  # configuration of the cell
+    raw: str | None = None  # folder for relative paths; see `find_raw`
+    # ``genes`` and ``aliases`` → the files that were read, with hashes
     provenance: dict[str, Any] = field(default_factory=dict)
     _sets: dict[str, Vocabulary] = field(default_factory=dict)
 

@@ -33,17 +33,11 @@ Rule = Relation | Callable[["CellGraph"], "Derivation"]
 
 @dataclass(frozen=True)
 class Edges:
-    """Hold the edges of one relation.
+    """Hold the edges of one relation."""
 
-    Attributes:
-        src: [E] int64 source nodes.
-        dst: [E] int64 destination nodes.
-        weight: [E] float32 fixed edge weights, or None.
-    """
-
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    weight: NDArray[np.float32] | None = None
+    src: NDArray[np.int64]  # [E] int64 source nodes
+    dst: NDArray[np.int64]  # [E] int64 destination nodes
+    weight: NDArray[np.float32] | None = None  # [E] float32 fixed edge weights, or None
 
     def __len__(self) -> int:
         return len(self.src)

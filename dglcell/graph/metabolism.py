@@ -103,36 +103,23 @@ class Metabolism:
     forward if the upper bound is positive or if no flux is allowed at all: a blocked reaction keeps one
     node, as a place in the network. (yeast-GEM 9.0.2 has 7 of these, counted in its 7,122 nodes, and no
     reaction that only runs backward.)
-
-    Attributes:
-        genes: all genes of the model.
-        reactions: reaction nodes.
-        metabolites: metabolites, each in its compartment.
-        catalyses: [2, E] (gene, reaction node).
-        converts: [2, E] (reaction node, metabolite).
-        stoichiometry: [E] float32, one per ``converts`` edge: negative consumed, positive produced, in the
-            direction of the node.
-        model_reactions: reactions as the model has them.
-        model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
-        compartments: compartment of each metabolite.
-        aliases: the names that the model has for its genes.
-        media: medium → reaction node → its strength there, where that differs between media.
-        provenance: model name, where it came from with sha256, and counts.
-        titles: node type → reaction of the model, or metabolite → what the model calls it in words.
     """
 
-    genes: Vocabulary
-    reactions: Vocabulary
-    metabolites: Vocabulary
-    catalyses: NDArray[np.int64]
-    converts: NDArray[np.int64]
+    genes: Vocabulary  # all genes of the model
+    reactions: Vocabulary  # reaction nodes
+    metabolites: Vocabulary  # metabolites, each in its compartment
+    catalyses: NDArray[np.int64]  # [2, E] (gene, reaction node)
+    converts: NDArray[np.int64]  # [2, E] (reaction node, metabolite)
+    # [E] float32, one per ``converts`` edge: negative consumed, positive produced, in the direction of the node
     stoichiometry: NDArray[np.float32]
-    model_reactions: Vocabulary
-    model_reaction_of: NDArray[np.int64]
-    compartments: tuple[str, ...]
-    provenance: dict[str, Any] = field(default_factory=dict)
-    aliases: AliasTable = field(default_factory=AliasTable)
+    model_reactions: Vocabulary  # reactions as the model has them
+    model_reaction_of: NDArray[np.int64]  # [N] index into ``model_reactions`` for each reaction node
+    compartments: tuple[str, ...]  # compartment of each metabolite
+    provenance: dict[str, Any] = field(default_factory=dict)  # model name, where it came from with sha256, and counts
+    aliases: AliasTable = field(default_factory=AliasTable)  # the names that the model has for its genes
+    # medium → reaction node → its strength there, where that differs between media
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # node type → reaction of the model, or metabolite → what the model calls it in words
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property

@@ -31,18 +31,13 @@ read."""
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """Hold columns of one text file.
+    """Hold columns of one text file."""
 
-    Attributes:
-        path: the file.
-        frame: requested column → the names in it as categories, in order and without surrounding blanks. The index is
-            the line of the file, counted from 1.
-        labels: requested column → its name in the header (the request itself where there is no header).
-    """
-
-    path: Path
+    path: Path  # the file
+    # requested column → the names in it as categories, in order and without surrounding blanks. The index is the line
+    # of the file, counted from 1.
     frame: pd.DataFrame
-    labels: dict[str, str]
+    labels: dict[str, str]  # requested column → its name in the header (the request itself where there is no header)
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -93,14 +93,10 @@ def spelling(name: str) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Hold the names of one node type; the index of a name is its position.
+    """Hold the names of one node type; the index of a name is its position."""
 
-    Attributes:
-        names: sorted names without duplicates.
-        others: other names of the nodes. Two vocabularies with the same names are equal whatever these are.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # sorted names without duplicates
+    # other names of the nodes. Two vocabularies with the same names are equal whatever these are.
     others: AliasTable = field(default_factory=lambda: AliasTable(), compare=False, repr=False)
 
     @classmethod
@@ -224,14 +220,10 @@ class AliasTable:
     """Map other names of genes (common names, identifiers with prefixes) to systematic names.
 
     An alias that stands for several systematic names is ambiguous and maps to nothing.
-
-    Attributes:
-        systematic: alias → systematic names.
-        standard: systematic name → the name to show beside it.
     """
 
-    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    standard: Mapping[str, str] = field(default_factory=dict)
+    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # alias → systematic names
+    standard: Mapping[str, str] = field(default_factory=dict)  # systematic name → the name to show beside it
 
     @cached_property
     def targets(self) -> Vocabulary:

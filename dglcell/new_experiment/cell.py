@@ -1,4 +1,4 @@
-"""Find the cell graph of a user's first experiment, and download the files that it needs."""
+"""Hold what a user asks `dglcell init` for, find the cell graph, and download the files that it needs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,31 @@ CELLS = {
 """`--cell` takes these names beside those of models and paths: name → cell graph or model, and its description."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Hold the options of `dglcell init`, by their names."""
+
+    file: Path  # to be written
+    table: Path | None = None  # of strains; None for a screen
+    screen: str | None = None  # a source that `dglcell data list` names; None for a table
+    cell: str = "yeast"  # a metabolic model, or a key of `CELLS`
+    split: str = "random"
+    model: str | None = None  # a key of `BASES`; chosen where None
+    genes: Sequence[str] = ()  # columns of the table; found by their names where empty
+    phenotypes: Sequence[str] = ()  # columns; all other columns of numbers where empty
+    strengths: Sequence[str] | None = None  # columns in the order of ``genes``; found by their names where None
+    conditions: Sequence[str] | None = None  # columns; found by their names where None
+    aliases: str | None = None  # other names of genes; found where None
+    na_values: Sequence[str] = ()  # cells that mean "not measured", beside empty ones, NA, N/A and NaN
+    keep_blank: bool = False  # rows with a blank gene are strains with fewer deletions, however few they are
+    average: bool = False  # rows of the same strain are averaged, however much their values differ
+    ignore: Sequence[str] = ()  # names that stand for no deletion; ``*`` stands for any text in them
+    write_clean: Path | None = None  # where a copy without faults is written, which is then read in place of the table
+    raw: str | None = None  # folder of raw files, as for `raw_folder`
+    confirm: Callable[[str], bool] | None = None  # asks whether files are downloaded; None where nobody is there to ask
+    command: str = "dglcell init …"  # which messages tell the user to repeat
+
+
 def describe_cells() -> list[str]:
     """Return a line for each thing that `--cell` takes."""
     lines = {name: about for name, (_, about) in CELLS.items()}
@@ -44,99 +69,64 @@ def describe_cells() -> list[str]:
 
 
 def cell_keys(name: str) -> dict[str, Any]:
-    """Return the keys of an experiment's file that give its cell graph.
-
-    Raises:
-        ConfigError: no cell has this name.
-    """
+    """Return the keys of an experiment's file that give its cell graph."""
     meant = CELLS[name][0] if name in CELLS else name
     packaged = [path.stem for path in (PACKAGED / "cells").glob("*.yaml")]
     if meant in packaged:
         return {"extends": ["base.yaml", f"cells/{meant}.yaml"]}
     if meant not in {*SHIPPED, *MODELS} and "/" not in meant and not Path(meant).suffix:
-        raise ConfigError(
-            f"no cell graph is called '{name}'",
-            expected="one of\n" + "\n".join(f"            {line}" for line in describe_cells()),
-            do=did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged]),
-        )
+        close = did_you_mean(name, [*CELLS, *SHIPPED, *MODELS, *packaged])
+        raise ConfigError(f"no cell graph is called '{name}'", expected=f"one of\n{_cells()}", do=close)
     return {"extends": ["base.yaml"], "cell": {"model": meant, "derived": DERIVED}}
 
 
-@dataclass(frozen=True)
-class Downloads:
-    """These settings say how missing files are downloaded.
+def _cells() -> str:
+    return "\n".join(f"            {line}" for line in describe_cells())
 
-    Attributes:
-        raw: folder of raw files, as for `raw_folder`.
-        confirm: function that asks whether files are downloaded; None where there is nobody to ask.
-        command: command that the user gave, which messages tell them to repeat.
+
+def download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
+    """Download files if the user agrees.
+
+    Raises:
+        ConfigError: there is nobody to ask, or the user does not agree.
+        DataError: a file cannot be downloaded.
     """
-
-    raw: str | None = None
-    confirm: Callable[[str], bool] | None = None
-    command: str = "dglcell init …"
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder that files are downloaded to."""
-        return raw_folder(self.raw)
-
-    def have(self, missing: Sequence[PublishedFile], why: str) -> None:
-        """Download files if the user agrees.
-
-        Raises:
-            ConfigError: there is nobody to ask, or the user does not agree.
-            DataError: a file cannot be downloaded.
-        """
-        offer = format_offer(missing)
-        if self.confirm is None or not self.confirm(f"{why}: {offer}, into {self.folder}. Download? [Y/n] "):
-            raise ConfigError(
-                why,
-                got=offer,
-                expected=f"them in '{self.folder}', or in the folder of `--raw`",
-                do=f"`{self.command} --fetch` downloads them and goes on",
-            )
-        for text in fetch_all(missing, self.folder):
-            log.info("%s", text)
+    offer, folder = format_offer(missing), raw_folder(wanted.raw)
+    if wanted.confirm is None or not wanted.confirm(f"{why}: {offer}, into {folder}. Download? [Y/n] "):
+        raise ConfigError(
+            why,
+            got=offer,
+            expected=f"them in '{folder}', or in the folder of `--raw`",
+            do=f"`{wanted.command} --fetch` downloads them and goes on",
+        )
+    for text in fetch_all(missing, folder):
+        log.info("%s", text)
 
 
-def find_cell(name: str, screen: str | None, downloads: Downloads) -> CellGraph:
+def find_cell(wanted: Wanted) -> CellGraph:
     """Build the cell graph; files that it and a screen need are downloaded, if the user agrees.
 
     Files that only have names of genes are not downloaded here, but by `dglcell.new_experiment.table`.
-
-    Args:
-        name: name of the cell, as `--cell` takes it.
-        screen: a published screen, if strains come from one.
-        downloads: how files are downloaded.
-
-    Raises:
-        ConfigError: no cell has this name, or files have to be downloaded first.
-        DataError: a file cannot be downloaded or is not the right one.
-        GraphError: the cell graph cannot be built.
     """
-    keys = cell_keys(name) | ({"data": {"source": {"name": screen}}} if screen else {})
+    keys = cell_keys(wanted.cell) | ({"data": {"source": {"name": wanted.screen}}} if wanted.screen else {})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cell.yaml"
         file.write_text(yaml.safe_dump(keys), encoding="utf-8")
-        config = load_config(file, [f"paths.raw={downloads.raw}"] if downloads.raw else [])
-    missing = [file for file in needs(config) if file.downloads and not file.is_here(downloads.folder)]
+        config = load_config(file, [f"paths.raw={wanted.raw}"] if wanted.raw else [])
+    missing = [file for file in needs(config) if file.downloads and not file.is_here(raw_folder(wanted.raw))]
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
     if any(file.path not in only_names for file in missing):
-        downloads.have(missing, f"`{screen or name}` needs files that are not here")
+        download(missing, f"`{wanted.screen or wanted.cell}` needs files that are not here", wanted)
     try:
         if "cell" in keys:
             metabolism = Metabolism.read(str(config.cell.model), config.paths.raw)
             config.cell.derived = [one for one in config.cell.derived if has_edges(one, metabolism)]
             if empty := [one for one in DERIVED if one not in config.cell.derived]:
-                log.warning(
-                    "the model has no pairs of genes for these relations, which are left out: %s", listing(empty)
-                )
+                said = "the model has no pairs of genes for these relations, which are left out: %s"
+                log.warning(said, listing(empty))
         return build_cell(config.cell, config.paths.raw)
     except (DataError, GraphError) as error:
-        if Path(name).suffix and not Path(name).exists():
-            raise ConfigError(
-                f"the file of the metabolic model '{name}' is not there",
-                expected="a path, or one of\n" + "\n".join(f"            {line}" for line in describe_cells()),
-            ) from error
+        if Path(wanted.cell).suffix and not Path(wanted.cell).exists():
+            what = f"the file of the metabolic model '{wanted.cell}' is not there"
+            raise ConfigError(what, expected=f"a path, or one of\n{_cells()}") from error
         raise

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dglcell.data.sources.text_table import refuse_lost
 from dglcell.data.table import MISSING, Rows, read_numbers
 from dglcell.errors import DataError, count, listing
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.new_experiment.cell import Wanted
 
 GENE = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
 STRENGTH = re.compile(r"strengths?[_ ]?(\d*|[a-d])([_ ]*[([]?(%|percent)[)\]]?)?", re.IGNORECASE)
@@ -44,47 +44,11 @@ MOST_WORDS = 5
 """A column of so few different words looks like one of classes."""
 
 
-@dataclass(frozen=True)
-class WantedTable:
-    """These settings say how the user wants a table to be read.
-
-    Attributes:
-        path: path of the table.
-        genes: its gene columns; found by their names where empty.
-        phenotypes: its columns of phenotypes; all other columns of numbers where empty.
-        aliases: other names of genes; found where None.
-        na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
-        clean: where a copy without faults is written, which is then read in its place.
-        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
-        strengths: its columns of strengths, in the order of ``genes``; found by their names where None.
-        conditions: its columns of conditions; found by their names where None.
-        average: whether rows of the same strain are averaged, however much their values differ.
-        ignore: names that stand for no deletion, as those of controls do; ``*`` stands for any text in them.
-    """
-
-    path: Path
-    genes: Sequence[str] = ()
-    phenotypes: Sequence[str] = ()
-    aliases: str | None = None
-    na_values: Sequence[str] = ()
-    clean: Path | None = None
-    keep_blank: bool = False
-    strengths: Sequence[str] | None = None
-    conditions: Sequence[str] | None = None
-    average: bool = False
-    ignore: Sequence[str] = ()
-
-
-def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
+def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:
     """Find the columns of a table, and return them with what the user has to know about it.
 
     Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
     phenotypes are all others that are mostly numbers.
-
-    Args:
-        rows: the table.
-        wanted: what the user names.
-        genes: the genes of the cell graph.
 
     Raises:
         DataError: there is no column of genes or of phenotypes, or a column that is named does not exist.
@@ -92,25 +56,24 @@ def find_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> tuple[Cs
     for option in ("genes", "phenotypes", "strengths", "conditions"):
         for name in getattr(wanted, option) or ():
             rows.column(name, f"--{option}")
-    notes, of_genes = list[str](), _gene_columns(rows, wanted, genes)
+    of_genes = _gene_columns(rows, wanted, genes)
     strengths, guides = _strength_columns(rows, wanted, of_genes), _guide_columns(rows, wanted, of_genes)
     taken = [*of_genes, *strengths, *guides]
     conditions, constant = _condition_columns(rows, wanted, taken)
-    if constant:
-        notes.append(f"the same in all rows, so no condition: {listing(constant)}")
     if not of_genes and not conditions:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
     taken += [*conditions, *constant]
     phenotypes, decimal = _phenotype_columns(rows, wanted, taken)
     if not phenotypes:
-        raise _which(rows, "phenotypes", "a column of numbers", _about_words(rows, taken))
+        raise _which(rows, "phenotypes", "a column of numbers", _about_classes(rows, taken))
     phenotypes, left = _varied_phenotypes(rows, wanted, phenotypes, decimal)
+    notes = [f"the same in all rows, so no condition: {listing(constant)}"] if constant else []
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all other columns of numbers; choose with `--phenotypes COLUMN …`")
     medium = next(filter(MEDIA.fullmatch, conditions), None)
     config = CsvConfig(
-        str(wanted.path),
+        str(wanted.table),
         of_genes,
         {name: name for name in phenotypes},
         decimal=decimal,
@@ -132,12 +95,6 @@ def column_keys(config: CsvConfig) -> dict[str, Any]:
     return {name: value for name, value in keys.items() if value != default[name]}
 
 
-def no_numbers(rows: Rows, column: str, config: CsvConfig) -> bool:
-    """Return whether no cell of a column that says anything says a number."""
-    values, missing = read_numbers(rows.frame[column], config.decimal, config.na_values)
-    return bool(not missing.all() and np.isnan(values[~missing]).all())
-
-
 def about_words(rows: Rows, column: str) -> str:
     """Return what to do about a column of words."""
     words = listing(map(repr, _words(rows, column)))
@@ -150,16 +107,19 @@ def _words(rows: Rows, column: str) -> list[str]:
     return sorted({*cells[~cells.str.lower().isin(MISSING)]})
 
 
+def _about_classes(rows: Rows, others: Sequence[str]) -> str:
+    """Return what to do about the first column of a few words, which may be classes; empty where there is none."""
+    free = [name for name in rows.frame.columns if name not in others]
+    few = [name for name in free if 1 < len(_words(rows, name)) <= MOST_WORDS]
+    return about_words(rows, few[0]) if few else ""
+
+
 def _which(rows: Rows, what: str, expected: str, do: str = "") -> DataError:
-    return DataError(
-        f"'{rows.file}': which columns are {what}?",
-        got="columns " + listing(rows.frame.columns, 30),
-        expected=expected,
-        do=do or f"name them: `--{what} COLUMN …`",
-    )
+    got, do = "columns " + listing(rows.frame.columns, 30), do or f"name them: `--{what} COLUMN …`"
+    return DataError(f"'{rows.file}': which columns are {what}?", got=got, expected=expected, do=do)
 
 
-def _gene_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> list[str]:
+def _gene_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> list[str]:
     """Return the columns that are named so; where these have no gene of the cell graph, those that have."""
     if wanted.genes:
         return list(wanted.genes)
@@ -172,15 +132,15 @@ def _gene_columns(rows: Rows, wanted: WantedTable, genes: Vocabulary) -> list[st
 def _known(rows: Rows, column: str, genes: Vocabulary) -> float:
     """Return the share of the filled cells of a column that name genes of the cell graph."""
     cells = {part.strip() for cell in rows.frame[column].unique() for part in cell.split(WITHIN_CELL)} - {""}
-    known = [genes.find(split_strength(cell)[0]) in genes for cell in cells]
-    return sum(known) / max(1, len(known))
+    return sum(genes.find(split_strength(cell)[0]) in genes for cell in cells) / max(1, len(cells))
 
 
-def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> list[str]:
+def _strength_columns(rows: Rows, wanted: Wanted, genes: Sequence[str]) -> list[str]:
     if wanted.strengths is not None:
         return list(wanted.strengths)
     named = [name for name in rows.frame.columns if STRENGTH.fullmatch(name)]
-    _refuse_percent(rows, named)
+    for name in named:
+        _refuse_percent(rows, name)
     if named and len(named) != len(genes):
         raise DataError(
             f"'{rows.file}': the columns of strengths do not fit the columns of genes",
@@ -191,23 +151,21 @@ def _strength_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> 
     return named
 
 
-def _refuse_percent(rows: Rows, strengths: Sequence[str]) -> None:
-    """Refuse columns of strengths whose names, cells or sizes say that they are percent."""
-    for name in strengths:
-        cells = rows.frame[name].str.strip()
-        numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
-        largest = np.fmax.reduce(numbers, initial=0.0)
-        named = STRENGTH.fullmatch(name)
-        if largest > STRONGEST or cells.str.endswith("%").any() or (named and named[2]):
-            raise DataError(
-                f"'{rows.file}': strengths look like percent",
-                got=f"up to {largest:g} in column '{name}'",
-                expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
-                do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
-            )
+def _refuse_percent(rows: Rows, name: str) -> None:
+    """Refuse a column of strengths whose name, cells or sizes say that they are percent."""
+    cells, named = rows.frame[name].str.strip(), STRENGTH.fullmatch(name)
+    numbers, _ = read_numbers(cells.str.removesuffix("%").str.replace(",", "."), ".", ())
+    largest = np.fmax.reduce(numbers, initial=0.0)
+    if largest > STRONGEST or cells.str.endswith("%").any() or (named and named[2]):
+        raise DataError(
+            f"'{rows.file}': strengths look like percent",
+            got=f"up to {largest:g} in column '{name}'",
+            expected="0 for a deletion, 0.3 for a knock-down to 30 %, 1 for the wild type",
+            do="divide them by 100; or use `--strengths COLUMN …` if they are multiples of the wild type",
+        )
 
 
-def _guide_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> list[str]:
+def _guide_columns(rows: Rows, wanted: Wanted, genes: Sequence[str]) -> list[str]:
     """Return the column of sequences of guides, and those that name sites beside the gene; there may be none."""
     if wanted.conditions is not None or not genes:
         return []
@@ -219,18 +177,17 @@ def _guide_columns(rows: Rows, wanted: WantedTable, genes: Sequence[str]) -> lis
     return []
 
 
-def _condition_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -> tuple[list[str], list[str]]:
+def _condition_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the columns of conditions, and those that have one value and so tell no strain apart."""
     if wanted.conditions is not None:
         return list(wanted.conditions), []
-    kinds = MEDIA, ALLELES, CONDITIONS
-    named = [name for name in rows.frame.columns if any(kind.fullmatch(name) for kind in kinds)]
+    named = [name for name in rows.frame.columns if any(k.fullmatch(name) for k in (MEDIA, ALLELES, CONDITIONS))]
     free = [name for name in named if name not in [*others, *wanted.phenotypes]]
     varied = [name for name in free if rows.frame[name].str.strip().nunique() > 1]
     return varied, [name for name in free if name not in varied]
 
 
-def _phenotype_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -> tuple[list[str], str]:
+def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str]:
     """Return the columns of phenotypes, and the decimal mark of their numbers."""
     for name in rows.frame.columns:
         if name not in others:
@@ -242,14 +199,10 @@ def _phenotype_columns(rows: Rows, wanted: WantedTable, others: Sequence[str]) -
     if wanted.phenotypes:
         return list(wanted.phenotypes), decimal
     cells = zip(names, read[decimal], strict=True)
-    return [
-        name for name, (values, missing) in cells if 2 * (~missing & np.isnan(values)).sum() < (~missing).sum()
-    ], decimal
+    return [name for name, (x, gone) in cells if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()], decimal
 
 
-def _varied_phenotypes(
-    rows: Rows, wanted: WantedTable, names: Sequence[str], decimal: str
-) -> tuple[list[str], list[str]]:
+def _varied_phenotypes(rows: Rows, wanted: Wanted, names: Sequence[str], decimal: str) -> tuple[list[str], list[str]]:
     """Return the phenotypes that vary and do not only stand beside another, and notes on those that are left out."""
     seen = [read_numbers(rows.frame[name], decimal, wanted.na_values)[0] for name in names]
     constant = [name for name, x in zip(names, seen, strict=True) if np.fmin.reduce(x) == np.fmax.reduce(x)]
@@ -267,10 +220,3 @@ def _varied_phenotypes(
     if beside:
         notes.append(f"no phenotypes by their names: {listing(beside)}; choose with `--phenotypes COLUMN …`")
     return measured, notes
-
-
-def _about_words(rows: Rows, others: Sequence[str]) -> str:
-    """Return what to do about the first column of a few words, which may be classes; empty where there is none."""
-    free = [name for name in rows.frame.columns if name not in others]
-    few = [name for name in free if 1 < len(_words(rows, name)) <= MOST_WORDS]
-    return about_words(rows, few[0]) if few else ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import BASES, load_config
+from dglcell.config.read import BASES, as_plain_text, load_config
 from dglcell.data.columns import CONDITION
 from dglcell.data.sources import load_source
 from dglcell.data.sources.guides import MISMATCH
@@ -19,15 +22,14 @@ from dglcell.errors import count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import gene_relation
-from dglcell.new_experiment.cell import DERIVED, Downloads, cell_keys, find_cell
-from dglcell.new_experiment.columns import WantedTable
-from dglcell.new_experiment.settings import Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
-from dglcell.new_experiment.table import SHOWN, OwnTable, read_own_table
+from dglcell.new_experiment.cell import DERIVED, Wanted, cell_keys, find_cell
+from dglcell.new_experiment.settings import Facts, Settings, choose_settings, lacking_genes
+from dglcell.new_experiment.table import OwnTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
 
-FEW_VALUES = 5
-"""Messages list so many values of a condition."""
+FEW_VALUES, SHOWN = 5, 10
+"""Messages list so many values of a condition, and name at most so many genes."""
 
 HEAD = """\
 # {about}
@@ -38,66 +40,66 @@ HEAD = """\
 """
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Hold what a user asks `dglcell init` for.
-
-    Attributes:
-        file: file to be written.
-        table: table of strains; None for a screen.
-        screen: name of a source that `dglcell data list` names; None for a table.
-        cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
-        split: value of `split.kind`.
-        raw: folder of raw files, as for `raw_folder`.
-        model: a key of `BASES`; chosen where None.
-    """
-
-    file: Path
-    table: WantedTable | None
-    screen: str | None
-    cell: str
-    split: str = "random"
-    raw: str | None = None
-    model: str | None = None
-
-
-def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
+def write_experiment(wanted: Wanted) -> str:
     """Write the file of an experiment.
-
-    Args:
-        wanted: what the experiment is to be.
-        downloads: how missing files are downloaded; nobody is asked where None.
 
     Returns:
         Text about the strains: how many there are, and which genes the cell graph lacks.
 
     Raises:
-        ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
+        ConfigError: what is wanted is no valid experiment, or files have to be downloaded first.
         DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
         GraphError: the cell graph cannot be built.
     """
-    downloads = downloads or Downloads(wanted.raw)
-    cell = find_cell(wanted.cell, wanted.screen, downloads)
-    content, own = _content(wanted, cell, downloads)
+    cell = find_cell(wanted)
+    content, own = _content(wanted, cell)
     cell, notes, learned = (own.cell, own.notes, own.strength_from) if own else (cell, [], [])
-    strains = wanted.table.path.name if wanted.table else wanted.screen
-    about = f"Strains of {strains} on the cell graph of {wanted.cell}."
+    about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
     raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
 
-        def write(settings: Settings | None = None) -> Config:
-            text = with_reasons(content, {})
-            if settings is not None:
-                schedule, models = comment(f"{settings.schedule}; {settings.cost}."), comment(f"{settings.sentence}.")
-                text = HEAD.format(about=about, file=wanted.file, models=models, schedule=schedule)
-                text += with_reasons(_with_settings(content, settings), settings.reasons)
+        def write(text: str) -> Config:
             partial.write_text(text, encoding="utf-8")
             return load_config(partial, raw)
 
-        config = write()
+        config = write(with_reasons(content, {}))
         table = load_source(config.data.source, config.paths.raw)
         settings = choose_settings(Facts.of(table, cell, learned), wanted.split, wanted.model)
-        return "\n".join([_check(write(settings), table, cell), str(settings), *notes])
+        schedule, models = _comment(f"{settings.schedule}; {settings.cost}."), _comment(f"{settings.sentence}.")
+        head = HEAD.format(about=about, file=wanted.file, models=models, schedule=schedule)
+        config = write(head + with_reasons(_with_settings(content, settings), settings.reasons))
+        return "\n".join([_check(config, table, cell), str(settings), *notes])
+
+
+def ask(wanted: Wanted, read: Callable[[str], str]) -> Wanted:
+    """Ask the user for strains, cell and split; an empty answer takes the default in brackets.
+
+    Args:
+        wanted: the options that are not asked for.
+        read: function that shows a question and returns the answer, as `input` does.
+    """
+    table = read("Table of strains (CSV), or name of a screen: ").strip()
+    cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
+    split = read(SPLIT_QUESTION).strip() or "random"
+    is_table = Path(table).suffix != "" or Path(table).exists()
+    strains: dict[str, Any] = {"table": Path(table)} if is_table else {"screen": table}
+    return replace(wanted, **strains, cell=cell, split=split)
+
+
+def _content(wanted: Wanted, cell: CellGraph) -> tuple[dict[str, Any], OwnTable | None]:
+    """Return the keys of the file, and the table, if the strains come from one."""
+    content = cell_keys(wanted.cell)
+    content = {"extends": content.pop("extends"), "experiment": {"name": wanted.file.stem}, **content}
+    if "cell" in content:
+        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
+        content["cell"] = {**content["cell"], "derived": derived}
+    content["data"] = {"source": {"name": wanted.screen}}
+    if wanted.table is None:
+        return content, None
+    table = read_own_table(wanted, cell)
+    content["data"] = {"source": {"name": "csv", "csv": table.keys}}
+    content["data"] |= {"unknown_genes": "drop"} if table.drops else {}
+    return content, table
 
 
 def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any]:
@@ -108,36 +110,26 @@ def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any
     return merged
 
 
-def ask(file: Path, read: Callable[[str], str]) -> Wanted:
-    """Ask the user what they want; an empty answer takes the default in brackets.
+def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
+    """Return an experiment as YAML, with the reason for a key above it.
 
     Args:
-        file: file to be written.
-        read: function that shows a question and returns the answer, as `input` does.
+        content: content of the file.
+        reasons: dotted key → why it has its value.
+        width: width of comments.
     """
-    table = read("Table of strains (CSV), or name of a screen: ").strip()
-    cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
-    split = read(SPLIT_QUESTION).strip() or "random"
-    is_table = Path(table).suffix != "" or Path(table).exists()
-    return Wanted(file, WantedTable(Path(table)) if is_table else None, None if is_table else table, cell, split)
+    lines, path = list[str](), list[str]()
+    for line in yaml.safe_dump(as_plain_text(dict(content)), sort_keys=False, allow_unicode=True).splitlines():
+        if found := re.match(r"( *)([\w-]+):", line):
+            path = [*path[: len(found[1]) // 2], found[2]]
+            if reason := reasons.get(".".join(path)):
+                lines.append(_comment(reason, found[1], width))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
-def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], OwnTable | None]:
-    """Return the keys of the file, and the table, if the strains come from one."""
-    keys = cell_keys(wanted.cell)
-    content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
-        key: value for key, value in keys.items() if key != "extends"
-    }
-    if "cell" in keys:
-        derived = [name for name in DERIVED if gene_relation(name) in cell.relations]
-        content["cell"] = {**content["cell"], "derived": derived}
-    data: dict[str, object] = {"source": {"name": wanted.screen}}
-    table = None
-    if wanted.table is not None:
-        table = read_own_table(wanted.table, cell, wanted.cell, downloads)
-        data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
-    content["data"] = data
-    return {"extends": keys["extends"], **content}, table
+def _comment(text: str, indent: str = "", width: int = 120) -> str:
+    return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
 def _check(config: Config, table: Strains, cell: CellGraph) -> str:
@@ -145,18 +137,16 @@ def _check(config: Config, table: Strains, cell: CellGraph) -> str:
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
     sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
-    lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     weakened = table.strengths is not None or bool(config.model.strength_from)
-    changed = "changed" if weakened else "deleted"
+    lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     lines.append(f"{'changes' if weakened else 'deletions':11} {', '.join(sizes)}")
     if table.strengths is not None:
         left = table.strengths[table.strengths > 0]
-        lines.append(
-            f"strengths   {left.min():g} to {left.max():g}; {count(len(table.strengths) - len(left), 'deletion')}"
-        )
+        gone = count(len(table.strengths) - len(left), "deletion")
+        lines.append(f"strengths   {left.min():g} to {left.max():g}; {gone}")
     lines += [f"{text:11} {more}" for text, more in _about_conditions(table)]
     if table.names:
-        share = 1 - len(unknown) / len(table.names)
+        share, changed = 1 - len(unknown) / len(table.names), "changed" if weakened else "deleted"
         lines.append(f"genes       {len(table.names):,} are {changed}, {share:.1%} of them are in the cell graph")
     if unknown:
         lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
@@ -177,12 +167,11 @@ def _about_conditions(table: Strains) -> Iterator[tuple[str, str]]:
 
 
 def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
-    named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
     done = "Training leaves these strains out: `data.unknown_genes: drop`."
     todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
     return [
         f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
-        *named,
+        *(f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]),
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         "`cell.more_genes: FILE:COLUMN` adds these genes, without edges.",
         done if policy == "drop" else todo,

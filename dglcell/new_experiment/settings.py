@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from dglcell.baselines.simple import not_fitness_like
 from dglcell.cluster.scripts import SMALLEST, job_time
-from dglcell.config.read import BASES, as_plain_text
+from dglcell.config.read import BASES
 from dglcell.data.columns import CONDITION, MEDIUM
 from dglcell.data.config import NONE
 from dglcell.data.sources.guides import MISMATCH
@@ -26,8 +24,8 @@ from dglcell.graph.schema import CATALYSES
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
-FRACTIONS = {True: (0.7, 0.15, 0.15), False: (0.8, 0.1, 0.1)}
-"""These fractions of the strains train, validate and test, where strains are few (True) and where they are not."""
+FEW = 1_000
+"""With fewer strains than this, a tenth of them is too small a part to measure anything."""
 
 INSILICO, FBA = "insilico", "fba_growth"
 """Labels of this source are what flux balance analysis computes, and the covariate of this name is."""
@@ -35,15 +33,17 @@ INSILICO, FBA = "insilico", "fba_growth"
 MOST_SIMULATED = 5_000
 """For so many strains at most `init` asks for growth by flux balance analysis, which takes a minute or two."""
 
-FEW = 1_000
-"""With fewer strains than this, a tenth of them is too small a part to measure anything."""
+WARM_UP = 0.05
+"""The learning rate rises in this fraction of the steps."""
 
+SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
+"""A run takes so much without strains."""
+
+SPARE_TIME, SPARE_MEMORY = 8, 2
+"""A job of SLURM asks for so many times the estimate, because others may use its machine, too."""
 
 WIDTH = 80
 """This is the width of a terminal."""
-
-
-# These functions collect facts about the strains.
 
 
 def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
@@ -55,36 +55,21 @@ def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Facts:
-    """These facts about the strains whose genes are all in the cell graph decide the choices. No other strains train.
-
-    Attributes:
-        strains: number of strains.
-        fewest, most: smallest and largest number of deletions of a strain.
-        classes: whether all labels are 0 or 1.
-        fitness: whether all labels look like a growth relative to the wild type.
-        genes: number of genes of the cell graph.
-        metabolic: whether most of the deleted genes have reactions in the cell graph.
-        known: whether other strains change the same genes, for most strains.
-        weakened: whether strains weaken genes, to strengths that the table has or that are learned.
-        conditions: conditions of the strains → their categories.
-        rare: those of them that differ between most strains, so that they say nothing of a new one.
-        strength_from: those of them that strengths are learned from.
-        simulated: whether flux balance analysis has made the labels.
-    """
+    """Hold what decides the choices, of the strains whose genes are all in the cell graph. No other strains train."""
 
     strains: int
-    fewest: int
+    fewest: int  # smallest number of deletions of a strain
     most: int
-    classes: bool
-    fitness: bool
-    genes: int
-    metabolic: bool = False
-    known: bool = True
-    weakened: bool = False
-    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rare: tuple[str, ...] = ()
-    strength_from: tuple[str, ...] = ()
-    simulated: bool = False
+    classes: bool  # all labels are 0 or 1
+    fitness: bool  # all labels look like a growth relative to the wild type
+    genes: int  # of the cell graph
+    metabolic: bool = False  # most of the deleted genes have reactions in the cell graph
+    known: bool = True  # other strains change the same genes, for most strains
+    weakened: bool = False  # strains weaken genes, to strengths that the table has or that are learned
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of the strains → their categories
+    rare: tuple[str, ...] = ()  # conditions that differ between most strains, so that they say nothing of a new one
+    strength_from: tuple[str, ...] = ()  # conditions that strengths are learned from
+    simulated: bool = False  # flux balance analysis has made the labels
 
     @classmethod
     def of(cls, table: Strains, cell: CellGraph, strength_from: Sequence[str] = ()) -> Facts:
@@ -109,29 +94,26 @@ class Facts:
         deletions = table.num_deletions[kept]
         labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
-        fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
         deleted, times = np.unique(table.targets[np.repeat(kept, table.num_deletions)], return_counts=True)
         met = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
-        metabolic = 2 * len(with_reactions.intersection(met)) > len(met)
-        alone = np.isin(table.targets, deleted[times == 1])
+        new = table.total(np.isin(table.targets, deleted[times == 1]))[kept] > 0
         rare = tuple(name for name, values in table.conditions.items() if 2 * len(values) > len(deletions))
         learned = tuple(name for name in strength_from if name not in rare)
-        new = table.total(alone)[kept] > 0
         return cls(
             len(deletions),
             int(deletions.min()),
             int(deletions.max()),
             classes,
-            fitness,
+            not classes and all(len(values) and not_fitness_like(values) is None for values in labels),
             len(cell.genes),
-            metabolic,
-            known=bool(new.mean() < 0.5),
-            weakened=bool(learned) or table.strengths is not None,
-            conditions=table.conditions,
-            rare=rare,
-            strength_from=learned,
-            simulated=table.provenance.source == INSILICO,
+            2 * len(with_reactions.intersection(met)) > len(met),
+            bool(new.mean() < 0.5),
+            bool(learned) or table.strengths is not None,
+            table.conditions,
+            rare,
+            learned,
+            table.provenance.source == INSILICO,
         )
 
     @property
@@ -144,48 +126,28 @@ class Facts:
         """Describe the labels in words."""
         return "classes" if self.classes else "growth" if self.fitness else "scores"
 
-
-def choose_model(facts: Facts) -> tuple[str, str]:
-    """Choose a model, and return it with the reason."""
-    if facts.fitness:
-        return GROWTH, "labels look like growth: each strain's own graph, with the reactions that it loses"
-    if facts.fewest < 2 and facts.classes:
-        return GROWTH, "classes of strains, single deletions among them: each strain's own graph"
-    if facts.most < 2:
-        return GROWTH, "single deletions alone: each strain's own graph"
-    if facts.metabolic:
-        return (
-            GROWTH,
-            f"{facts.what}, and most deleted genes have reactions: each strain's own graph says which are lost",
-        )
-    return PAIRS, f"{facts.what} of several deletions: products of genes' vectors, over the wild type's graph"
+    def model(self) -> tuple[str, str]:
+        """Choose a model, and return it with the reason."""
+        if self.fitness:
+            return GROWTH, "labels look like growth: each strain's own graph, with the reactions that it loses"
+        if self.fewest < 2 and self.classes:
+            return GROWTH, "classes of strains, single deletions among them: each strain's own graph"
+        if self.most < 2:
+            return GROWTH, "single deletions alone: each strain's own graph"
+        if self.metabolic:
+            why = "most deleted genes have reactions: each strain's own graph says which are lost"
+            return GROWTH, f"{self.what}, and {why}"
+        return PAIRS, f"{self.what} of several deletions: products of genes' vectors, over the wild type's graph"
 
 
-# These classes decide how long a table is trained.
+class Pace(NamedTuple):
+    """Say how long a model is trained on tables, and what that takes."""
 
-
-def size_of(genes: int) -> float:
-    """Return the size of a cell graph relative to 1,000 genes; smaller cell graphs cost as much as that."""
-    return max(1.0, genes / 1000)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """A pace says how long a model is trained on tables, and what that takes.
-
-    Attributes:
-        steps: optimiser steps of a small table; a large one has more, in its fewest epochs.
-        steps_of_epoch: about so many steps has an epoch, as far as batches are not too small or large for that.
-        batches: smallest and largest batch.
-        epochs: fewest and most epochs.
-        seconds_of_step, seconds_of_strain, seconds_of_epoch: seconds that each takes on one core of a server of 2023.
-    """
-
-    steps: int
-    steps_of_epoch: int
-    batches: tuple[int, int]
-    epochs: tuple[int, int]
-    seconds_of_step: float
+    steps: int  # of the optimiser, for a small table; a large one has more, in its fewest epochs
+    steps_of_epoch: int  # approximately, as far as batches are not too small or large for that
+    batches: tuple[int, int]  # smallest and largest
+    epochs: tuple[int, int]  # fewest and most
+    seconds_of_step: float  # on one core of a server of 2023
     seconds_of_strain: float
     seconds_of_epoch: float
 
@@ -195,27 +157,16 @@ PACES = {
     PAIRS: Pace(500, 24, (8, 2048), (10, 60), 0.02, 1e-5, 0.15),
 }
 
-WARM_UP = 0.05
-"""The learning rate rises in this fraction of the steps."""
 
-SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
-"""A run takes so much without strains."""
-
-SPARE_TIME, SPARE_MEMORY = 8, 2
-"""A job of SLURM asks for so many times the estimate, because others may use its machine, too."""
+def size_of(genes: int) -> float:
+    """Return the size of a cell graph relative to 1,000 genes; smaller cell graphs cost as much as that."""
+    return max(1.0, genes / 1000)
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """A schedule says how long a table is trained.
+class Schedule(NamedTuple):
+    """Say how long a table is trained."""
 
-    Attributes:
-        strains: approximate number of strains that train.
-        batch: strains of a step.
-        epochs: passes over the strains.
-    """
-
-    strains: int
+    strains: int  # that train, approximately
     batch: int
     epochs: int
 
@@ -226,12 +177,10 @@ class Schedule:
         A step on a large cell graph takes longer, so that there are fewer.
         """
         pace = PACES[model]
-        wanted = pace.steps / math.sqrt(size_of(genes))
-        smallest, largest = pace.batches
-        batch = smallest
+        (batch, largest), (fewest, most) = pace.batches, pace.epochs
         while batch < largest and strains >= 2 * batch * pace.steps_of_epoch:
             batch *= 2
-        fewest, most = pace.epochs
+        wanted = pace.steps / math.sqrt(size_of(genes))
         return cls(strains, batch, max(fewest, min(most, round(wanted / max(1, math.ceil(strains / batch))))))
 
     @property
@@ -241,56 +190,40 @@ class Schedule:
 
     def seconds(self, model: str, genes: int) -> float:
         """Estimate how long training takes, null models included, on one core that nothing else uses."""
-        pace = PACES[model]
-        larger = size_of(genes)
+        pace, larger = PACES[model], size_of(genes)
         of_epochs = self.epochs * (pace.seconds_of_epoch + self.strains * pace.seconds_of_strain * larger)
         of_nulls = 2 * larger * (2 + min(self.strains, 20_000) / 500)
         return SECONDS_AT_START + self.steps * pace.seconds_of_step * larger + of_epochs + of_nulls
 
     def __str__(self) -> str:
-        return (
-            f"{count(self.epochs, 'epoch')} of about {count(self.strains, 'strain')} in batches of {self.batch}: "
-            f"{count(self.steps, 'step')}"
-        )
-
-
-# These functions make all choices.
+        of = f"of about {count(self.strains, 'strain')} in batches of {self.batch}: {count(self.steps, 'step')}"
+        return f"{count(self.epochs, 'epoch')} {of}"
 
 
 @dataclass
 class Settings:
-    """These settings are chosen for a table.
-
-    Attributes:
-        model: name of the model.
-        keys: keys of the experiment's file.
-        reasons: dotted key → why it has its value.
-        schedule: how long the table is trained.
-        facts: facts about the table.
-    """
+    """Hold the settings that are chosen for a table: keys of the experiment's file, each with its reason."""
 
     model: str
     schedule: Schedule
     facts: Facts
-    keys: dict[str, dict[str, Any]] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, dict[str, Any]] = field(default_factory=dict)  # section → key → value
+    reasons: dict[str, str] = field(default_factory=dict)  # dotted key → why it has its value
 
-    def put(self, section: str, key: str, value: object, reason: str) -> None:
-        """Set a key and note the reason for its value."""
+    def put(self, name: str, value: object, reason: str) -> None:
+        """Set a key, given its dotted name, and note the reason for its value."""
+        section, _, key = name.partition(".")
         self.keys.setdefault(section, {})[key] = value
-        self.reasons[f"{section}.{key}"] = reason
+        self.reasons[name] = reason
 
     @property
     def sentence(self) -> str:
         """Say in a sentence what is set up, and why."""
         facts = self.facts
         of = {1: "single genes", 2: "pairs of genes", 3: "triples of genes"}.get(facts.most, "sets of genes")
-        if facts.varied:
-            strong = "a kernel ridge over strains"
-        elif facts.metabolic:
-            strong = "a kernel ridge of lost reactions"
-        else:
-            strong = "an additive ridge" if facts.most < 2 else "a kernel ridge"
+        strong = "an additive ridge" if facts.most < 2 else "a kernel ridge"
+        strong = "a kernel ridge of lost reactions" if facts.metabolic else strong
+        strong = "a kernel ridge over strains" if facts.varied else strong
         over = "each strain's own graph" if self.model == GROWTH else "the wild type"
         return (
             f"{facts.what} of {of}: {strong} is hard to beat; the network passes messages over {over}; both are "
@@ -313,9 +246,8 @@ class Settings:
         return f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory"
 
     def __str__(self) -> str:
-        indent = " " * 12
-        lines = textwrap.wrap(f"models      {self.sentence}", WIDTH, subsequent_indent=indent)
-        lines += textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
+        texts = f"models      {self.sentence}", f"training    {self.schedule}; {self.cost}"
+        lines = [line for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent=" " * 12)]
         return "\n".join([*lines, "settings    each is in the file, with its reason"])
 
 
@@ -332,42 +264,44 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
     """
     if model is not None and model not in BASES:
         raise ConfigError("no settings for this model", got=f"`--model {model}`", expected=" or ".join(BASES))
-    name, why = choose_model(facts) if model is None else (model, "as `--model` says")
-    few = facts.strains < FEW
-    fractions = FRACTIONS[few]
+    name, why = facts.model() if model is None else (model, "as `--model` says")
+    fractions = (0.7, 0.15, 0.15) if facts.strains < FEW else (0.8, 0.1, 0.1)
     trained = facts.strains if split == NONE else round(facts.strains * fractions[0])
     chosen = Settings(name, Schedule.of(trained, name, facts.genes), facts)
     chosen.reasons["extends"] = why
-    if split == NONE:
-        chosen.put("split", "kind", split, "every strain trains, as was asked for")
-        chosen.put("trainer", "checkpoint", "last", "no validation part says which epoch is best")
-    else:
-        chosen.put("split", "kind", split, _about_split(split, facts))
-        if split == CONDITION and facts.conditions:
-            condition = MEDIUM if MEDIUM in facts.conditions else next(iter(facts.conditions))
-            chosen.put("split", "condition", condition, "its test values are new to the model")
-        parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
-        chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
+    _choose_split(chosen, split, fractions)
     if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
         reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
-        chosen.put("cell", "lose_blocked", True, reason)
+        chosen.put("cell.lose_blocked", True, reason)
     _choose_fba(chosen)
     if facts.rare:
         seen = {name: list(values) for name, values in facts.conditions.items() if name not in facts.rare}
         seen |= {FBA: []} if "fba" in chosen.keys.get("data", {}) else {}
-        reason = (
-            f"{listing(facts.rare)} differs between most strains and says nothing of a new one; it keeps strains apart"
-        )
-        chosen.put("model", "conditions", seen, reason)
+        reason = "differs between most strains and says nothing of a new one; it keeps strains apart"
+        chosen.put("model.conditions", seen, f"{listing(facts.rare)} {reason}")
     if facts.strength_from:
         reason = "what is left of a gene is learned from these; the table does not say it"
-        chosen.put("model", "strength_from", list(facts.strength_from), reason)
+        chosen.put("model.strength_from", list(facts.strength_from), reason)
         if facts.strength_from != (MISMATCH,):
-            chosen.put("model", "strength_hidden", 0, "a number for each allele and class")
+            chosen.put("model.strength_hidden", 0, "a number for each allele and class")
     _choose_link(chosen)
     _choose_pace(chosen)
-    _choose_limits(chosen)
     return chosen
+
+
+def _choose_split(chosen: Settings, kind: str, fractions: Sequence[float]) -> None:
+    facts = chosen.facts
+    if kind == NONE:
+        chosen.put("split.kind", kind, "every strain trains, as was asked for")
+        chosen.put("trainer.checkpoint", "last", "no validation part says which epoch is best")
+        return
+    chosen.put("split.kind", kind, _about_split(kind, facts))
+    if kind == CONDITION and facts.conditions:
+        condition = MEDIUM if MEDIUM in facts.conditions else next(iter(facts.conditions))
+        chosen.put("split.condition", condition, "its test values are new to the model")
+    parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
+    parts = parts if facts.strains < FEW else "a tenth validates, a tenth tests"
+    chosen.put("split.fractions", list(fractions), parts)
 
 
 def _about_split(kind: str, facts: Facts) -> str:
@@ -395,70 +329,38 @@ def _choose_fba(chosen: Settings) -> None:
         return
     if (facts.fitness or facts.most < 2) and facts.strains <= MOST_SIMULATED:
         reason = "the metabolic model's growth of each strain, which the network and baselines see; null: none"
-        chosen.put("data", "fba", {"name": FBA}, reason)
+        chosen.put("data.fba", {"name": FBA}, reason)
 
 
 def _choose_link(chosen: Settings) -> None:
-    facts, checkpoint = chosen.facts, chosen.keys.get("trainer", {}).get("checkpoint")
-    if facts.classes and checkpoint is None:
-        chosen.put("trainer", "checkpoint", "best_average_precision", "ranks strains well even if a class is rare")
+    facts, put = chosen.facts, chosen.put
+    if facts.classes and "checkpoint" not in chosen.keys.get("trainer", {}):
+        put("trainer.checkpoint", "best_average_precision", "ranks strains well even if a class is rare")
     if facts.classes and chosen.model == GROWTH:
-        chosen.put("data", "normalise", "logistic", "labels are 0 and 1: the model predicts log-odds")
-        chosen.put("loss", "name", "bce", "the loss of classes")
+        put("data.normalise", "logistic", "labels are 0 and 1: the model predicts log-odds")
+        put("loss.name", "bce", "the loss of classes")
     elif facts.classes:
-        chosen.put("loss", "name", "mse", "0 and 1 are taken as numbers, which ranks pairs better than log-odds here")
+        put("loss.name", "mse", "0 and 1 are taken as numbers, which ranks pairs better than log-odds here")
     elif chosen.model == GROWTH and facts.fitness and facts.most > 1 and not facts.varied:
-        chosen.put("model", "link", "minimum", "a strain grows at most as well as one that loses a part of the same")
+        put("model.link", "minimum", "a strain grows at most as well as one that loses a part of the same")
     elif chosen.model == GROWTH and facts.fitness:
-        chosen.put("model", "link", "log", "growth is positive, and effects of deletions multiply")
+        put("model.link", "log", "growth is positive, and effects of deletions multiply")
     else:
-        chosen.put("model", "link", "identity", "scores add up")
+        put("model.link", "identity", "scores add up")
 
 
 def _choose_pace(chosen: Settings) -> None:
-    schedule = chosen.schedule
+    """Choose how long is trained, and what a job of SLURM asks for."""
+    schedule, put = chosen.schedule, chosen.put
     steps = count(schedule.steps, "step")
-    chosen.put("data", "batch_size", schedule.batch, f"{count(schedule.strains, 'training strain')}")
-    chosen.put("data", "eval_batch_size", 4096, "evaluation needs no gradients")
-    chosen.put("trainer", "epochs", schedule.epochs, f"{steps} in all; small tables have more epochs")
-    chosen.put("scheduler", "warmup", round(WARM_UP * schedule.steps), f"a twentieth of the {steps}")
+    put("data.batch_size", schedule.batch, f"{count(schedule.strains, 'training strain')}")
+    put("data.eval_batch_size", 4096, "evaluation needs no gradients")
+    put("trainer.epochs", schedule.epochs, f"{steps} in all; small tables have more epochs")
+    put("scheduler.warmup", round(WARM_UP * schedule.steps), f"a twentieth of the {steps}")
     if chosen.model == PAIRS:
         decay = round(2.5 * (110_000 / max(1, schedule.strains)) ** 0.3, 1)
-        chosen.put("optimizer", "weight_decay", decay, "the fewer strains, the stronger; 2.5 for 110,000")
-
-
-def _choose_limits(chosen: Settings) -> None:
-    time = job_time(SPARE_TIME * 60 * chosen.minutes)
+        put("optimizer.weight_decay", decay, "the fewer strains, the stronger; 2.5 for 110,000")
     about = f"of a SLURM job: {SPARE_TIME} times the estimate, at least half an hour; `auto` goes by a finished run"
-    chosen.put("slurm", "time", time, about)
+    put("slurm.time", job_time(SPARE_TIME * 60 * chosen.minutes), about)
     memory = max(SMALLEST, math.ceil(SPARE_MEMORY * chosen.gigabytes))
-    about = f"of a SLURM job: {SPARE_MEMORY} times the estimate, at least {SMALLEST} GB"
-    chosen.put("slurm", "memory", f"{memory}G", about)
-
-
-# These functions write the file.
-
-
-def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
-    """Return an experiment as YAML, with the reason for a key above it.
-
-    Args:
-        content: content of the file.
-        reasons: dotted key → why it has its value.
-        width: width of comments.
-    """
-    lines, path = list[str](), list[str]()
-    for line in yaml.safe_dump(as_plain_text(dict(content)), sort_keys=False, allow_unicode=True).splitlines():
-        found = re.match(r"( *)([\w-]+):", line)
-        if found:
-            indent = len(found[1])
-            path = [*path[: indent // 2], found[2]]
-            if reason := reasons.get(".".join(path)):
-                lines.append(comment(reason, found[1], width))
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def comment(text: str, indent: str = "", width: int = 120) -> str:
-    """Return a text as comment lines of YAML."""
-    return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+    put("slurm.memory", f"{memory}G", f"of a SLURM job: {SPARE_MEMORY} times the estimate, at least {SMALLEST} GB")

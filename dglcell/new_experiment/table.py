@@ -7,8 +7,9 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,102 +21,91 @@ from dglcell.data.sources.csv_table import Measured, find_measured
 from dglcell.data.sources.guides import MISMATCH
 from dglcell.data.sources.replicates import strain_numbers
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.table import Issue, IssuesError, Rows, describe_issues
+from dglcell.data.table import Issue, IssuesError, Rows, by_text, describe_issues, read_numbers
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
-from dglcell.files.atomic import find_raw
+from dglcell.files.atomic import atomic_file, find_raw, raw_folder
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.names import add_names, named_aliases, names_of_genes, way_out
 from dglcell.graph.vocabulary import AliasTable, form_of
-from dglcell.new_experiment.cell import Downloads, cell_keys
-from dglcell.new_experiment.columns import ALLELES, WantedTable, about_words, column_keys, find_columns, no_numbers
-from dglcell.new_experiment.faults import CONTRADICTING, blank_genes, unequal_rows, write_clean
+from dglcell.new_experiment.cell import Wanted, cell_keys, download
+from dglcell.new_experiment.columns import ALLELES, about_words, column_keys, find_columns
+from dglcell.published.file import PublishedFile
 
 ALL_WILD_TYPE = "no column of genes was found, so all rows are the wild type; `--genes COLUMN` names one"
+
+CONTROL = re.compile(
+    r"(ctrl|control|contr|wt|wild[ _-]?type|none|na|-|ho|neg(ative)?|ntc?|non[ _-]?targeting|scrambled?|safe)"
+    r"([ _-]?[0-9]+)?",
+    re.IGNORECASE,
+)
+"""Names like these stand in the place of a gene where nothing is deleted."""
 
 MANY = 0.1
 """A name that no gene has and that stands in a larger share of the rows may be that of a control."""
 
-SHOWN = 10
-"""Messages name at most so many genes."""
+CONTRADICTING = "contradiction"
+"""Issues of this kind are alike, so that a few examples of them say enough."""
+
+SPREAD = 3.0
+"""Rows of the same genes may differ by so many standard deviations, estimated by the median deviation."""
+
+NEARLY_ALL, FEW_BLANK = 0.95, 20
+"""Where so large a part of the rows fill all columns of genes, and fewer rows than that do not, a blank is a fault."""
 
 
-@dataclass(frozen=True)
-class OwnTable:
-    """Describe a table without faults as an experiment reads it.
+class OwnTable(NamedTuple):
+    """Describe a table without faults as an experiment reads it."""
 
-    Attributes:
-        keys: keys of `data.source.csv`.
-        cell: the cell graph, with the names that the table uses.
-        drops: whether strains have genes that the cell graph lacks.
-        notes: texts about the table for the user.
-        strength_from: conditions that what is left of genes is learned from; none where the table says it.
-    """
-
-    keys: dict[str, Any]
-    cell: CellGraph
-    drops: bool = False
-    notes: list[str] = field(default_factory=list)
-    strength_from: list[str] = field(default_factory=list)
+    keys: dict[str, Any]  # of `data.source.csv`
+    cell: CellGraph  # with the names that the table uses
+    drops: bool  # strains have genes that the cell graph lacks
+    notes: list[str]  # what the user has to know
+    strength_from: list[str]  # conditions that what is left of genes is learned from
 
 
-def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: Downloads) -> OwnTable:
+def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     """Read a table, find its columns and the names of its genes, and refuse faults or leave them out.
-
-    Args:
-        wanted: the table.
-        cell: the cell graph.
-        name: name of the cell, as `--cell` takes it.
-        downloads: how files of names are downloaded.
 
     Raises:
         DataError: columns cannot be told, or rows have faults.
         ConfigError: the copy would replace the table.
     """
-    rows = read_rows(find_raw(str(wanted.path), downloads.raw))
+    path = find_raw(str(wanted.table), wanted.raw)
+    rows = read_rows(path)
     config, notes = find_columns(rows, wanted, cell.genes)
     if not config.genes:
         notes.insert(0, ALL_WILD_TYPE)
-    aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, downloads.raw)[0]
+    aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
-        cell = _with_more_names(cell, unknown, downloads)
+        cell = _with_more_names(cell, unknown, wanted)
         # Genes that the catalogue knows and the cell graph lacks are no mistakes.
-        aliases = _catalogue_names(cell, downloads.raw)
+        aliases = _catalogue_names(cell, wanted.raw)
         found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
+        otherwise = "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`"
         raise DataError(
             "the cell graph has none of the genes that are deleted",
             got=listing(unknown),
             expected="names like " + cell.genes.examples(),
-            do=way_out(unknown, cell.genes)
-            or "; ".join(
-                [
-                    *_names_to_fetch(cell, downloads),
-                    "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
-                ]
-            ),
+            do=way_out(unknown, cell.genes) or "; ".join([*_names_to_fetch(cell, wanted), otherwise]),
         )
-    issues = _issues(found, config, wanted, cell)
-    if issues:
-        if wanted.clean is None:
-            fetch = _names_to_fetch(cell, downloads) if unknown and wanted.aliases is None else []
-            advice = [*_controls(found.changes, unknown), *fetch]
-            advice += _advice(rows, issues, config, wanted, downloads.command)
+    if issues := _issues(found, config, wanted, cell):
+        if (clean := wanted.write_clean) is None:
+            fetch = _names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
+            advice = [*_controls(found.changes, unknown), *fetch, *_advice(rows, issues, config, wanted)]
             raise IssuesError(rows, issues, "; ".join(advice))
-        if wanted.clean.exists() and wanted.clean.samefile(find_raw(str(wanted.path), downloads.raw)):
-            raise ConfigError("`--write-clean` names the table itself", got=wanted.clean, do="choose another file")
-        left_out = write_clean(rows, issues, wanted.clean)
-        notes += [
-            f"clean copy  {wanted.clean}: {count(left_out, 'row')} left out, other faults mended",
-            *describe_issues(rows, issues),
-        ]
-        rows, config = read_rows(wanted.clean), replace(config, path=str(wanted.clean))
+        if clean.exists() and clean.samefile(path):
+            raise ConfigError("`--write-clean` names the table itself", got=clean, do="choose another file")
+        left_out = count(_write_clean(rows, issues, clean), "row")
+        notes += [f"clean copy  {clean}: {left_out} left out, other faults mended", *describe_issues(rows, issues)]
+        rows, config = read_rows(clean), replace(config, path=str(clean))
         found = find_measured(rows, config, aliases, cell.genes)
     lacking = len(rows) - len(found.rows)
     other = {text: gene for text, gene in found.changes.meant.items() if gene in cell.genes and text != gene}
-    chosen = wanted.aliases or (_choose_aliases(other, name, downloads.raw) if other else None)
+    chosen = wanted.aliases or (_choose_aliases(other, wanted) if other else None)
     config = replace(config, missing="drop" if lacking else "refuse", aliases=chosen)
     if chosen is not None:
         are = "is no systematic one" if len(other) == 1 else "are not systematic"
@@ -123,51 +113,103 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         notes.append(f"names       {len(other):,} of {of} {are}: `aliases: {chosen}`")
     alleles = list(filter(ALLELES.fullmatch, config.conditions))
     learned = [] if found.changes.left is not None else [MISMATCH] if config.guides else alleles
-    return OwnTable(
-        column_keys(config),
-        cell,
-        bool(found.changes.unknown(cell.genes)),
-        [*notes, *_notes(found, config, lacking)],
-        learned,
-    )
+    notes += _notes(found, config, lacking)
+    return OwnTable(column_keys(config), cell, bool(found.changes.unknown(cell.genes)), notes, learned)
 
 
-def _issues(found: Measured, config: CsvConfig, wanted: WantedTable, cell: CellGraph) -> list[Issue]:
-    """Return everything that is wrong with a table, or looks so."""
-    genes = cell.genes
+# What is wrong with a table, or looks so.
+
+
+def _issues(found: Measured, config: CsvConfig, wanted: Wanted, cell: CellGraph) -> list[Issue]:
     return [
         *found.issues,
         # Genes whose names are like those of others may be right, and missing from the cell graph.
-        *found.changes.unknown_issues(genes, lambda name: form_of(name) in genes.forms),
-        *([] if wanted.keep_blank else blank_genes(found, config)),
-        *([] if wanted.average else unequal_rows(found, config, contradicting=True)),
+        *found.changes.unknown_issues(cell.genes, lambda name: form_of(name) in cell.genes.forms),
+        *([] if wanted.keep_blank else _blank_genes(found, config)),
+        *([] if wanted.average else _unequal_rows(found, config, contradicting=True)),
     ]
 
 
-def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
-    """Return advice on how to download the catalogue's names, where they are not here and nobody was asked."""
-    listed = names_of_genes(cell.genes)
-    if listed is None or downloads.confirm is not None:
+def _blank_genes(found: Measured, config: CsvConfig) -> list[Issue]:
+    """Return rows whose blank gene stands out; a screen with single deletions on purpose has more such rows."""
+    wanted, rows, numbers = len(config.genes), found.rows, found.changes.numbers
+    fewer = np.flatnonzero((numbers > 0) & (numbers < wanted)).tolist()
+    full = int((numbers == wanted).sum())
+    if config.ignore_genes or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
         return []
-    (names,) = named(GENE_SETS[listed].file.path)
-    if names.is_here(downloads.folder):
-        return []
-    return [f"`{downloads.command} --fetch` downloads other names of genes ({format_offer([names])})"]
+    others = f"while {full:,} of {count(len(rows), 'row')} name {wanted} genes (if that is meant: `--keep-blank`)"
+    blank = by_text(
+        (" and ".join(name for name in config.genes if not rows.frame[name].iloc[row].strip()), row) for row in fewer
+    )
+    return rows.issues({f"{n} {'are' if ' and ' in n else 'is'} blank, {others}": where for n, where in blank.items()})
 
 
-def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: WantedTable, command: str) -> list[str]:
-    """Return advice on what to do about faults; text in backticks can be pasted into a shell."""
-    table = wanted.path
-    clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
-    copied = f"{command} --write-clean {shlex.quote(str(clean))}"
-    advice = [f"mend these lines; or `{copied}` writes a copy without them, and goes on with it"]
-    if not config.genes:
-        advice.insert(0, ALL_WILD_TYPE)
-    words = [name for name in config.phenotypes if no_numbers(rows, name, config)]
+def _unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) -> list[Issue]:
+    """Return rows of the same strain with different values.
+
+    Args:
+        contradicting: only those whose values differ by more than different strains do, and by more than half the
+            effect.
+    """
+    issues = list[Issue]()
+    numbers, changed = strain_numbers(found.strains), (found.changes.numbers > 0) | config.has_conditions
+    for name, column in found.strains.phenotypes.items():
+        values, cells, said = column.astype(np.float64), found.rows.frame[config.phenotypes[name]], {}
+        known = values[np.isfinite(values)]
+        if len(known) < 2:
+            continue
+        centre = float(np.median(known))
+        limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
+        usable = np.flatnonzero(np.isfinite(values) & changed)
+        usable = usable[np.bincount(numbers[usable], minlength=1)[numbers[usable]] > 1]
+        for where in by_text((str(numbers[row]), row) for row in usable.tolist()).values():
+            effect = float(np.abs(values[where] - centre).max())
+            if np.ptp(values[where]) > (max(limit, effect / 2) if contradicting else 0):
+                texts = [cells.iloc[row].strip() for row in where]
+                least, most = (texts[int(pick(values[where]))] for pick in (np.argmin, np.argmax))
+                shown = " and ".join(texts) if len(texts) < 4 else f"from {least} to {most} in {len(texts)} rows"
+                how = "contradicting" if contradicting else "several"
+                said[f"{_strain(found, config, where[0])} has {how} values: {name} {shown}"] = where
+        issues += found.rows.issues(said, kind=CONTRADICTING if contradicting else "strain with several values")
+    return issues
+
+
+def _strain(found: Measured, config: CsvConfig, row: int) -> str:
+    """Return the genes of a row with their strengths, and its conditions."""
+    genes = [f"{name}:{left}" if left else name for name, left in zip(*found.changes.of_row(row), strict=True)]
+    guides = [] if config.guides is None else [name for name in config.guides.columns if name not in config.genes]
+    apart = [*config.conditions.values(), *guides]
+    return ", ".join([*genes, *(f"{name} {found.rows.frame[name].iloc[row].strip()}" for name in apart)])
+
+
+def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
+    """Write a table without its faults: cells are mended or emptied, and rows left out; return how many of these."""
+    frame, out = rows.frame.copy(), np.zeros(len(rows), dtype=bool)
+    for issue in issues:
+        chosen = np.isin(rows.lines, issue.lines)
+        if issue.column is None:
+            out |= chosen
+        else:
+            frame.loc[chosen, issue.column] = issue.cell
+    with atomic_file(file) as partial:
+        frame[~out].to_csv(partial, index=False, lineterminator="\n")
+    return int(out.sum())
+
+
+# What to do about it; text in backticks can be pasted into a shell.
+
+
+def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Wanted) -> list[str]:
+    words = [name for name in config.phenotypes if _no_numbers(rows, name, config)]
     if words:
         return [about_words(rows, name) for name in words]
+    assert wanted.table is not None
+    stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
+    copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
+    advice = [] if config.genes else [ALL_WILD_TYPE]
+    advice.append(f"mend these lines; or `{copied}` writes a copy without them, and goes on with it")
     if any(issue.kind == CONTRADICTING for issue in issues):
-        advice.append(f"if they are replicates that vary so much, `{command} --average` takes their mean")
+        advice.append(f"if they are replicates that vary so much, `{wanted.command} --average` takes their mean")
     if words := list(dict.fromkeys(issue.word for issue in issues if issue.word is not None)):
         options = " ".join(shlex.quote(f"--na-values={word}") for word in words)
         advice.append(f'if words mean "not measured", add `{options}`')
@@ -176,12 +218,10 @@ def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Want
     return advice
 
 
-CONTROL = re.compile(
-    r"(ctrl|control|contr|wt|wild[ _-]?type|none|na|-|ho|neg(ative)?|ntc?|non[ _-]?targeting|scrambled?|safe)"
-    r"([ _-]?[0-9]+)?",
-    re.IGNORECASE,
-)
-"""Names like these stand in the place of a gene where nothing is deleted."""
+def _no_numbers(rows: Rows, column: str, config: CsvConfig) -> bool:
+    """Return whether no cell of a column that says anything says a number."""
+    values, missing = read_numbers(rows.frame[column], config.decimal, config.na_values)
+    return bool(not missing.all() and np.isnan(values[~missing]).all())
 
 
 def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:
@@ -212,28 +252,45 @@ def _notes(found: Measured, config: CsvConfig, lacking: int) -> list[str]:
         notes.append(f"left out    {count(lacking, 'row')} without a phenotype: `missing: drop`")
     numbers = strain_numbers(found.strains)
     again = len(numbers) - len(np.unique(numbers))
-    same = pd.DataFrame({"strain": numbers, **found.strains.phenotypes}).duplicated().sum()
     if again:
+        same = pd.DataFrame({"strain": numbers, **found.strains.phenotypes}).duplicated().sum()
         what = "strains" if config.has_conditions or found.strains.strengths is not None else "genes"
         notes.append(f"repeated    {count(again, 'row')} of {what} listed before, {same:,} with equal values: averaged")
-        notes += describe_issues(found.rows, unequal_rows(found, config, contradicting=False))
+        notes += describe_issues(found.rows, _unequal_rows(found, config, contradicting=False))
     if MEDIUM in config.conditions:
         notes.append("media       are names only; `cell.media` says what cells take up in each")
     return notes
 
 
-def _with_more_names(cell: CellGraph, unknown: Sequence[str], downloads: Downloads) -> CellGraph:
-    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees."""
+# Other names of genes.
+
+
+def _lacking_names(cell: CellGraph, raw: str | None) -> tuple[str, PublishedFile] | None:
+    """Return the gene set of the catalogue that names genes like these, and its file; None where it is here."""
     listed = names_of_genes(cell.genes)
     if listed is None:
-        return cell
-    (names,) = named(GENE_SETS[listed].file.path)
-    if names.is_here(downloads.folder) or downloads.confirm is None:
+        return None
+    (file,) = named(GENE_SETS[listed].file.path)
+    return None if file.is_here(raw_folder(raw)) else (listed, file)
+
+
+def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
+    """Return advice on how to download the catalogue's names, where they are not here and nobody was asked."""
+    lacking = _lacking_names(cell, wanted.raw)
+    if lacking is None or wanted.confirm is not None:
+        return []
+    return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
+
+
+def _with_more_names(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> CellGraph:
+    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees."""
+    lacking = _lacking_names(cell, wanted.raw)
+    if lacking is None or wanted.confirm is None:
         return cell
     with suppress(ConfigError):
-        downloads.have([names], f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{listed}`")
-    vocabulary, _ = add_names(cell.genes, [cell.genes.others], downloads.raw)
-    return cell.with_genes(vocabulary)
+        why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
+        download([lacking[1]], why, wanted)
+    return cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
 
 
 def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
@@ -245,14 +302,12 @@ def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
     return AliasTable()
 
 
-def _choose_aliases(other: dict[str, str], cell: str, raw: str | None) -> str | None:
+def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:
     """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
-    model = cell_keys(cell).get("cell", {}).get("model")
-    candidates = [names_of_genes(other.values()), model]
     best, most = None, 0
-    for name in filter(None, candidates):
+    for name in filter(None, (names_of_genes(other.values()), cell_keys(wanted.cell).get("cell", {}).get("model"))):
         with suppress(DataError, GraphError):
-            table = named_aliases(name, raw)[0]
+            table = named_aliases(name, wanted.raw)[0]
             found, _ = table.resolve(list(other), table.targets, spelled=True)
             known = sum(gene == meant for gene, meant in zip(found, other.values(), strict=True))
             best, most = (name, known) if known > most else (best, most)

@@ -17,9 +17,9 @@ from dglcell import __version__
 from dglcell.errors import CheckpointError, DataError, count
 from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED, rows_of
-from dglcell.plots.panels import SCORES
-from dglcell.plots.pictures import comparison
 from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, data_uri, format_value, number, write_page
+from dglcell.report.panels import SCORES
+from dglcell.report.pictures import comparison
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
 from dglcell.runs.directory import MEND
 
@@ -29,21 +29,14 @@ UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_po
 
 @dataclass(frozen=True)
 class Group:
-    """Hold runs that are averaged: those of one experiment, or null models on one split.
+    """Hold runs that are averaged: those of one experiment, or null models on one split."""
 
-    Attributes:
-        name: name of the experiment or null model.
-        kinds: phenotype → kind of its labels.
-        values: (phenotype, part, metric) → one value a run, NaN where undefined.
-        together: number of runs whose mean prediction the values are of; 0 where each run has its own values.
-    """
-
-    name: str
+    name: str  # name of the experiment or null model
     model: str
     is_null: bool
-    kinds: dict[str, str]
-    values: dict[tuple[str, str, str], list[float]]
-    together: int = 0
+    kinds: dict[str, str]  # phenotype → kind of its labels
+    values: dict[tuple[str, str, str], list[float]]  # (phenotype, part, metric) → one value a run, NaN where undefined
+    together: int = 0  # number of runs whose mean prediction the values are of; 0 where each run has its own values
 
     @property
     def kind(self) -> str:

@@ -26,16 +26,11 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True)
 class Grid:
-    """Hold a table of texts.
-
-    Attributes:
-        rows: rows with one text per column.
-        texts: number of columns from the left that are text; the others are numbers, set flush right.
-    """
+    """Hold a table of texts."""
 
     columns: list[str]
-    rows: list[list[str]]
-    texts: int = 1
+    rows: list[list[str]]  # rows with one text per column
+    texts: int = 1  # number of columns from the left that are text; the others are numbers, set flush right
 
 
 def data_uri(png: bytes) -> str:
@@ -102,29 +97,19 @@ NO_TEST_PART = (
 
 @dataclass(frozen=True)
 class Line:
-    """Hold one line of a table of results.
+    """Hold one line of a table of results."""
 
-    Attributes:
-        labels: texts on the left; the first one is empty but where another phenotype or part begins.
-        cells: (text, whether it is the best of its block) of every metric.
-        is_null: whether the line is of a null model.
-    """
-
-    labels: list[str]
-    cells: list[tuple[str, bool]]
-    is_null: bool
+    labels: list[str]  # texts on the left; the first one is empty but where another phenotype or part begins
+    cells: list[tuple[str, bool]]  # (text, whether it is the best of its block) of every metric
+    is_null: bool  # whether the line is of a null model
 
 
 @dataclass(frozen=True)
 class ResultsTable:
-    """Hold a table whose best cells are marked.
-
-    Attributes:
-        texts: number of columns from the left that hold text.
-    """
+    """Hold a table whose best cells are marked."""
 
     columns: list[str]
-    texts: int
+    texts: int  # number of columns from the left that hold text
     rows: list[Line]
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config.read import read_yaml
 from dglcell.data.changes import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.columns import MEDIUM
+from dglcell.data.table import REGRESSION
 from dglcell.errors import CheckpointError, ConfigError, DglcellError, count, listing
 from dglcell.files.untrusted import (
     COUNT,
@@ -24,18 +27,16 @@ from dglcell.files.untrusted import (
     NUMBER,
     TEXT,
     Kind,
-    UnreadableError,
     Wrong,
     damaged,
     find_wrong,
     list_of,
     mapping_of,
     optional,
-    read_json,
+    read_fields,
     record,
 )
-from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.plots.data import Doses, History, Predictions, ReportData
+from dglcell.metrics import COLUMNS, ResultRow, regression_metrics
 from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ RESULTS = {"checkpoint": TEXT, "epoch": COUNT, "epochs": COUNT, "units": mapping
 
 
 PARTS = ("test", "validation")
+AS_WRITTEN = "the file as `dglcell train` wrote it"
 
 
 def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
@@ -115,21 +117,80 @@ def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """Hold what a finished run wrote.
+class History:
+    """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``."""
 
-    Attributes:
-        environment: versions, git state, hashes, sizes.
-        results: the table of results, and the checkpoint that it is of.
-        predictions: part → phenotype → predictions.
-    """
+    rows: Sequence[Mapping[str, float | None]] = ()  # ``epoch`` counts from 0, and None stands for undefined values
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def epochs(self) -> NDArray[np.int64]:
+        """Return the epochs, counted from 1, as the log prints them."""
+        return np.array([int(row["epoch"] or 0) + 1 for row in self.rows], dtype=np.int64)
+
+    def curve(self, key: str) -> NDArray[np.float64]:
+        """Return one value an epoch, NaN where there is none."""
+        return np.array([row.get(key) for row in self.rows], dtype=np.float64)  # None becomes NaN
+
+    @property
+    def minutes(self) -> float:
+        """Return how many minutes all epochs took together."""
+        return float(np.nansum(self.curve("seconds"))) / 60
+
+    @property
+    def duration(self) -> str:
+        """Return how long all epochs took together, in seconds where that is less than two minutes."""
+        return f"{60 * self.minutes:.1f} s" if self.minutes < 2 else f"{self.minutes:.1f} min"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Hold predictions for one part of the split and one phenotype, in original units."""
+
+    measured: NDArray[np.floating]  # [S], NaN where not measured
+    predicted: NDArray[np.floating]  # [S]
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    @cached_property
+    def usable(self) -> Predictions:
+        """Return the strains with a measurement and a finite prediction, in float64."""
+        measured, predicted = np.asarray(self.measured, float), np.asarray(self.predicted, float)
+        keep = np.isfinite(measured) & np.isfinite(predicted)
+        return Predictions(measured[keep], predicted[keep])
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Return metrics of the usable strains."""
+        return regression_metrics(self.usable.predicted, self.usable.measured)
+
+
+@dataclass(frozen=True)
+class Doses:
+    """Hold how much is left of the gene of each strain of a part that changes a single one."""
+
+    genes: NDArray[Any]  # [S] names; empty for strains that change none or several
+    strengths: NDArray[np.floating]  # [S] what is left; NaN for other strains
+    media: NDArray[Any]  # [S]; empty texts where strains have none
+    learned: bool = False  # the model has learned the strengths
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Hold what a finished run wrote."""
 
     directory: RunDirectory
     config: dict[str, Any]
-    environment: dict[str, Any]
-    results: dict[str, Any]
+    environment: dict[str, Any]  # versions, git state, hashes, sizes
+    results: dict[str, Any]  # the table of results, and the checkpoint that it is of
     history: History
-    predictions: dict[str, dict[str, Predictions]]
+    predictions: dict[str, dict[str, Predictions]]  # part → phenotype → predictions
+    doses: dict[str, Doses] = field(
+        default_factory=dict
+    )  # part → what is left of genes; no part where they are deleted
 
     @property
     def name(self) -> str:
@@ -147,42 +208,39 @@ class RunFiles:
         return int(self.results["epoch"]) + 1
 
     @property
+    def best_marked(self) -> int | None:
+        """Return the same epoch, or None where nothing was evaluated that says which is best."""
+        return self.best_epoch if self.rows else None
+
+    @cached_property
     def rows(self) -> list[ResultRow]:
         """Return metrics of the model and of the null models."""
         return result_rows(self.results["rows"])
 
     @property
+    def phenotypes(self) -> list[str]:
+        """Return all phenotypes that have predictions or metrics, in the order of their first appearance."""
+        predicted = [name for part in self.predictions.values() for name in part]
+        return list(dict.fromkeys([*predicted, *(row.phenotype for row in self.rows)]))
+
+    def kind(self, phenotype: str) -> str:
+        """Return the kind of a phenotype's labels, as its metrics say; regression where it has none."""
+        return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
+
+    @property
     def size_line(self) -> str:
         """Return numbers of strains and sizes of the cell graph in a line."""
-        about = self.environment
-        sizes = ", ".join(f"{count:,} {name}" for name, count in about["strains"].items())
-        return (
-            f"strains: {sizes} ({self.config['split']['kind']} split) · "
-            f"cell: {about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"
-        )
+        cell, sizes = self.environment["cell"], [f"{n:,} {name}" for name, n in self.environment["strains"].items()]
+        split = self.config["split"]["kind"]
+        return f"strains: {', '.join(sizes)} ({split} split) · cell: {cell['genes']:,} genes, {cell['edges']:,} edges"
 
     @property
     def training_line(self) -> str:
         """Return parameters, model, seed and time in a line."""
-        about = self.environment
+        about, epochs = self.environment, count(len(self.history), "epoch")
         return (
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
-            f"{count(len(self.history), 'epoch')} in {self.history.duration} on {about['devices'][0]}"
-        )
-
-    def report_data(self) -> ReportData:
-        """Return the data in the form that the plots take."""
-        return ReportData(
-            title=self.name,
-            rows=self.rows,
-            predictions=self.predictions,
-            subtitle=(self.size_line, self.training_line),
-            history=self.history,
-            units=self.results["units"],
-            best_epoch=self.best_epoch if self.rows else None,  # the last one, where nothing says which is best
-            points=self.config["plot_points"],
-            doses={part: found for part in self.predictions if (found := read_doses(self.directory, part))},
-            predicts={name: of["name"] for name, of in self.results.get("predicts", {}).items()},
+            f"{epochs} in {self.history.duration} on {about['devices'][0]}"
         )
 
 
@@ -209,7 +267,8 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(found)}")
-    return RunFiles(directory, config, environment, results, History(rows), predictions)
+    doses = {part: found for part in filled if (found := read_doses(directory, part))}
+    return RunFiles(directory, config, environment, results, History(rows), predictions, doses)
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
@@ -261,24 +320,9 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
 
 
 def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
-    """Read a JSON object with these fields."""
-    content = _read_json(path)
-    wrong = find_wrong(content, fields)
-    if wrong is not None:
-        raise damaged_file(path, wrong)
-    return content
-
-
-def _read_json(path: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         raise CheckpointError(f"'{path.parent}' is not a complete run directory", expected=path.name)
-    try:
-        content = read_json(path)
-    except UnreadableError as error:
-        raise damaged_file(path, error) from error
-    if not isinstance(content, dict):
-        raise damaged_file(path, f"a {type(content).__name__}")
-    return content
+    return read_fields(path, fields, CheckpointError, expected=AS_WRITTEN, do=MEND)
 
 
 MEASURED, PREDICTED, NETWORK = "measured_", "predicted_", "network_"
@@ -358,4 +402,4 @@ def read_doses(directory: RunDirectory, part: str) -> Doses | None:
 
 def damaged_file(path: Path, reason: Wrong | Exception | str) -> DglcellError:
     """Return an error about a file of a run that is not as the run wrote it."""
-    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)
+    return damaged(path, reason, CheckpointError, expected=AS_WRITTEN, do=MEND)

@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dglcell import __version__
 from dglcell.metrics import best_row
-from dglcell.plots.data import save
-from dglcell.plots.panels import SCORES, curve_key
-from dglcell.plots.pictures import described, overview
+from dglcell.report.drawing import save
 from dglcell.report.genes import strain_tables
 from dglcell.report.page import (
     NO_TEST_PART,
@@ -24,6 +24,8 @@ from dglcell.report.page import (
     page_tables,
     write_page,
 )
+from dglcell.report.panels import SCORES, curve_key
+from dglcell.report.pictures import described, overview
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.report.sentences import left_out_lines, lines_below, predicts_lines, tested
 
@@ -41,7 +43,7 @@ def write_report(path: Path, output: Path | None = None) -> Path:
         CheckpointError: the run is not finished, or its files are missing or damaged.
     """
     run = read_run(path)
-    picture = overview(run.report_data())
+    picture = overview(run)
     if output is None:
         run.directory.refuse_links()
         save(picture, run.directory.report)
@@ -73,7 +75,7 @@ def page_content(run: RunFiles, picture: bytes) -> dict[str, Any]:
         ],
         "strains": strain_tables(run),
         "picture": data_uri(picture),
-        "caption": described(run.report_data()),
+        "caption": described(run),
         "setting": setting(run),
         "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
@@ -177,8 +179,7 @@ def epochs_table(run: RunFiles) -> Grid:
     for phenotype, kind in {row.phenotype: row.kind for row in run.rows}.items():
         keys[curve_key(phenotype, kind)] = f"{phenotype} validation {SCORES[kind].title}"
     keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
-    present = set(history.keys())
-    shown = {key: name for key, name in keys.items() if key in present}
+    shown = {key: name for key, name in keys.items() if np.isfinite(history.curve(key)).any()}
     curves = [history.curve(key).tolist() for key in shown]
     rows = [[str(epoch), *map(number, values)] for epoch, *values in zip(history.epochs, *curves, strict=True)]
     return Grid(["epoch", *shown.values()], rows, texts=0)

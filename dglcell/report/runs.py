@@ -25,20 +25,13 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class RunRow:
-    """Hold the state of one run.
-
-    Attributes:
-        state: ``finished``, ``running``, ``stopped``, or ``damaged``.
-        epochs: number of epochs that are done.
-        planned: number of epochs that the run shall have; 0 where that cannot be read.
-        files: contents of a finished run.
-    """
+    """Hold the state of one run."""
 
     path: Path
-    state: str
-    epochs: int
-    planned: int
-    files: RunFiles | None = None
+    state: str  # ``finished``, ``running``, ``stopped``, or ``damaged``
+    epochs: int  # number of epochs that are done
+    planned: int  # number of epochs that the run shall have; 0 where that cannot be read
+    files: RunFiles | None = None  # contents of a finished run
 
 
 def find_runs(folder: Path) -> list[RunRow]:

@@ -64,13 +64,9 @@ class Inside:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run directory knows the paths of the files of one run.
+    """A run directory knows the paths of the files of one run."""
 
-    Attributes:
-        path: path of the directory, ``<runs>/<experiment>/seed-<seed>``.
-    """
-
-    path: Path
+    path: Path  # path of the directory, ``<runs>/<experiment>/seed-<seed>``
 
     config = Inside("config.yaml")  #: resolved configuration
     environment = Inside("environment.json")  #: versions, git state and hashes
@@ -318,23 +314,14 @@ USAGE = {
 
 @dataclass(frozen=True)
 class Usage:
-    """A usage holds the time and memory that a finished run used.
+    """A usage holds the time and memory that a finished run used."""
 
-    Attributes:
-        device: name of the device, e.g. ``cpu`` or ``cuda:0``.
-        epochs: number of epochs that were trained.
-        seconds: time of all these epochs together.
-        processes: number of processes that trained together.
-        wall_seconds: time of the whole run, from the building of its store to its report.
-        peak_resident_bytes: peak memory of the first process on its host; None where that is not known.
-    """
-
-    device: str
-    epochs: int
-    seconds: float
-    processes: int
-    wall_seconds: float
-    peak_resident_bytes: int | None
+    device: str  # name of the device, e.g. ``cpu`` or ``cuda:0``.
+    epochs: int  # number of epochs that were trained
+    seconds: float  # time of all these epochs together
+    processes: int  # number of processes that trained together
+    wall_seconds: float  # time of the whole run, from the building of its store to its report
+    peak_resident_bytes: int | None  # peak memory of the first process on its host; None where that is not known
 
 
 def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:

@@ -24,7 +24,7 @@ from dglcell.files.atomic import atomic_file, find_raw, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
-from dglcell.plots.data import sample
+from dglcell.report.drawing import sample
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import predicts_lines

@@ -22,7 +22,6 @@ FOLDERS = {
     "cluster": "Jobs",
     "config": "Configuration",
     "runs": "Run directories",
-    "plots": "Plots",
     "report": "Report pages",
     "baselines": "Null models",
     "uncertainty": "Uncertainty",

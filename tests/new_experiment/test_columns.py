@@ -12,8 +12,8 @@ from dglcell.config.read import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.table import IssuesError
 from dglcell.errors import DataError
-from dglcell.new_experiment.columns import WantedTable
-from dglcell.new_experiment.experiment import Wanted, write_experiment
+from dglcell.new_experiment.cell import Wanted
+from dglcell.new_experiment.experiment import write_experiment
 
 DOSES = """\
 gene_1,strength_1,medium,temperature,growth
@@ -30,10 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def init(text: str, split: str = "random", **more: object) -> str:
+def init(text: str, **more: object) -> str:
     Path("strains.csv").write_text(text)
-    table = WantedTable(Path("strains.csv"), **more)  # type: ignore[arg-type]
-    return write_experiment(Wanted(Path("mine.yaml"), table, None, "textbook", split))
+    more = {"cell": "textbook", **more}
+    return write_experiment(Wanted(Path("mine.yaml"), Path("strains.csv"), **more))  # type: ignore[arg-type]
 
 
 def reasons() -> str:
@@ -118,7 +118,7 @@ def test_faults_of_strengths_and_conditions_are_listed() -> None:
         "  line 8: a strength has no gene: '' and '0.5'",
         "  line 9: a strength is given twice: 'b0118:0.2' and '0.1'",
     ]
-    assert "strains     4, phenotypes growth\n" in init(text, clean=Path("clean.csv"))
+    assert "strains     4, phenotypes growth\n" in init(text, write_clean=Path("clean.csv"))
 
 
 def test_a_gene_that_is_changed_twice_is_named_with_both_strengths() -> None:

@@ -19,9 +19,8 @@ from dglcell.data.sources import load_source
 from dglcell.data.table import IssuesError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
-from dglcell.new_experiment.cell import Downloads, describe_cells
-from dglcell.new_experiment.columns import WantedTable
-from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
+from dglcell.new_experiment.cell import Wanted, describe_cells
+from dglcell.new_experiment.experiment import ask, write_experiment
 from tests.http_server import serve_folder
 
 TABLE = "name,gene_1,gene_2,growth,note\na,b0008,b2464,0.9,x\nb,b0727,,1.0,\nc,b0728,b0008,,y\nd,b0728,b2464,0.5,z\n"
@@ -36,9 +35,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wanted(table: Path, **more: Any) -> Wanted:
-    """Return what is wanted of a table; ``more`` are fields of both records."""
-    whole = {name: more.pop(name) for name in ("cell", "split", "raw") if name in more}
-    return Wanted(Path("mine.yaml"), WantedTable(table, **more), None, **({"cell": "textbook"} | whole))
+    return Wanted(Path("mine.yaml"), table, **{"cell": "textbook", **more})
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +133,18 @@ def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
 
 def test_answers_make_the_same_as_options(table: Path) -> None:
     answers = iter(["strains.csv", "textbook", ""])
-    assert ask(Path("mine.yaml"), lambda question: next(answers)) == wanted(table)
+    assert ask(Wanted(Path("mine.yaml")), lambda question: next(answers)) == wanted(table)
     answers = iter(["collins2007", "", "gene_disjoint"])
-    assert ask(Path("a.yaml"), lambda question: next(answers)) == Wanted(
-        Path("a.yaml"), None, "collins2007", "yeast", "gene_disjoint"
-    )
+    given = Wanted(Path("a.yaml"), screen="collins2007", split="gene_disjoint")
+    assert ask(Wanted(Path("a.yaml")), lambda question: next(answers)) == given
 
 
 @pytest.mark.parametrize(("name", "quoted"), [("mine", "mine.yaml"), ("my exp.v2", "'my exp.v2.yaml'")])
 def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str], name: str, quoted: str) -> None:
     assert main(["init", name, "--table", "strains.csv", "--cell", "textbook"]) == 0
     assert f"{name}.yaml is written. Train with `dglcell train {quoted}`." in capsys.readouterr().out
+    assert main(["init", name, "--table", "strains.csv", "--cell", "textbook", "-q", "--overwrite"]) == 0
+    assert capsys.readouterr().out == ""
     assert main(["config", "validate", f"{name}.yaml"]) == 0
     assert main(["init", "other"]) == 2
     assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
@@ -155,7 +153,7 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str], nam
 def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
     table.write_text("gene_1,growth,yield,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
     with pytest.raises(DataError) as refused:
-        write_experiment(wanted(table), Downloads(command="dglcell init mine --table strains.csv"))
+        write_experiment(wanted(table, command="dglcell init mine --table strains.csv"))
     assert str(refused.value) == (
         "'strains.csv': 1 fault in 1 of 3 rows\n"
         "  line 3: growth 'high' is no number\n"
@@ -207,7 +205,7 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
         f"  line 14: unknown gene 'adhX'{load_cell('quickstart').genes.suggestion('adhX')}",
         "  line 15: growth 'inf' is no finite number",
     ]
-    said = write_experiment(wanted(table, clean=Path("clean.csv")))
+    said = write_experiment(wanted(table, write_clean=Path("clean.csv")))
     assert "clean copy  clean.csv: 5 rows left out, other faults mended\n" in said
     assert "names       1 of 10 names is no systematic one: `aliases: textbook`" in said
     assert "Training leaves these strains out: `data.unknown_genes: drop`." in said
@@ -217,7 +215,7 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
     assert strains.genotypes[-1] == ["b1241"]
     assert len(strains) == 10
     with pytest.raises(ConfigError, match="`--write-clean` names the table itself"):
-        write_experiment(wanted(table, clean=table))
+        write_experiment(wanted(table, write_clean=table))
 
 
 def pairs_and_singles(pairs: int, singles: int) -> str:
@@ -239,7 +237,7 @@ def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
         f"  lines 59, 61: gene_2 {meant}",
         f"  line 60: gene_1 {meant}",
     ]
-    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, clean=Path("clean.csv")))
+    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, write_clean=Path("clean.csv")))
     assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
     said = write_experiment(wanted(table, keep_blank=True))
     assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
@@ -267,16 +265,14 @@ def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
 def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> None:
     raw = str(tmp_path / "raw")
     with pytest.raises(ConfigError) as refused:
-        write_experiment(wanted(table, cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
+        write_experiment(wanted(table, cell="yeast", raw=raw, command="dglcell init mine"))
     said = str(refused.value)
     assert said.startswith("`yeast` needs files that are not here\n  got:      5 files, ")
     assert re.search(r"MB, about \d+ s with 10 Mbit/s\n", said)
     assert "do:       `dglcell init mine --fetch` downloads them and goes on" in said
     asked: list[str] = []
     with pytest.raises(ConfigError, match="needs files that are not here"):
-        write_experiment(
-            wanted(table, cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
-        )
+        write_experiment(wanted(table, cell="yeast", raw=raw, confirm=lambda question: bool(asked.append(question))))
     assert len(asked) == 1
     assert asked[0].endswith("Download? [Y/n] ")
     assert not Path("mine.yaml").exists()
@@ -305,7 +301,7 @@ def test_names_are_fetched_where_the_table_needs_them(
             IssuesError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
         ):
             write_experiment(wanted(table, raw=raw))
-        said = write_experiment(wanted(table, raw=raw), Downloads(raw, agree))
+        said = write_experiment(wanted(table, raw=raw, confirm=agree))
         assert asked == [
             f"2 names (firstname, elsewhere) may be known to `ecoli_names`: 1 file, 0.0 MB, about 1 s with 10 Mbit/s, "
             f"into {raw}. Download? [Y/n] "

@@ -16,7 +16,7 @@ from dglcell.report.page import write_page
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
 from dglcell.runs.directory import RunDirectory
-from tests.plots.invented import png_size
+from tests.report.invented import png_size
 from tests.report.pages import Page
 
 PNG = "data:image/png;base64,"

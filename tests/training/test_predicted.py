@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dglcell.config.read import load_config
-from dglcell.plots.pictures import described
+from dglcell.report.pictures import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.training import predicted as predicted_module
 from dglcell.training.checkpoint import Trained, load_trained
@@ -79,7 +79,7 @@ def test_learned_strengths_stand_beside_those_of_the_table(tmp_path: Path) -> No
     assert doses is not None
     assert doses.learned
     assert list(read_predictions(directory, "test")) == ["growth"]
-    assert "as the model has learned it" in described(read_run(directory.path).report_data())
+    assert "as the model has learned it" in described(read_run(directory.path))
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

@@ -41,31 +41,21 @@ NO_FLUX = 1e-7
 
 @dataclass(frozen=True)
 class FluxProblem:
-    """Hold the arrays of one flux balance problem; they are small enough to send to another process.
+    """Hold the arrays of one flux balance problem; they are small enough to send to another process."""
 
-    Attributes:
-        shape: (metabolites, reactions).
-        rows, columns, values: [nnz] the stoichiometric matrix in coordinates.
-        lower, upper: [reactions] flux bounds, possibly infinite.
-        objective: [reactions] coefficients c.
-        limits: [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of
-            deletions has the strength 0 alone, with bounds of 0.
-        tolerance: feasibility and optimality tolerance of the solver.
-        time_limit: seconds for one linear program.
-        medium: name of the growth medium, for messages; none for the model's own.
-    """
-
-    shape: tuple[int, int]
-    rows: NDArray[np.int64]
+    shape: tuple[int, int]  # (metabolites, reactions)
+    rows: NDArray[np.int64]  # [nnz] the stoichiometric matrix in coordinates
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
-    lower: NDArray[np.float64]
+    lower: NDArray[np.float64]  # [reactions] flux bounds, possibly infinite
     upper: NDArray[np.float64]
-    objective: NDArray[np.float64]
+    objective: NDArray[np.float64]  # [reactions] coefficients c
+    # [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of deletions
+    # has the strength 0 alone, with bounds of 0
     limits: NDArray[np.float64]
-    tolerance: float
-    time_limit: float
-    medium: str | None = None
+    tolerance: float  # feasibility and optimality tolerance of the solver
+    time_limit: float  # seconds for one linear program
+    medium: str | None = None  # name of the growth medium, for messages; none for the model's own
 
     @property
     def wild_type(self) -> str:
@@ -130,18 +120,13 @@ class FluxProblem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Hold the optimum of one linear program.
+    """Hold the optimum of one linear program."""
 
-    Attributes:
-        value: optimal objective; 0 if infeasible, NaN if the solver gave up.
-        needs: [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it
-            keeps none; in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
-        timed_out: the time limit was reached.
-    """
-
-    value: float
+    value: float  # optimal objective; 0 if infeasible, NaN if the solver gave up
+    # [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it keeps none;
+    # in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
     needs: NDArray[np.uint8]
-    timed_out: bool = False
+    timed_out: bool = False  # the time limit was reached
 
 
 class FluxSolver:

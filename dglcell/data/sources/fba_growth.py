@@ -200,19 +200,12 @@ def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64
 
 @dataclass(frozen=True)
 class _Medium:
-    """Compute growth in one medium.
+    """Compute growth in one medium."""
 
-    Attributes:
-        rules: rules of the model.
-        problem: of the wild type in this medium.
-        processes: as in `FbaConfig`.
-        kept: what was computed before.
-    """
-
-    rules: KnockoutRules
-    problem: FluxProblem
-    processes: int
-    kept: GrowthCache
+    rules: KnockoutRules  # rules of the model
+    problem: FluxProblem  # of the wild type in this medium
+    processes: int  # as in `FbaConfig`
+    kept: GrowthCache  # what was computed before
 
     def growth(self, sets: list[Lost], shard: int, shards: int) -> NDArray[np.float64]:
         """Return the growth of strains, [S], or zeros once one of several shards is computed."""

@@ -43,20 +43,13 @@ class KnockoutRules:
     Reactions that share a rule are blocked together, so a strain's metabolism is determined by what is left of each
     rule. A gene at a strength is an allele, whose number is K times that of the gene, plus that of the
     strength; in a screen of deletions it is that of the gene.
-
-    Attributes:
-        genes: N sorted gene names.
-        rules: parsed rules, R of them.
-        reactions: for each rule the indices of its reactions in the model.
-        num_reactions: number of all reactions of the model.
-        strengths: K strengths from 0 to 1, ascending.
     """
 
-    genes: tuple[str, ...]
-    rules: tuple[ast.expr, ...]
-    reactions: tuple[NDArray[np.int64], ...]
-    num_reactions: int
-    strengths: tuple[float, ...] = (0.0,)
+    genes: tuple[str, ...]  # N sorted gene names
+    rules: tuple[ast.expr, ...]  # parsed rules, R of them
+    reactions: tuple[NDArray[np.int64], ...]  # for each rule the indices of its reactions in the model
+    num_reactions: int  # number of all reactions of the model
+    strengths: tuple[float, ...] = (0.0,)  # K strengths from 0 to 1, ascending
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
@@ -197,17 +190,11 @@ CHUNK = 16_384
 
 @dataclass(frozen=True)
 class Level:
-    """Hold the strains with k changed genes.
+    """Hold the strains with k changed genes."""
 
-    Attributes:
-        sets: [S, k] alleles, ascending within a row; rows distinct and in lexicographic order.
-        solutions: [S] index of each strain's solution.
-        alleles: number of alleles, the base of the row keys.
-    """
-
-    sets: NDArray[np.int32]
-    solutions: NDArray[np.int64]
-    alleles: int
+    sets: NDArray[np.int32]  # [S, k] alleles, ascending within a row; rows distinct and in lexicographic order
+    solutions: NDArray[np.int64]  # [S] index of each strain's solution
+    alleles: int  # number of alleles, the base of the row keys
 
     def find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the solutions of strains [M, k] of this level; alleles are ascending within a row."""

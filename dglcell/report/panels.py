@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, best_row
-from dglcell.plots.data import (
+from dglcell.report.drawing import (
     BLUE,
     GREY,
     INK,
@@ -19,8 +19,6 @@ from dglcell.plots.data import (
     ORANGE,
     SERIES,
     TITLE_PAD,
-    History,
-    ReportData,
     draw_nothing,
     heading,
     number,
@@ -29,22 +27,18 @@ from dglcell.plots.data import (
     shorten,
     with_unit,
 )
+from dglcell.report.run_files import History, RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 class Score(NamedTuple):
-    """Describe a metric of which more is better.
-
-    Attributes:
-        name: name that axes show.
-        title: short name for titles.
-    """
+    """Describe a metric of which more is better."""
 
     metric: str
-    name: str
-    title: str
+    name: str  # name that axes show
+    title: str  # short name for titles
 
 
 SCORES = {
@@ -65,13 +59,13 @@ def curve_key(phenotype: str, kind: str) -> str:
     return f"validation/{phenotype}/{SCORES[kind].metric}"
 
 
-def draw_agreement(axes: Axes, run: ReportData, phenotype: str) -> None:
+def draw_agreement(axes: Axes, run: RunFiles, phenotype: str) -> None:
     """Draw measured against predicted values of test strains, one point a strain."""
     title, found = f"{shorten(phenotype)}: test part", run.predictions.get("test", {}).get(phenotype)
     if found is None or not len(found.usable):
         draw_nothing(axes, title, "no measured test strains")
         return
-    p, shown = found.usable, sample(len(found.usable), run.points)
+    p, shown = found.usable, sample(len(found.usable), run.config["plot_points"])
     metrics, chosen = found.metrics, f"{len(shown):,} of " if len(shown) < len(p) else ""
     said = f"Pearson {number(metrics['pearson'])} · Spearman {number(metrics['spearman'])} · n = {chosen}{len(p):,}"
     heading(axes, title, said)
@@ -85,8 +79,8 @@ def draw_agreement(axes: Axes, run: ReportData, phenotype: str) -> None:
     axes.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
     axes.set(xlim=robust_range(p.predicted), ylim=robust_range(measured))
     axes.locator_params(axis="x", nbins=6)
-    unit = run.units.get(phenotype, "")
-    by = run.predicts.get(phenotype)
+    unit = run.results["units"].get(phenotype, "")
+    by = run.results.get("predicts", {}).get(phenotype, {}).get("name")
     predicted = f"{shorten(phenotype)} predicted by {shorten(by, MODEL_NAME_LENGTH)}" if by else None
     axes.set_xlabel(with_unit(predicted or f"predicted {shorten(phenotype)}", unit))
     axes.set_ylabel(with_unit(f"measured {shorten(phenotype)}", unit))
@@ -140,7 +134,7 @@ def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
         axes.set_ylabel("loss [normalised units]")
 
 
-def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str], kind: str) -> None:
+def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], kind: str) -> None:
     """Draw scores on the validation part by epoch, one curve a phenotype of this kind.
 
     The dotted line is the best null model.
@@ -150,7 +144,7 @@ def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str]
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
     nulls = [_best_null(run, p, score.metric) for p in curves]
     note = "dotted: best null model" if any(map(math.isfinite, nulls)) else ""
-    if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_epoch, note=note):
+    if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_marked, note=note):
         return
     for i, null in enumerate(nulls):
         if math.isfinite(null):
@@ -159,7 +153,7 @@ def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str]
     axes.set_ylabel(score.name)
 
 
-def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
+def _best_null(run: RunFiles, phenotype: str, metric: str) -> float:
     """Return the highest validation score of a null model; NaN where none is defined."""
     nulls = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == phenotype)
     best = best_row(nulls, metric)
@@ -261,23 +255,16 @@ MEDIUM_LENGTH = 14
 
 
 class Response(NamedTuple):
-    """Hold measured and predicted phenotypes of strains that weaken the same gene.
+    """Hold measured and predicted phenotypes of strains that weaken the same gene."""
 
-    Attributes:
-        part: [S] part of the split of each strain.
-        medium: [S] its medium; empty texts where strains have none.
-        left: [S] what is left of the gene, ascending.
-        measured, predicted: [S] phenotypes.
-    """
-
-    part: NDArray[Any]
-    medium: NDArray[Any]
-    left: NDArray[np.floating]
-    measured: NDArray[np.floating]
+    part: NDArray[Any]  # [S] part of the split of each strain
+    medium: NDArray[Any]  # [S] its medium; empty texts where strains have none
+    left: NDArray[np.floating]  # [S] what is left of the gene, ascending
+    measured: NDArray[np.floating]  # [S] phenotypes
     predicted: NDArray[np.floating]
 
 
-def responses(run: ReportData, phenotype: str) -> dict[str, Response]:
+def responses(run: RunFiles, phenotype: str) -> dict[str, Response]:
     """Return gene → its strains, for the genes with the most measured strains that change no other gene.
 
     There is none where all of these strains delete their gene.

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dglcell.data.table import REGRESSION
-from dglcell.plots.data import STYLE, new_figure, shorten
-from dglcell.plots.panels import draw_agreement, draw_models, draw_validation_score
-from dglcell.plots.pictures import comparison, described, overview
-from tests.plots.invented import RUNS, png_size, predictions, run_of
+from dglcell.report.drawing import STYLE, new_figure, shorten
+from dglcell.report.panels import draw_agreement, draw_models, draw_validation_score
+from dglcell.report.pictures import comparison, described, overview
+from tests.report.invented import RUNS, png_size, predictions, run_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 

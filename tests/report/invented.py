@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
-from dglcell.plots.data import History, Predictions, ReportData
+from dglcell.report.run_files import Doses, History, Predictions, RunFiles
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.evaluate import rows_as_json
 
 
 def predictions(n: int, seed: int = 0, *, binary: bool = False) -> Predictions:
@@ -42,7 +45,26 @@ def row_of(model: str, part: str, phenotype: str, p: Predictions, is_null: bool)
     return ResultRow(model, part, phenotype, metrics, is_null, CLASSIFICATION)
 
 
-def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> ReportData:
+def files(
+    rows: list[ResultRow],
+    predictions: dict[str, dict[str, Predictions]],
+    record: History = History(),  # noqa: B008
+    name: str = "demo",
+    *,
+    doses: dict[str, Doses] | None = None,
+    predicts: dict[str, str] | None = None,
+    epoch: int = 1,
+) -> RunFiles:
+    """Return what a run of this content would have written."""
+    config = {"experiment": {"name": name}, "seed": 0, "split": {"kind": "random"}, "plot_points": 10_000}
+    cell = {"genes": 137, "edges": 1000}
+    about = {"strains": {"test": 9}, "cell": cell, "parameters": 1, "model": "hetero_cell", "devices": ["cpu"]}
+    by = {phenotype: {"name": name} for phenotype, name in (predicts or {}).items()}
+    results = {"rows": rows_as_json(rows), "units": {}, "epoch": epoch, "predicts": by}
+    return RunFiles(RunDirectory(Path("demo")), config, about, results, record, predictions, doses or {})
+
+
+def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> RunFiles:
     """A run with a model and two null models."""
     rows = [
         row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted), is_null)
@@ -51,8 +73,7 @@ def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dg
         for part in ("validation", "test")
     ]
     parts = {"test": phenotypes, "validation": phenotypes}
-    best = 2 if epochs else None
-    return ReportData("demo", rows, parts, ("seed 0",), history(list(phenotypes), epochs), best_epoch=best, **more)
+    return files(rows, parts, history(list(phenotypes), epochs), **more)
 
 
 CONSTANT = Predictions(np.arange(20.0), np.full(20, 0.3))
@@ -73,11 +94,9 @@ RUNS = {
     "constant prediction": run_of({"fitness": CONSTANT}),
     "long names": run_of({LONG: predictions(40)}, model=LONG),
     "dollar signs": run_of({"cost $x^$_{": predictions(40)}, model="$\\frac"),
-    "metrics only": ReportData("demo", run_of({"fitness": CONSTANT}).rows, {}),
-    "nothing at all": ReportData("", [], {}),
-    "epochs without values": ReportData(
-        "demo", [], {"test": {"y": predictions(9)}}, history=History([{"epoch": 0}, {"epoch": 1}])
-    ),
+    "metrics only": files(run_of({"fitness": CONSTANT}).rows, {}),
+    "nothing at all": files([], {}, name=""),
+    "epochs without values": files([], {"test": {"y": predictions(9)}}, History([{"epoch": 0}, {"epoch": 1}])),
 }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dglcell.data.table import REGRESSION
-from dglcell.plots.data import DPI, GREY, STYLE, ReportData, draw_nothing, encode, new_figure, shorten, with_unit
-from dglcell.plots.panels import (
+from dglcell.report.drawing import DPI, GREY, STYLE, draw_nothing, encode, new_figure, shorten, with_unit
+from dglcell.report.panels import (
     SCORES,
     Score,
     draw_agreement,
@@ -18,6 +18,7 @@ from dglcell.plots.panels import (
     draw_validation_score,
     responses,
 )
+from dglcell.report.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
@@ -27,18 +28,18 @@ MOST_PHENOTYPES = 3
 WIDTH, ROW_HEIGHT, DOSES_HEIGHT, LINE_HEIGHT = 1600 / DPI, 480 / DPI, 700 / DPI, 0.17
 
 
-def overview(run: ReportData) -> bytes:
+def overview(run: RunFiles) -> bytes:
     """Draw a run as a PNG file, 1,600 pixels wide.
 
     There is a row of panels for each of the first three phenotypes: measured against predicted, and the model against
     null models. Below are loss and validation score by epoch, and dose–response curves where strains weaken genes.
 
     Args:
-        run: data to draw; history, predictions and metrics may be missing, and their panels then say so.
+        run: what to draw; history, predictions and metrics may be empty, and their panels then say so.
     """
     shown = run.phenotypes[:MOST_PHENOTYPES]
     doses = {name: found for name in shown if (found := responses(run, name))}
-    lines = list(run.subtitle)
+    lines = [run.size_line, run.training_line]
     if len(run.phenotypes) > MOST_PHENOTYPES:
         lines.append(f"{MOST_PHENOTYPES} of {len(run.phenotypes)} phenotypes are drawn; the table has all of them")
     header = 0.5 + LINE_HEIGHT * len(lines)
@@ -50,7 +51,7 @@ def overview(run: ReportData) -> bytes:
         figure.set_layout_engine("constrained", hspace=0.06, wspace=0.05, w_pad=0.09, h_pad=0.06)
         outline = figure.add_gridspec(len(heights), 1, height_ratios=heights)
         head, *rows = (figure.add_subfigure(outline[row, 0]) for row in range(len(heights)))
-        _draw_header(head, run.title, lines, header)
+        _draw_header(head, run.name, lines, header)
         for row, phenotype in zip(rows, shown or [""], strict=False):
             left, right = row.subplots(1, 2)
             if phenotype:
@@ -60,14 +61,14 @@ def overview(run: ReportData) -> bytes:
                 draw_nothing(left, "", "no test part")
                 draw_nothing(right, "", "")
         losses, scores = rows[max(1, len(shown))].subplots(1, 2)
-        draw_losses(losses, run.history, run.best_epoch)
+        draw_losses(losses, run.history, run.best_marked)
         draw_validation_score(scores, run, shown, run.kind(shown[0]) if shown else REGRESSION)
         for row, (phenotype, of_gene) in zip(rows[max(1, len(shown)) + 1 :], doses.items(), strict=True):
-            draw_doses(row.subplots(), of_gene, with_unit(shorten(phenotype), run.units.get(phenotype, "")))
+            draw_doses(row.subplots(), of_gene, with_unit(shorten(phenotype), run.results["units"].get(phenotype, "")))
         return encode(figure)
 
 
-def described(run: ReportData) -> str:
+def described(run: RunFiles) -> str:
     """Say what ``overview`` shows, for those who cannot see it and as a caption."""
     parts = ["measured against predicted values of the test part", "the model beside null models"]
     parts += ["loss and validation score after each epoch"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.plots.data import Doses, Predictions, ReportData
-from dglcell.plots.panels import MOST_GENES, responses
-from dglcell.plots.pictures import described
-from tests.plots.invented import RUNS
+from dglcell.report.panels import MOST_GENES, responses
+from dglcell.report.pictures import described
+from dglcell.report.run_files import Doses, Predictions, RunFiles
+from tests.report.invented import RUNS, files
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -24,10 +24,10 @@ def doses_of(n: int, genes: list[str], media: list[str], seed: int = 0) -> tuple
     return doses, Predictions(measured, rng.normal(size=n))
 
 
-def run_of(n: int, genes: list[str], media: list[str], phenotype: str = "growth") -> ReportData:
+def run_of(n: int, genes: list[str], media: list[str], phenotype: str = "growth") -> RunFiles:
     found = {part: doses_of(n, genes, media, seed) for seed, part in enumerate(("test", "validation"))}
     predictions = {part: {phenotype: p} for part, (_, p) in found.items()}
-    return ReportData("demo", [], predictions, doses={part: doses for part, (doses, _) in found.items()})
+    return files([], predictions, doses={part: doses for part, (doses, _) in found.items()})
 
 
 def test_the_genes_with_the_most_measured_strains_are_shown() -> None:

@@ -1,1 +1,0 @@
-"""Draw pictures of results."""
