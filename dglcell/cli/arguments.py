@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from dglcell.errors import ConfigError, shorten
 
@@ -132,9 +132,9 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
-def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
+def reporter(options: argparse.Namespace, *words: str, file: TextIO | None = None) -> Callable[[str], None]:
     """Return a function that prints progress lines, each behind ``words``; with ``--quiet`` it prints none."""
-    return (lambda line: None) if options.quiet else partial(print, *words, flush=True)
+    return (lambda line: None) if options.quiet else partial(print, *words, flush=True, file=file)
 
 
 def add_overwrite(parser: argparse._ActionsContainer) -> None:

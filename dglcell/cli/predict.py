@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from dglcell.cli.arguments import (
     reporter,
     strengths,
 )
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, aligned, count
 from dglcell.prediction import EFFECT, KINDS, PRECISIONS, RANKINGS
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ say which. All strains of a design have the conditions that --condition gives.
 the next experiments:
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain \\
       -o next.csv
-All strains of a design are predicted, and the first ones are written. `effect` ranks by the distance from what is
+All strains of a design are predicted, and the first ones are written, or printed without -o.
+`effect` ranks by the distance from what is
 predicted for the wild type. `uncertain` ranks by the standard deviation over seeds, or with --interval by the width of
 the interval.
 
@@ -119,7 +122,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
-    parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
+    parser.add_argument(
+        "--top", type=positive, metavar="N", help="only the first N strains of a ranking, written or printed"
+    )
     parser.add_argument("--by", choices=RANKINGS, help="the ranking (default: effect)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
@@ -127,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o",
         type=Path,
         metavar="FILE",
-        help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
+        help="output: .csv or .parquet; of a design also a folder (default for a table and --top: print it)",
     )
     add_overwrite(parser)
     parser.add_argument(
@@ -187,8 +192,16 @@ def predict(options: argparse.Namespace) -> None:
         loaded = load(options.run_directory, checkpoint=options.checkpoint, device=device, predict_with=way)
         members, share = loaded.members, options.interval
         intervals = None if share is None else Intervals.of(members, loaded.directories, share)
-        if options.designs:
-            _predict_design(options, members, intervals, ranks)
+        if options.designs and options.output is None:
+            with tempfile.TemporaryDirectory() as folder:
+                first = Path(folder) / "first.csv"
+                _predict_design(options, members, intervals, ranks, first)
+                with open(first, newline="", encoding="utf-8") as file:
+                    rows = list(csv.reader(file))
+            texts = [i for i, name in enumerate(rows[0]) if name.startswith(("gene_", "name_", "predicted_by"))]
+            print("\n".join(line.rstrip() for line in aligned(rows, texts)))
+        elif options.designs:
+            _predict_design(options, members, intervals, ranks, options.output)
         else:
             _predict_table(options, members, intervals, ranks)
 
@@ -221,8 +234,11 @@ def _check(options: argparse.Namespace) -> None:
         from dglcell.files.parquet import import_pyarrow
 
         import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
-    if options.designs and options.output is None:
-        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
+    if options.designs and options.output is None and options.top is None:
+        do = "or print the first ones of a ranking: --top N"
+        raise ConfigError(
+            "where shall the predictions go?", expected="--output FILE: a design is written in parts", do=do
+        )
     if options.top is None and (options.by or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
 
@@ -291,7 +307,7 @@ def _predict_table(
 
 
 def _predict_design(
-    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks
+    options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks, output: Path
 ) -> None:
     from dglcell.prediction.predict import choose_for_design, fitting_batch_of, predict_design, wild_type_of
     from dglcell.prediction.ranking import Ranking
@@ -308,11 +324,13 @@ def _predict_design(
         if ranking.by == EFFECT:
             ranking = replace(ranking, wild_type=wild_type_of(members, design, ranking.phenotype))
         written = f"the first {min(options.top, len(design)):,} of {written}"
-    report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1))
+    # A table that is printed stands alone on standard output.
+    to = sys.stdout if options.output else sys.stderr
+    report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1), file=to)
     rate = predict_design(
         members,
         design,
-        options.output,
+        output,
         batch_size=batch_size,
         ranking=ranking,
         intervals=intervals,
@@ -323,4 +341,5 @@ def _predict_design(
     if rate is None:
         report(FINISHED)
         return
-    report(f"{written} written to {options.output}" + (f" ({rate:,.0f} strains/s)" if rate else ""))
+    where = f" written to {options.output}" if options.output else ""
+    report(f"{written}{where}" + (f" ({rate:,.0f} strains/s)" if rate else ""))

@@ -23,6 +23,9 @@ from dglcell.graph.vocabulary import AliasTable, Vocabulary
 GENES = "genes"
 """The column of this name holds all deleted genes, separated by ``;``."""
 
+GENE = "gene"
+"""So does this one, where there are no other columns of genes."""
+
 STRENGTHS = "strengths"
 """The column of this name holds the strengths of ``GENES``, in the same order."""
 
@@ -56,7 +59,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[str]:
         GenotypeError: there is none, or both forms are used.
     """
     numbered = [name for name in header if NUMBERED.fullmatch(name)]
-    single = [name for name in header if name == GENES]
+    single = [name for name in header if name == GENES] or [name for name in header if name == GENE and not numbered]
     if bool(numbered) == bool(single):
         raise GenotypeError(
             f"{where}: {'two kinds of' if numbered else 'no'} gene columns",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import STRONGEST
-from dglcell.data.changes import GENES, NUMBERED, Changes, gene_columns, read_changes, strength_columns
+from dglcell.data.changes import GENE, GENES, NUMBERED, Changes, gene_columns, read_changes, strength_columns
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
@@ -120,7 +120,7 @@ class GenotypeColumns:
         names = list(self.names)
         if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in header):
             names = [name for name in self.trained_on if name in header]
-            if self.seen and not self.trained_on:
+            if self.seen and not self.trained_on and GENE not in header:
                 return [], strength_columns(header, [], where)  # which refuses strengths that have no genes
         for name in names:
             if name not in header:

@@ -76,6 +76,13 @@ def test_a_ranking_is_written_with_standard_names(
     about = json.loads(found.schema.metadata[b"dglcell"])
     assert (about["by"], about["top"], about["phenotype"]) == ("uncertain", 7, "fitness")
     assert len(about["checkpoint_sha256"]) == 2
+    capsys.readouterr()
+    assert main(["predict", str(seeds), "--all-pairs", "--limit", "60", "--top", "7", "--by", "uncertain"]) == 0
+    printed = capsys.readouterr()
+    header, *rows = map(str.split, printed.out.splitlines())
+    assert header[:4] == found.column_names[:4]
+    assert [row[:2] for row in rows] == [[row["gene_1"], row["gene_2"]] for row in found.to_pylist()]
+    assert "the first 7 of 60 predictions" in printed.err
 
 
 def test_the_first_of_all_parts_are_those_of_one(

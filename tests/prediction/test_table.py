@@ -171,6 +171,8 @@ def test_without_an_output_predictions_are_printed(
     captured = capsys.readouterr()
     assert list(csv.DictReader(captured.out.splitlines())) == kept
     assert captured.err == "1 prediction\n"
+    (of_gene,) = predict(tiny_run, tmp_path, "gene\nb0008\n")
+    assert of_gene["predicted_fitness"] == kept[0]["predicted_fitness"]
     assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
     assert "where shall the predictions go?" in capsys.readouterr().err
 
