@@ -144,14 +144,14 @@ ENSEMBLE_OF = "network + "
 class ResultRow:
     """Hold the metrics of one model on one part of a split, for one phenotype."""
 
-    model: str  # name shown, e.g. ``additive ridge``.
-    part: str  # ``train``, ``validation`` or ``test``
-    phenotype: str  # label column
-    # from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1 also those of
-    # :func:`~dglcell.metrics.classification_metrics`
+    model: str  #: name shown, e.g. ``additive ridge``.
+    part: str  #: ``train``, ``validation`` or ``test``
+    phenotype: str  #: label column
+    #: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1 also those of
+    #: :func:`~dglcell.metrics.classification_metrics`
     metrics: Mapping[str, float]
-    is_null: bool = False  # whether it is a null model
-    # kind of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``
+    is_null: bool = False  #: whether it is a null model
+    #: kind of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``
     kind: str = REGRESSION
 
     @property

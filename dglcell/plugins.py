@@ -22,19 +22,13 @@ from dglcell.errors import ConfigError, OwnClassError, did_you_mean, listing
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot is a key of experiments that may name a class of the user's own.
+    """A slot is a key of experiments that may name a class of the user's own."""
 
-    Attributes:
-        key: key that names the class in a configuration.
-        group: group of entry points, by which an installed package gives such classes short names.
-        base: ``MODULE:CLASS`` that the class is derived from; imported only where somebody names a class of their own.
-        adapt: ``MODULE:FUNCTION`` that makes such a class of a module of torch; none where empty.
-    """
-
-    key: str
-    group: str
+    key: str  #: key that names the class in a configuration
+    group: str  #: group of entry points, by which an installed package gives such classes short names
+    #: ``MODULE:CLASS`` that the class is derived from; imported only where somebody names a class of their own
     base: str
-    adapt: str = ""
+    adapt: str = ""  #: ``MODULE:FUNCTION`` that makes such a class of a module of torch; none where empty
 
 
 SLOTS = {

@@ -61,22 +61,22 @@ SUFFIX = ".zip"
 class Card:
     """A card says what users should know of a trained model."""
 
-    description: str  # what it predicts, in a sentence
-    organism: str  # whose cell it is
-    licence: str  # licence of the weights
-    limits: list[str]  # what it must not be used for, a sentence each
-    command: str  # command that trained the model
-    dglcell: str  # version of this package that trained the model
-    model: str  # kind of the model, and its strategy
-    parameters: int  # number of parameters
-    genes: int  # number of genes of the cell graph
-    units: dict[str, str]  # phenotype → unit
-    source: str  # source of the strains
-    strains: dict[str, int]  # part → number of strains
-    split: str  # kind of the split
-    hashes: dict[str, str]  # hashes of cell graph, gene vocabulary, store and split
-    rows: list[dict[str, Any]]  # metrics of the model and of null models on the test part, as in ``results.json``
-    files: dict[str, str]  # path inside the model's folder → sha256
+    description: str  #: what it predicts, in a sentence
+    organism: str  #: whose cell it is
+    licence: str  #: licence of the weights
+    limits: list[str]  #: what it must not be used for, a sentence each
+    command: str  #: command that trained the model
+    dglcell: str  #: version of this package that trained the model
+    model: str  #: kind of the model, and its strategy
+    parameters: int  #: number of parameters
+    genes: int  #: number of genes of the cell graph
+    units: dict[str, str]  #: phenotype → unit
+    source: str  #: source of the strains
+    strains: dict[str, int]  #: part → number of strains
+    split: str  #: kind of the split
+    hashes: dict[str, str]  #: hashes of cell graph, gene vocabulary, store and split
+    rows: list[dict[str, Any]]  #: metrics of the model and of null models on the test part, as in ``results.json``
+    files: dict[str, str]  #: path inside the model's folder → sha256
 
 
 FIELDS: dict[str, Kind] = {

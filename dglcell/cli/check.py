@@ -48,10 +48,10 @@ BATCH = 16
 class Checked:
     """Hold what a strategy predicted, and what it took."""
 
-    strategy: str  # name of the strategy
-    predicted: dict[str, Tensor]  # what → [S, …] predictions in normalised units, their parts, and embeddings
-    seconds: float  # time of all strains
-    peak: int  # the largest rise of memory in bytes
+    strategy: str  #: name of the strategy
+    predicted: dict[str, Tensor]  #: what → [S, …] predictions in normalised units, their parts, and embeddings
+    seconds: float  #: time of all strains
+    peak: int  #: the largest rise of memory in bytes
 
     def difference(self, reference: Checked) -> float:
         """Return the largest difference from what the reference predicts, as a share of the largest value or of 1."""

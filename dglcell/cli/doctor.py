@@ -43,7 +43,7 @@ class Finding:
 
     what: str
     state: str
-    ok: bool | None = None  # whether it works; None where it is only information
+    ok: bool | None = None  #: whether it works; None where it is only information
     do: str = ""
 
 

@@ -27,14 +27,14 @@ class Job:
     """A job runs an experiment with SLURM."""
 
     file: Path
-    config: Config  # configuration read from this file
-    overrides: list[str]  # overrides from the command line
-    sweep: Sweep  # the members of the job array
-    runs: list[Path]  # run directory of each member; one directory where the job is no array
-    script: str  # script for ``sbatch``
-    measured: str | None  # measurement from which its time and memory are chosen; None where there is none
-    build: str | None = None  # script that builds the store before the job
-    comparison: str | None = None  # script that compares the runs after the job
+    config: Config  #: configuration read from this file
+    overrides: list[str]  #: overrides from the command line
+    sweep: Sweep  #: the members of the job array
+    runs: list[Path]  #: run directory of each member; one directory where the job is no array
+    script: str  #: script for ``sbatch``
+    measured: str | None  #: measurement from which its time and memory are chosen; None where there is none
+    build: str | None = None  #: script that builds the store before the job
+    comparison: str | None = None  #: script that compares the runs after the job
 
     @property
     def store(self) -> Path:

@@ -39,9 +39,9 @@ LONGEST = 200
 class Sweep:
     """A sweep has the members of a job array: every combination of values, each with every seed."""
 
-    seeds: tuple[int, ...] = ()  # seeds of each combination; if empty, the experiment's own seed
-    values: tuple[tuple[str, tuple[str, ...]], ...] = ()  # dotted key → values, as written on a command line
-    split_seeds: bool = False  # whether a member's seed is also `split.seed`, so that each member has its own split
+    seeds: tuple[int, ...] = ()  #: seeds of each combination; if empty, the experiment's own seed
+    values: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: dotted key → values, as written on a command line
+    split_seeds: bool = False  #: whether a member's seed is also `split.seed`, so that each member has its own split
 
     @classmethod
     def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:

@@ -55,22 +55,16 @@ Columns = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Attributed:
-    """Hold what predicted changes come from.
+    """Hold what predicted changes come from."""
 
-    Attributes:
-        wild_type: [S, T] predictions for the wild type in the conditions of the strains, in original units.
-        change: [S, T] by how much the strains differ from it.
-        sources: every source and the remainder: numbers of strain and phenotype, term, relation, the node that is lost
-            or changed, the node that does not get its message, and what this gives; nodes are −1 where there is none.
-        nodes: by nodes that a pooling reads, whether they are kept or lost, what each gives to the change.
-        changed: the changed genes of strains: strain and node.
-    """
-
+    #: [S, T] predictions for the wild type in the conditions of the strains, in original units
     wild_type: NDArray[np.float64]
-    change: NDArray[np.float64]
+    change: NDArray[np.float64]  #: [S, T] by how much the strains differ from it
+    #: every source and the remainder: numbers of strain and phenotype, term, relation, the node that is lost or
+    #: changed, the node that does not get its message, and what this gives; nodes are −1 where there is none
     sources: pd.DataFrame
-    nodes: pd.DataFrame
-    changed: pd.DataFrame
+    nodes: pd.DataFrame  #: by nodes that a pooling reads, whether they are kept or lost, what each gives to the change
+    changed: pd.DataFrame  #: the changed genes of strains: strain and node
 
 
 def check_attributable(members: Sequence[Trained]) -> None:

@@ -118,9 +118,9 @@ class NetworkConfig:
 class NetworkSource:
     """Describe a network that an experiment can name."""
 
-    file: PublishedFile  # where the file is, and who made it
-    table: NetworkConfig  # what its columns mean; the path alone is missing
-    standard_names: bool = False  # whether genes bear standard names (``GCN4``), so that the cell needs aliases
+    file: PublishedFile  #: where the file is, and who made it
+    table: NetworkConfig  #: what its columns mean; the path alone is missing
+    standard_names: bool = False  #: whether genes bear standard names (``GCN4``), so that the cell needs aliases
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,9 @@ _DEFAULTS = NetworkConfig()
 class NamedTable:
     """Hold a network as an experiment has it, with what its source adds."""
 
-    config: NetworkConfig  # what the columns mean, complete
-    file: PublishedFile  # where the table is, and what is known of it
-    source: NetworkSource | None = None  # the catalogue's entry, if there is one
+    config: NetworkConfig  #: what the columns mean, complete
+    file: PublishedFile  #: where the table is, and what is known of it
+    source: NetworkSource | None = None  #: the catalogue's entry, if there is one
 
     def provenance(self) -> dict[str, Any]:
         """Return who made the table; empty for tables that are not in the catalogue."""

@@ -60,9 +60,9 @@ def _genome_reader(path: Path) -> Callable[[Path], Vocabulary] | None:
 class GeneChoice:
     """Read genes and aliases as a configuration names them, when they are asked for."""
 
-    config: CellConfig  # configuration of the cell
-    raw: str | None = None  # folder for relative paths; see `find_raw`
-    # ``genes`` and ``aliases`` → the files that were read, with hashes
+    config: CellConfig  #: configuration of the cell
+    raw: str | None = None  #: folder for relative paths; see `find_raw`
+    #: ``genes`` and ``aliases`` → the files that were read, with hashes
     provenance: dict[str, Any] = field(default_factory=dict)
     _sets: dict[str, Vocabulary] = field(default_factory=dict)
 

@@ -35,9 +35,9 @@ Rule = Relation | Callable[["CellGraph"], "Derivation"]
 class Edges:
     """Hold the edges of one relation."""
 
-    src: NDArray[np.int64]  # [E] int64 source nodes
-    dst: NDArray[np.int64]  # [E] int64 destination nodes
-    weight: NDArray[np.float32] | None = None  # [E] float32 fixed edge weights, or None
+    src: NDArray[np.int64]  #: [E] int64 source nodes
+    dst: NDArray[np.int64]  #: [E] int64 destination nodes
+    weight: NDArray[np.float32] | None = None  #: [E] float32 fixed edge weights, or None
 
     def __len__(self) -> int:
         return len(self.src)

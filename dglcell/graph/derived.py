@@ -31,8 +31,10 @@ CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
 class Currency:
     """Define which metabolites do not make two reactions neighbours."""
 
-    degree: int = CURRENCY_DEGREE  # a metabolite of more reactions than this is currency
-    metabolites: tuple[str, ...] = ()  # if not empty, exactly these metabolites are currency and ``degree`` is not used
+    degree: int = CURRENCY_DEGREE  #: a metabolite of more reactions than this is currency
+    metabolites: tuple[
+        str, ...
+    ] = ()  #: if not empty, exactly these metabolites are currency and ``degree`` is not used
 
     def mask(self, metabolism: Metabolism) -> NDArray[np.bool_]:
         """Return which metabolites are currency, [N metabolites] bool.

@@ -28,12 +28,12 @@ WRITTEN = re.compile(r"\s*([^:<>]+):([^<>]+?)(<?>)([^<>]+?)(?::([^:<>]*))?\s*")
 class EdgeTarget:
     """Hold an edge that a strain removes or weakens, and the strength that is left."""
 
-    relation: str | Relation  # the relation, or its name where no other has it
-    source: str | int  # names of the nodes at its ends, or their indices
+    relation: str | Relation  #: the relation, or its name where no other has it
+    source: str | int  #: names of the nodes at its ends, or their indices
     destination: str | int
-    # what is left of the edge: 0 removes it, 1 is the wild type. A tensor without dimensions gets gradients.
+    #: what is left of the edge: 0 removes it, 1 is the wild type. A tensor without dimensions gets gradients.
     strength: Any = 0.0
-    both: bool = False  # whether the edge in the other direction is changed, too
+    both: bool = False  #: whether the edge in the other direction is changed, too
 
     def __str__(self) -> str:
         name = self.relation if isinstance(self.relation, str) else self.relation[1]

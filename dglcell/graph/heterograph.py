@@ -27,15 +27,15 @@ Data = dict[str, Tensor]
 class Heterograph:
     """Hold what was read of a heterograph."""
 
-    num_nodes: dict[str, int]  # node type → N
-    ends: dict[Relation, tuple[NDArray[np.int64], NDArray[np.int64]]]  # relation → [E] int64 sources and destinations
-    # node type → names of its nodes; of those types that have names
+    num_nodes: dict[str, int]  #: node type → N
+    ends: dict[Relation, tuple[NDArray[np.int64], NDArray[np.int64]]]  #: relation → [E] int64 sources and destinations
+    #: node type → names of its nodes; of those types that have names
     names: dict[str, Vocabulary] = field(default_factory=dict)
-    # relation → [E] fixed edge weights; of those relations that have some
+    #: relation → [E] fixed edge weights; of those relations that have some
     weights: dict[Relation, NDArray[Any]] = field(default_factory=dict)
-    ndata: dict[str, Data] = field(default_factory=dict)  # node type → features of its nodes
-    edata: dict[Relation, Data] = field(default_factory=dict)  # relation → features of its edges beside the weight
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where the graph is
+    ndata: dict[str, Data] = field(default_factory=dict)  #: node type → features of its nodes
+    edata: dict[Relation, Data] = field(default_factory=dict)  #: relation → features of its edges beside the weight
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  #: where the graph is
 
 
 def read_heterograph(

@@ -44,9 +44,9 @@ Exchange reactions that a medium does not name are as in the model's own medium,
 class Media:
     """Hold what a metabolic model may take up in each of M media."""
 
-    names: tuple[str, ...]  # M media, in the order of the configuration
-    exchanges: tuple[str, ...]  # E exchange reactions, in the order of the model
-    uptakes: NDArray[np.float64]  # [M, E] largest uptakes, in mmol/gDW/h; infinite where the model has no bound
+    names: tuple[str, ...]  #: M media, in the order of the configuration
+    exchanges: tuple[str, ...]  #: E exchange reactions, in the order of the model
+    uptakes: NDArray[np.float64]  #: [M, E] largest uptakes, in mmol/gDW/h; infinite where the model has no bound
 
     @classmethod
     def of(cls, model: Model, changes: Mapping[str, Mapping[str, float]], key: str) -> Media:

@@ -105,21 +105,21 @@ class Metabolism:
     reaction that only runs backward.)
     """
 
-    genes: Vocabulary  # all genes of the model
-    reactions: Vocabulary  # reaction nodes
-    metabolites: Vocabulary  # metabolites, each in its compartment
-    catalyses: NDArray[np.int64]  # [2, E] (gene, reaction node)
-    converts: NDArray[np.int64]  # [2, E] (reaction node, metabolite)
-    # [E] float32, one per ``converts`` edge: negative consumed, positive produced, in the direction of the node
+    genes: Vocabulary  #: all genes of the model
+    reactions: Vocabulary  #: reaction nodes
+    metabolites: Vocabulary  #: metabolites, each in its compartment
+    catalyses: NDArray[np.int64]  #: [2, E] (gene, reaction node)
+    converts: NDArray[np.int64]  #: [2, E] (reaction node, metabolite)
+    #: [E] float32, one per ``converts`` edge: negative consumed, positive produced, in the direction of the node
     stoichiometry: NDArray[np.float32]
-    model_reactions: Vocabulary  # reactions as the model has them
-    model_reaction_of: NDArray[np.int64]  # [N] index into ``model_reactions`` for each reaction node
-    compartments: tuple[str, ...]  # compartment of each metabolite
-    provenance: dict[str, Any] = field(default_factory=dict)  # model name, where it came from with sha256, and counts
-    aliases: AliasTable = field(default_factory=AliasTable)  # the names that the model has for its genes
-    # medium → reaction node → its strength there, where that differs between media
+    model_reactions: Vocabulary  #: reactions as the model has them
+    model_reaction_of: NDArray[np.int64]  #: [N] index into ``model_reactions`` for each reaction node
+    compartments: tuple[str, ...]  #: compartment of each metabolite
+    provenance: dict[str, Any] = field(default_factory=dict)  #: model name, where it came from with sha256, and counts
+    aliases: AliasTable = field(default_factory=AliasTable)  #: the names that the model has for its genes
+    #: medium → reaction node → its strength there, where that differs between media
     media: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    # node type → reaction of the model, or metabolite → what the model calls it in words
+    #: node type → reaction of the model, or metabolite → what the model calls it in words
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property

@@ -45,11 +45,11 @@ def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -
 class Network:
     """Hold an edge table with its names resolved but not yet mapped to a vocabulary."""
 
-    name: str  # name of the network
-    names: tuple[str, ...]  # distinct gene names in the file, after prefix and aliases
-    ambiguous: tuple[str, ...]  # names that stand for several genes
-    relations: dict[str, Edges]  # relation name → edges whose ends index ``names``, as the file gives them
-    provenance: dict[str, Any]  # file, hash and row counts
+    name: str  #: name of the network
+    names: tuple[str, ...]  #: distinct gene names in the file, after prefix and aliases
+    ambiguous: tuple[str, ...]  #: names that stand for several genes
+    relations: dict[str, Edges]  #: relation name → edges whose ends index ``names``, as the file gives them
+    provenance: dict[str, Any]  #: file, hash and row counts
 
 
 def read_network(

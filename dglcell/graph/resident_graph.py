@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class CompactEdges:
     """Hold edges ordered by row in the smallest integers that fit, so that loops over them read little memory."""
 
-    starts: Tensor  # [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``
-    neighbours: Tensor  # [E] the node at the other end, uint16 while there are at most 65,536 of them, else int32
-    weights: Tensor | None = None  # [E] in the same order, or None
+    starts: Tensor  #: [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``
+    neighbours: Tensor  #: [E] the node at the other end, uint16 while there are at most 65,536 of them, else int32
+    weights: Tensor | None = None  #: [E] in the same order, or None
 
 
 PADDING = 64
@@ -43,9 +43,9 @@ PIECE_EDGES = 256
 class SplitRows:
     """Hold rows of edges in pieces of at most ``PIECE_EDGES``, each cut at the same places every time."""
 
-    pieces: Tensor  # [P, 4] int32 row, first edge, last edge + 1, and place among the partial sums; -1 for whole rows
-    rows: Tensor  # [R, 3] int32 of the rows that are cut: row, its first partial sum, its last one + 1
-    partial: int  # number of partial sums
+    pieces: Tensor  #: [P, 4] int32 row, first edge, last edge + 1, and place among the partial sums; -1 for whole rows
+    rows: Tensor  #: [R, 3] int32 of the rows that are cut: row, its first partial sum, its last one + 1
+    partial: int  #: number of partial sums
 
 
 def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

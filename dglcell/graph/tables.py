@@ -33,11 +33,11 @@ read."""
 class EdgeTable:
     """Hold columns of one text file."""
 
-    path: Path  # the file
-    # requested column → the names in it as categories, in order and without surrounding blanks. The index is the line
-    # of the file, counted from 1.
+    path: Path  #: the file
+    #: requested column → the names in it as categories, in order and without surrounding blanks. The index is the line
+    #: of the file, counted from 1.
     frame: pd.DataFrame
-    labels: dict[str, str]  # requested column → its name in the header (the request itself where there is no header)
+    labels: dict[str, str]  #: requested column → its name in the header (the request itself where there is no header)
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -95,8 +95,8 @@ def spelling(name: str) -> str:
 class Vocabulary:
     """Hold the names of one node type; the index of a name is its position."""
 
-    names: tuple[str, ...]  # sorted names without duplicates
-    # other names of the nodes. Two vocabularies with the same names are equal whatever these are.
+    names: tuple[str, ...]  #: sorted names without duplicates
+    #: other names of the nodes. Two vocabularies with the same names are equal whatever these are.
     others: AliasTable = field(default_factory=lambda: AliasTable(), compare=False, repr=False)
 
     @classmethod
@@ -222,8 +222,8 @@ class AliasTable:
     An alias that stands for several systematic names is ambiguous and maps to nothing.
     """
 
-    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # alias → systematic names
-    standard: Mapping[str, str] = field(default_factory=dict)  # systematic name → the name to show beside it
+    systematic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: alias → systematic names
+    standard: Mapping[str, str] = field(default_factory=dict)  #: systematic name → the name to show beside it
 
     @cached_property
     def targets(self) -> Vocabulary:

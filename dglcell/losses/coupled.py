@@ -105,17 +105,11 @@ COLUMNS = ("prediction", "target", "embedding")
 
 @dataclass(frozen=True)
 class Rows:
-    """Hold the predictions, labels and embeddings of N strains.
+    """Hold the predictions, labels and embeddings of N strains."""
 
-    Attributes:
-        prediction: [N, T] predictions.
-        target: [N, T] labels, NaN where a label is missing or does not take part.
-        embedding: [N, D] embeddings; D is 0 where embeddings are not compared.
-    """
-
-    prediction: Tensor
-    target: Tensor
-    embedding: Tensor
+    prediction: Tensor  #: [N, T] predictions
+    target: Tensor  #: [N, T] labels, NaN where a label is missing or does not take part
+    embedding: Tensor  #: [N, D] embeddings; D is 0 where embeddings are not compared
 
     @classmethod
     def of(cls, prediction: Prediction, target_BT: Tensor, *, embeds: bool) -> Rows:

@@ -25,10 +25,10 @@ LAUNCHERS = (
 class Ranks:
     """Hold the number of this process among the processes of a run, and how many there are."""
 
-    rank: int = 0  # number of this process, from 0
-    size: int = 1  # number of processes
-    local: int = 0  # number of this process on its machine
-    here: int = 1  # number of processes on its machine, 1 where that is not known
+    rank: int = 0  #: number of this process, from 0
+    size: int = 1  #: number of processes
+    local: int = 0  #: number of this process on its machine
+    here: int = 1  #: number of processes on its machine, 1 where that is not known
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Ranks:

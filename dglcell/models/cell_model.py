@@ -39,17 +39,12 @@ SHARE_OF_MEMORY = 0.7
 
 @dataclass(frozen=True)
 class Encoded:
-    """Hold what terms read of B encoded strains.
+    """Hold what terms read of B encoded strains."""
 
-    Attributes:
-        wild_type: node type → [N, H] states of the wild type.
-        differences: name of a term → [B, D], by how much what it pools of the strains differs from the base.
-        auxiliary: see ``Prediction``.
-    """
-
-    wild_type: Mapping[str, Tensor]
+    wild_type: Mapping[str, Tensor]  #: node type → [N, H] states of the wild type
+    #: name of a term → [B, D], by how much what it pools of the strains differs from the base
     differences: Mapping[str, Tensor] = field(default_factory=dict)
-    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  #: see ``Prediction``
 
 
 class CellModel(StrainModel):

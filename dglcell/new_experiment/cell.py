@@ -39,25 +39,25 @@ CELLS = {
 class Wanted:
     """Hold the options of `dglcell init`, by their names."""
 
-    file: Path  # to be written
-    table: Path | None = None  # of strains; None for a screen
-    screen: str | None = None  # a source that `dglcell data list` names; None for a table
-    cell: str = "yeast"  # a metabolic model, or a key of `CELLS`
+    file: Path  #: to be written
+    table: Path | None = None  #: of strains; None for a screen
+    screen: str | None = None  #: a source that `dglcell data list` names; None for a table
+    cell: str = "yeast"  #: a metabolic model, or a key of `CELLS`
     split: str = "random"
-    model: str | None = None  # a key of `BASES`; chosen where None
-    genes: Sequence[str] = ()  # columns of the table; found by their names where empty
-    phenotypes: Sequence[str] = ()  # columns; all other columns of numbers where empty
-    strengths: Sequence[str] | None = None  # columns in the order of ``genes``; found by their names where None
-    conditions: Sequence[str] | None = None  # columns; found by their names where None
-    aliases: str | None = None  # other names of genes; found where None
-    na_values: Sequence[str] = ()  # cells that mean "not measured", beside empty ones, NA, N/A and NaN
-    keep_blank: bool = False  # rows with a blank gene are strains with fewer deletions, however few they are
-    average: bool = False  # rows of the same strain are averaged, however much their values differ
-    ignore: Sequence[str] = ()  # names that stand for no deletion; ``*`` stands for any text in them
-    write_clean: Path | None = None  # where a copy without faults is written, which is then read in place of the table
-    raw: str | None = None  # folder of raw files, as for `raw_folder`
-    confirm: Callable[[str], bool] | None = None  # asks whether files are downloaded; None where nobody is there to ask
-    command: str = "dglcell init …"  # which messages tell the user to repeat
+    model: str | None = None  #: a key of `BASES`; chosen where None
+    genes: Sequence[str] = ()  #: columns of the table; found by their names where empty
+    phenotypes: Sequence[str] = ()  #: columns; all other columns of numbers where empty
+    strengths: Sequence[str] | None = None  #: columns in the order of ``genes``; found by their names where None
+    conditions: Sequence[str] | None = None  #: columns; found by their names where None
+    aliases: str | None = None  #: other names of genes; found where None
+    na_values: Sequence[str] = ()  #: cells that mean "not measured", beside empty ones, NA, N/A and NaN
+    keep_blank: bool = False  #: rows with a blank gene are strains with fewer deletions, however few they are
+    average: bool = False  #: rows of the same strain are averaged, however much their values differ
+    ignore: Sequence[str] = ()  #: names that stand for no deletion; ``*`` stands for any text in them
+    write_clean: Path | None = None  #: where a copy without faults is written, which is then read in place of the table
+    raw: str | None = None  #: folder of raw files, as for `raw_folder`
+    confirm: Callable[[str], bool] | None = None  #: asks whether files are downloaded; None where nobody is there
+    command: str = "dglcell init …"  #: which messages tell the user to repeat
 
 
 def describe_cells() -> list[str]:

@@ -58,18 +58,18 @@ class Facts:
     """Hold what decides the choices, of the strains whose genes are all in the cell graph. No other strains train."""
 
     strains: int
-    fewest: int  # smallest number of deletions of a strain
+    fewest: int  #: smallest number of deletions of a strain
     most: int
-    classes: bool  # all labels are 0 or 1
-    fitness: bool  # all labels look like a growth relative to the wild type
-    genes: int  # of the cell graph
-    metabolic: bool = False  # most of the deleted genes have reactions in the cell graph
-    known: bool = True  # other strains change the same genes, for most strains
-    weakened: bool = False  # strains weaken genes, to strengths that the table has or that are learned
-    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of the strains → their categories
-    rare: tuple[str, ...] = ()  # conditions that differ between most strains, so that they say nothing of a new one
-    strength_from: tuple[str, ...] = ()  # conditions that strengths are learned from
-    simulated: bool = False  # flux balance analysis has made the labels
+    classes: bool  #: all labels are 0 or 1
+    fitness: bool  #: all labels look like a growth relative to the wild type
+    genes: int  #: of the cell graph
+    metabolic: bool = False  #: most of the deleted genes have reactions in the cell graph
+    known: bool = True  #: other strains change the same genes, for most strains
+    weakened: bool = False  #: strains weaken genes, to strengths that the table has or that are learned
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: of the strains → their categories
+    rare: tuple[str, ...] = ()  #: conditions that differ between most strains, so that they say nothing of a new one
+    strength_from: tuple[str, ...] = ()  #: conditions that strengths are learned from
+    simulated: bool = False  #: flux balance analysis has made the labels
 
     @classmethod
     def of(cls, table: Strains, cell: CellGraph, strength_from: Sequence[str] = ()) -> Facts:
@@ -143,11 +143,11 @@ class Facts:
 class Pace(NamedTuple):
     """Say how long a model is trained on tables, and what that takes."""
 
-    steps: int  # of the optimiser, for a small table; a large one has more, in its fewest epochs
-    steps_of_epoch: int  # approximately, as far as batches are not too small or large for that
-    batches: tuple[int, int]  # smallest and largest
-    epochs: tuple[int, int]  # fewest and most
-    seconds_of_step: float  # on one core of a server of 2023
+    steps: int  #: of the optimiser, for a small table; a large one has more, in its fewest epochs
+    steps_of_epoch: int  #: approximately, as far as batches are not too small or large for that
+    batches: tuple[int, int]  #: smallest and largest
+    epochs: tuple[int, int]  #: fewest and most
+    seconds_of_step: float  #: on one core of a server of 2023
     seconds_of_strain: float
     seconds_of_epoch: float
 
@@ -166,7 +166,7 @@ def size_of(genes: int) -> float:
 class Schedule(NamedTuple):
     """Say how long a table is trained."""
 
-    strains: int  # that train, approximately
+    strains: int  #: that train, approximately
     batch: int
     epochs: int
 
@@ -207,8 +207,8 @@ class Settings:
     model: str
     schedule: Schedule
     facts: Facts
-    keys: dict[str, dict[str, Any]] = field(default_factory=dict)  # section → key → value
-    reasons: dict[str, str] = field(default_factory=dict)  # dotted key → why it has its value
+    keys: dict[str, dict[str, Any]] = field(default_factory=dict)  #: section → key → value
+    reasons: dict[str, str] = field(default_factory=dict)  #: dotted key → why it has its value
 
     def put(self, name: str, value: object, reason: str) -> None:
         """Set a key, given its dotted name, and note the reason for its value."""

@@ -57,11 +57,11 @@ NEARLY_ALL, FEW_BLANK = 0.95, 20
 class OwnTable(NamedTuple):
     """Describe a table without faults as an experiment reads it."""
 
-    keys: dict[str, Any]  # of `data.source.csv`
-    cell: CellGraph  # with the names that the table uses
-    drops: bool  # strains have genes that the cell graph lacks
-    notes: list[str]  # what the user has to know
-    strength_from: list[str]  # conditions that what is left of genes is learned from
+    keys: dict[str, Any]  #: of `data.source.csv`
+    cell: CellGraph  #: with the names that the table uses
+    drops: bool  #: strains have genes that the cell graph lacks
+    notes: list[str]  #: what the user has to know
+    strength_from: list[str]  #: conditions that what is left of genes is learned from
 
 
 def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:

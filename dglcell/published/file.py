@@ -50,28 +50,28 @@ RECORD_SUFFIX = ".fetched.json"
 class Recipe:
     """Describe how a table is made from files of public repositories."""
 
-    convert: str  # name of the conversion; see `dglcell.published.conversions`
-    originals: tuple[PublishedFile, ...]  # files that it is made from; each of a fixed version, with its hash
-    arguments: dict[str, Any] = field(default_factory=dict, hash=False)  # arguments of the conversion
+    convert: str  #: name of the conversion; see `dglcell.published.conversions`
+    originals: tuple[PublishedFile, ...]  #: files that it is made from; each of a fixed version, with its hash
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)  #: arguments of the conversion
 
 
 class Record(NamedTuple):
     """Record a download, in a JSON file beside it."""
 
-    url: str  # where the file came from
-    sha256: str  # hash of its bytes
-    fetched: str  # date and time, UTC
+    url: str  #: where the file came from
+    sha256: str  #: hash of its bytes
+    fetched: str  #: date and time, UTC
 
 
 @dataclass(frozen=True)
 class Found:
     """Locate a file that is here, and that is the right one as far as that can be known."""
 
-    file: PublishedFile  # the file's description
-    path: Path  # where it is
-    sha256: str  # hash of its bytes as published
-    trust: str  # `DECLARED`, `FIRST_USE` or `UNCHECKED`
-    downloaded: bool = False  # whether it was not here before
+    file: PublishedFile  #: the file's description
+    path: Path  #: where it is
+    sha256: str  #: hash of its bytes as published
+    trust: str  #: `DECLARED`, `FIRST_USE` or `UNCHECKED`
+    downloaded: bool = False  #: whether it was not here before
 
     def provenance(self) -> dict[str, Any]:
         """Return the file's hash and what that was compared with, as plain containers."""
@@ -86,24 +86,24 @@ class PublishedFile:
     declared of the file is then compared with its content.
     """
 
-    path: str  # absolute, or relative to the working or the raw folder; with ``/`` between folders
-    # where it can be downloaded, tried in this order; none where only a copy by hand will do
+    path: str  #: absolute, or relative to the working or the raw folder; with ``/`` between folders
+    #: where it can be downloaded, tried in this order; none where only a copy by hand will do
     urls: tuple[str, ...] = ()
-    # hash of its bytes. None where the publisher states none: the hash of the first download is then recorded beside
-    # the file, and every later one has to agree with it (trust on first use).
+    #: hash of its bytes. None where the publisher states none: the hash of the first download is then recorded beside
+    #: the file, and every later one has to agree with it (trust on first use).
     sha256: str | None = None
-    size: int | None = None  # in bytes, where it is known
-    # sha256 of what a gzip file holds that is packed here: a file with this content is right, whatever its bytes, which
-    # depend on the zlib that packed it
+    size: int | None = None  #: in bytes, where it is known
+    #: sha256 of what a gzip file holds that is packed here: a file with this content is right, whatever its bytes,
+    #: which depend on the zlib that packed it
     content: str | None = None
-    member: str = ""  # if the addresses lead to an archive (.zip, .tgz), the file in it
-    archive_sha256: str | None = None  # hash of that archive, where it is known
-    made: Recipe | None = None  # recipe by which it is made from other files, if it is
-    part: PublishedFile | None = None  # a part of it, put there by hand, which is used where it is there
-    copies: tuple[PublishedFile, ...] = ()  # files that are used where it is not there
-    description: str = ""  # what it holds, in a sentence or two
-    citation: str = ""  # the publication
-    licence: str = ""  # as its publisher states it
+    member: str = ""  #: if the addresses lead to an archive (.zip, .tgz), the file in it
+    archive_sha256: str | None = None  #: hash of that archive, where it is known
+    made: Recipe | None = None  #: recipe by which it is made from other files, if it is
+    part: PublishedFile | None = None  #: a part of it, put there by hand, which is used where it is there
+    copies: tuple[PublishedFile, ...] = ()  #: files that are used where it is not there
+    description: str = ""  #: what it holds, in a sentence or two
+    citation: str = ""  #: the publication
+    licence: str = ""  #: as its publisher states it
 
     @property
     def name(self) -> str:

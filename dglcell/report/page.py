@@ -29,8 +29,8 @@ class Grid:
     """Hold a table of texts."""
 
     columns: list[str]
-    rows: list[list[str]]  # rows with one text per column
-    texts: int = 1  # number of columns from the left that are text; the others are numbers, set flush right
+    rows: list[list[str]]  #: rows with one text per column
+    texts: int = 1  #: number of columns from the left that are text; the others are numbers, set flush right
 
 
 def data_uri(png: bytes) -> str:
@@ -99,9 +99,9 @@ NO_TEST_PART = (
 class Line:
     """Hold one line of a table of results."""
 
-    labels: list[str]  # texts on the left; the first one is empty but where another phenotype or part begins
-    cells: list[tuple[str, bool]]  # (text, whether it is the best of its block) of every metric
-    is_null: bool  # whether the line is of a null model
+    labels: list[str]  #: texts on the left; the first one is empty but where another phenotype or part begins
+    cells: list[tuple[str, bool]]  #: (text, whether it is the best of its block) of every metric
+    is_null: bool  #: whether the line is of a null model
 
 
 @dataclass(frozen=True)

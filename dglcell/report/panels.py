@@ -37,8 +37,8 @@ class Score(NamedTuple):
     """Describe a metric of which more is better."""
 
     metric: str
-    name: str  # name that axes show
-    title: str  # short name for titles
+    name: str  #: name that axes show
+    title: str  #: short name for titles
 
 
 SCORES = {
@@ -257,10 +257,10 @@ MEDIUM_LENGTH = 14
 class Response(NamedTuple):
     """Hold measured and predicted phenotypes of strains that weaken the same gene."""
 
-    part: NDArray[Any]  # [S] part of the split of each strain
-    medium: NDArray[Any]  # [S] its medium; empty texts where strains have none
-    left: NDArray[np.floating]  # [S] what is left of the gene, ascending
-    measured: NDArray[np.floating]  # [S] phenotypes
+    part: NDArray[Any]  #: [S] part of the split of each strain
+    medium: NDArray[Any]  #: [S] its medium; empty texts where strains have none
+    left: NDArray[np.floating]  #: [S] what is left of the gene, ascending
+    measured: NDArray[np.floating]  #: [S] phenotypes
     predicted: NDArray[np.floating]
 
 

@@ -120,7 +120,7 @@ def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
 class History:
     """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``."""
 
-    rows: Sequence[Mapping[str, float | None]] = ()  # ``epoch`` counts from 0, and None stands for undefined values
+    rows: Sequence[Mapping[str, float | None]] = ()  #: ``epoch`` counts from 0, and None stands for undefined values
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -149,8 +149,8 @@ class History:
 class Predictions:
     """Hold predictions for one part of the split and one phenotype, in original units."""
 
-    measured: NDArray[np.floating]  # [S], NaN where not measured
-    predicted: NDArray[np.floating]  # [S]
+    measured: NDArray[np.floating]  #: [S], NaN where not measured
+    predicted: NDArray[np.floating]  #: [S]
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -172,10 +172,10 @@ class Predictions:
 class Doses:
     """Hold how much is left of the gene of each strain of a part that changes a single one."""
 
-    genes: NDArray[Any]  # [S] names; empty for strains that change none or several
-    strengths: NDArray[np.floating]  # [S] what is left; NaN for other strains
-    media: NDArray[Any]  # [S]; empty texts where strains have none
-    learned: bool = False  # the model has learned the strengths
+    genes: NDArray[Any]  #: [S] names; empty for strains that change none or several
+    strengths: NDArray[np.floating]  #: [S] what is left; NaN for other strains
+    media: NDArray[Any]  #: [S]; empty texts where strains have none
+    learned: bool = False  #: the model has learned the strengths
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,13 @@ class RunFiles:
 
     directory: RunDirectory
     config: dict[str, Any]
-    environment: dict[str, Any]  # versions, git state, hashes, sizes
-    results: dict[str, Any]  # the table of results, and the checkpoint that it is of
+    environment: dict[str, Any]  #: versions, git state, hashes, sizes
+    results: dict[str, Any]  #: the table of results, and the checkpoint that it is of
     history: History
-    predictions: dict[str, dict[str, Predictions]]  # part → phenotype → predictions
+    predictions: dict[str, dict[str, Predictions]]  #: part → phenotype → predictions
     doses: dict[str, Doses] = field(
         default_factory=dict
-    )  # part → what is left of genes; no part where they are deleted
+    )  #: part → what is left of genes; no part where they are deleted
 
     @property
     def name(self) -> str:

@@ -28,10 +28,10 @@ class RunRow:
     """Hold the state of one run."""
 
     path: Path
-    state: str  # ``finished``, ``running``, ``stopped``, or ``damaged``
-    epochs: int  # number of epochs that are done
-    planned: int  # number of epochs that the run shall have; 0 where that cannot be read
-    files: RunFiles | None = None  # contents of a finished run
+    state: str  #: ``finished``, ``running``, ``stopped``, or ``damaged``
+    epochs: int  #: number of epochs that are done
+    planned: int  #: number of epochs that the run shall have; 0 where that cannot be read
+    files: RunFiles | None = None  #: contents of a finished run
 
 
 def find_runs(folder: Path) -> list[RunRow]:

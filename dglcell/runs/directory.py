@@ -316,12 +316,12 @@ USAGE = {
 class Usage:
     """A usage holds the time and memory that a finished run used."""
 
-    device: str  # name of the device, e.g. ``cpu`` or ``cuda:0``.
-    epochs: int  # number of epochs that were trained
-    seconds: float  # time of all these epochs together
-    processes: int  # number of processes that trained together
-    wall_seconds: float  # time of the whole run, from the building of its store to its report
-    peak_resident_bytes: int | None  # peak memory of the first process on its host; None where that is not known
+    device: str  #: name of the device, e.g. ``cpu`` or ``cuda:0``.
+    epochs: int  #: number of epochs that were trained
+    seconds: float  #: time of all these epochs together
+    processes: int  #: number of processes that trained together
+    wall_seconds: float  #: time of the whole run, from the building of its store to its report
+    peak_resident_bytes: int | None  #: peak memory of the first process on its host; None where that is not known
 
 
 def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:

@@ -47,19 +47,13 @@ OF_INTERVALS, OF_CLASSES = ("covered", "width", "constant_covered", "constant_wi
 
 @dataclass(frozen=True)
 class Calibrated:
-    """This is the calibration of one phenotype.
-
-    Attributes:
-        difficulty: how large an error is expected to be; for numbers.
-        errors: [n] absolute errors of the strains that calibrate.
-        scores: [n] the same, divided by their difficulty.
-        probability: what makes probabilities of predictions; for classes, None where there were too few labels.
-    """
+    """This is the calibration of one phenotype."""
 
     kind: str
-    difficulty: Difficulty
-    errors: NDArray[np.float32]
-    scores: NDArray[np.float32]
+    difficulty: Difficulty  #: how large an error is expected to be; for numbers
+    errors: NDArray[np.float32]  #: [n] absolute errors of the strains that calibrate
+    scores: NDArray[np.float32]  #: [n] the same, divided by their difficulty
+    #: what makes probabilities of predictions; for classes, None where there were too few labels
     probability: Probability | None = None
 
     @classmethod
@@ -133,21 +127,13 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Calibration:
-    """This is the calibration of a run, or of several runs that predict together.
+    """This is the calibration of a run, or of several runs that predict together."""
 
-    Attributes:
-        phenotypes: phenotype → its calibration.
-        training: [N] number of training strains that change each gene of the cell graph.
-        structure: [S, F] features of the validation strains, as `structure_of` returns them.
-        checkpoint: name of the checkpoint that predicted.
-        epoch: its epoch.
-    """
-
-    phenotypes: Mapping[str, Calibrated]
-    training: NDArray[np.int32]
-    structure: NDArray[np.float32]
-    checkpoint: str
-    epoch: int
+    phenotypes: Mapping[str, Calibrated]  #: phenotype → its calibration
+    training: NDArray[np.int32]  #: [N] number of training strains that change each gene of the cell graph
+    structure: NDArray[np.float32]  #: [S, F] features of the validation strains, as `structure_of` returns them
+    checkpoint: str  #: name of the checkpoint that predicted
+    epoch: int  #: its epoch
 
     @classmethod
     def of_run(

@@ -124,21 +124,14 @@ class Difficulty:
 
     A learned one is exp(w · φ), where φ are hat functions of the prediction and the other features, standardised and
     kept within the range that they had where it was learned.
-
-    Attributes:
-        kind: ``CONSTANT``, ``SPREAD`` or ``LEARNED``.
-        floor: smallest spread that counts.
-        knots: predictions at which the hat functions have their peaks.
-        low, high: range of the other features.
-        weights: w.
     """
 
-    kind: str = CONSTANT
-    floor: float = 0.0
-    knots: tuple[float, ...] = ()
-    low: tuple[float, ...] = ()
+    kind: str = CONSTANT  #: ``CONSTANT``, ``SPREAD`` or ``LEARNED``
+    floor: float = 0.0  #: smallest spread that counts
+    knots: tuple[float, ...] = ()  #: predictions at which the hat functions have their peaks
+    low: tuple[float, ...] = ()  #: range of the other features
     high: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()  #: w
 
     def __call__(self, features_SF: Values) -> Values:
         """Return the difficulty of strains, [S], above 0."""
@@ -217,18 +210,12 @@ PLATT, ISOTONIC = "logistic", "isotonic"
 
 @dataclass(frozen=True)
 class Probability:
-    """This maps predictions of a class to calibrated probabilities, and never reverses their order.
+    """This maps predictions of a class to calibrated probabilities, and never reverses their order."""
 
-    Attributes:
-        kind: ``PLATT`` or ``ISOTONIC``.
-        intercept, slope: of the log-odds, for ``PLATT``.
-        at, values: probabilities at some predictions, and on lines between them, for ``ISOTONIC``.
-    """
-
-    kind: str
-    intercept: float = 0.0
+    kind: str  #: ``PLATT`` or ``ISOTONIC``
+    intercept: float = 0.0  #: of the log-odds, for ``PLATT``
     slope: float = 1.0
-    at: tuple[float, ...] = ()
+    at: tuple[float, ...] = ()  #: probabilities at some predictions, and on lines between them, for ``ISOTONIC``
     values: tuple[float, ...] = ()
 
     def __call__(self, predicted_S: Values) -> Values:

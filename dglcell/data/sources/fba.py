@@ -43,19 +43,19 @@ NO_FLUX = 1e-7
 class FluxProblem:
     """Hold the arrays of one flux balance problem; they are small enough to send to another process."""
 
-    shape: tuple[int, int]  # (metabolites, reactions)
-    rows: NDArray[np.int64]  # [nnz] the stoichiometric matrix in coordinates
+    shape: tuple[int, int]  #: (metabolites, reactions)
+    rows: NDArray[np.int64]  #: [nnz] the stoichiometric matrix in coordinates
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
-    lower: NDArray[np.float64]  # [reactions] flux bounds, possibly infinite
+    lower: NDArray[np.float64]  #: [reactions] flux bounds, possibly infinite
     upper: NDArray[np.float64]
-    objective: NDArray[np.float64]  # [reactions] coefficients c
-    # [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of deletions
-    # has the strength 0 alone, with bounds of 0
+    objective: NDArray[np.float64]  #: [reactions] coefficients c
+    #: [T, 2, reactions] bounds of a weakened reaction at each of T strengths below 1, ascending; a screen of deletions
+    #: has the strength 0 alone, with bounds of 0
     limits: NDArray[np.float64]
-    tolerance: float  # feasibility and optimality tolerance of the solver
-    time_limit: float  # seconds for one linear program
-    medium: str | None = None  # name of the growth medium, for messages; none for the model's own
+    tolerance: float  #: feasibility and optimality tolerance of the solver
+    time_limit: float  #: seconds for one linear program
+    medium: str | None = None  #: name of the growth medium, for messages; none for the model's own
 
     @property
     def wild_type(self) -> str:
@@ -122,11 +122,11 @@ class FluxProblem:
 class Solution:
     """Hold the optimum of one linear program."""
 
-    value: float  # optimal objective; 0 if infeasible, NaN if the solver gave up
-    # [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it keeps none;
-    # in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
+    value: float  #: optimal objective; 0 if infeasible, NaN if the solver gave up
+    #: [reactions] number of the least strength whose limits the optimal flux of a reaction keeps, T where it keeps
+    #: none; in a screen of deletions, whether the flux vector uses the reaction. 0 where there is no vector.
     needs: NDArray[np.uint8]
-    timed_out: bool = False  # the time limit was reached
+    timed_out: bool = False  #: the time limit was reached
 
 
 class FluxSolver:

@@ -202,10 +202,10 @@ def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64
 class _Medium:
     """Compute growth in one medium."""
 
-    rules: KnockoutRules  # rules of the model
-    problem: FluxProblem  # of the wild type in this medium
-    processes: int  # as in `FbaConfig`
-    kept: GrowthCache  # what was computed before
+    rules: KnockoutRules  #: rules of the model
+    problem: FluxProblem  #: of the wild type in this medium
+    processes: int  #: as in `FbaConfig`
+    kept: GrowthCache  #: what was computed before
 
     def growth(self, sets: list[Lost], shard: int, shards: int) -> NDArray[np.float64]:
         """Return the growth of strains, [S], or zeros once one of several shards is computed."""

@@ -45,11 +45,11 @@ class KnockoutRules:
     strength; in a screen of deletions it is that of the gene.
     """
 
-    genes: tuple[str, ...]  # N sorted gene names
-    rules: tuple[ast.expr, ...]  # parsed rules, R of them
-    reactions: tuple[NDArray[np.int64], ...]  # for each rule the indices of its reactions in the model
-    num_reactions: int  # number of all reactions of the model
-    strengths: tuple[float, ...] = (0.0,)  # K strengths from 0 to 1, ascending
+    genes: tuple[str, ...]  #: N sorted gene names
+    rules: tuple[ast.expr, ...]  #: parsed rules, R of them
+    reactions: tuple[NDArray[np.int64], ...]  #: for each rule the indices of its reactions in the model
+    num_reactions: int  #: number of all reactions of the model
+    strengths: tuple[float, ...] = (0.0,)  #: K strengths from 0 to 1, ascending
 
     @classmethod
     def of(cls, model: Model) -> KnockoutRules:
@@ -192,9 +192,9 @@ CHUNK = 16_384
 class Level:
     """Hold the strains with k changed genes."""
 
-    sets: NDArray[np.int32]  # [S, k] alleles, ascending within a row; rows distinct and in lexicographic order
-    solutions: NDArray[np.int64]  # [S] index of each strain's solution
-    alleles: int  # number of alleles, the base of the row keys
+    sets: NDArray[np.int32]  #: [S, k] alleles, ascending within a row; rows distinct and in lexicographic order
+    solutions: NDArray[np.int64]  #: [S] index of each strain's solution
+    alleles: int  #: number of alleles, the base of the row keys
 
     def find(self, sets: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the solutions of strains [M, k] of this level; alleles are ascending within a row."""
