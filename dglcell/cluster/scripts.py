@@ -21,7 +21,6 @@ from dglcell.checks import HIDDEN, check_one_line
 from dglcell.config.experiment import ANY, AUTO, Config
 from dglcell.config.read import PACKAGED, hide_override, load_config
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError, listing, shorten
-from dglcell.runs.directory import Usage
 
 OWN = ("seed", "experiment.name")
 """Members of an array get these keys individually."""
@@ -220,9 +219,6 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
 """`auto` takes these limits if nothing was measured."""
 
-LONGEST_RUN = 1e8
-"""A record of more seconds than this, three years, counts as damaged."""
-
 SPARE = 1.5
 """The memory is the measured one times this factor."""
 
@@ -254,32 +250,25 @@ def with_limits(config: Config) -> tuple[Config, str | None]:
 
 
 def _recorded(config: Config) -> tuple[str, str, str] | None:
-    """Return the limits of the recorded run of this package's experiment, unless keys make it another experiment."""
+    """Return the limits of the recorded run of this package's experiment; None where the experiment is another one.
+
+    That is where keys of cell, data, model or loss are others, or the devices.
+    """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     records = yaml.load(files("dglcell.cluster").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
-    if config.experiment.name not in records:
-        return None
-    usage = Usage(**records[config.experiment.name])
-    seconds = _seconds(config, usage)
-    if seconds is None or usage.peak_resident_bytes is None:
+    took, trainer = records.get(config.experiment.name), config.trainer
+    if took is None or took["processes"] != trainer.devices * trainer.num_nodes:
         return None
     packaged = load_config(PACKAGED / f"{config.experiment.name}.yaml")
     same = all(getattr(packaged, part) == getattr(config, part) for part in ("cell", "model", "loss"))
-    if not same or packaged.data != replace(config.data, store=packaged.data.store):
+    same = same and packaged.data == replace(config.data, store=packaged.data.store)
+    if not same or (took["device"] == "cuda") != wants_gpus(config):
         return None
-    gigabytes = max(SMALLEST, math.ceil(SPARE * usage.peak_resident_bytes * config.trainer.devices / 2**30))
-    took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
-    time = job_time(ELSEWHERE * seconds + config.slurm.warning)
-    return time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows"
-
-
-def _seconds(config: Config, usage: Usage) -> float | None:
-    """Return the time of a run for the present number of epochs; None where it had other devices or is damaged."""
-    trainer = config.trainer
-    if usage.device.startswith("cuda") != wants_gpus(config) or usage.processes != trainer.devices * trainer.num_nodes:
-        return None
-    seconds = usage.wall_seconds - usage.seconds + usage.seconds / max(1, usage.epochs) * trainer.epochs
-    return seconds if 0 <= seconds < LONGEST_RUN else None
+    seconds = took["wall_seconds"] - took["seconds"] + took["seconds"] / took["epochs"] * trainer.epochs
+    peak = took["peak_resident_bytes"] / 2**30
+    memory = max(SMALLEST, math.ceil(SPARE * peak * trainer.devices))
+    why = f"well above the {took['wall_seconds']:,.0f} s and {peak:.1f} GiB of the run that the documentation shows"
+    return job_time(ELSEWHERE * seconds + config.slurm.warning), f"{memory}G", why
 
 
 def job_time(seconds: float) -> str:

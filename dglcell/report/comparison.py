@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,28 +26,31 @@ UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_po
 """These keys name, place or draw a run, but do not change its results."""
 
 
+Key = tuple[str, str, str]
+"""A number of a table belongs to a phenotype, a part and a metric."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Hold runs that are averaged: those of one experiment, or null models on one split."""
 
-    name: str  # name of the experiment or null model
+    name: str  #: of the experiment or null model
     model: str
     is_null: bool
-    kinds: dict[str, str]  # phenotype → kind of its labels
-    values: dict[tuple[str, str, str], list[float]]  # (phenotype, part, metric) → one value a run, NaN where undefined
-    together: int = 0  # number of runs whose mean prediction the values are of; 0 where each run has its own values
+    kinds: dict[str, str]  #: phenotype → kind of its labels
+    values: dict[Key, list[float]]  #: one value a run, NaN where undefined
+    together: int = 0  #: runs whose mean prediction the values are of; 0 where each run has its own values
 
     @property
     def kind(self) -> str:
         """Say in a word or two what the group is."""
         return "null model" if self.is_null else "mean of runs" if self.together else "experiment"
 
-    def mean(self, key: tuple[str, str, str]) -> float:
+    def mean(self, key: Key) -> float:
         """Return the mean over the runs; NaN where any of them is undefined."""
-        values = self.values.get(key, [])
-        return float(np.mean(values)) if values else math.nan
+        return float(np.mean(self.values.get(key, math.nan)))
 
-    def sd(self, key: tuple[str, str, str]) -> float:
+    def sd(self, key: Key) -> float:
         """Return the sample standard deviation over the runs; NaN for a single one."""
         values = self.values.get(key, [])
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
@@ -97,21 +99,19 @@ def joined_runs(runs: Sequence[RunFiles]) -> list[Group]:
 
 def _joined(name: str, runs: Sequence[RunFiles]) -> Group:
     own = [row for row in runs[0].rows if row.is_network]
-    kinds, model = {row.phenotype: row.kind for row in own}, own[0].model
-    group = Group(f"{name}, together", model, False, kinds, {}, len(runs))
+    group = Group(f"{name}, together", own[0].model, False, {row.phenotype: row.kind for row in own}, {}, len(runs))
     parts = dict.fromkeys(row.part for row in own)
     tables = {part: [read_predictions(run.directory, part, of_network=True) for run in runs] for part in parts}
-    for phenotype, kind in kinds.items():
+    for phenotype, kind in group.kinds.items():
         measured, predicted = {}, {}
         for part, of_runs in tables.items():
             found = [table[phenotype] for table in of_runs if phenotype in table]
             labels = [each.measured for each in found]
             if len(found) < len(runs) or not all(np.array_equal(one, labels[0], equal_nan=True) for one in labels):
-                raise CheckpointError(
-                    f"the runs of {name} have the same split, but not predictions of the same strains", do=MEND
-                )
+                what = f"the runs of {name} have the same split, but not predictions of the same strains"
+                raise CheckpointError(what, do=MEND)
             measured[part], predicted[part] = labels[0], np.mean([each.predicted for each in found], axis=0)
-        for row in rows_of(model, phenotype, kind, predicted, measured):
+        for row in rows_of(group.model, phenotype, kind, predicted, measured):
             group.values.update({(phenotype, row.part, metric): [value] for metric, value in row.metrics.items()})
     return group
 
@@ -173,34 +173,29 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
 
 def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
     """Return warnings that a reader needs before comparing."""
-    found = []
-    splits = {run.environment["hashes"]["split"] for run in runs}
-    if len(splits) > 1:
-        found.append(
-            f"The runs use {len(splits)} different splits. They were therefore not tested on the same strains."
-        )
-    untested = dict.fromkeys(run.name for run in runs if not run.rows)
-    if untested:
+    found, names = [], list(dict.fromkeys(run.name for run in runs))
+    if (splits := len({run.environment["hashes"]["split"] for run in runs})) > 1:
+        found.append(f"The runs use {splits} different splits. They were therefore not tested on the same strains.")
+    if untested := dict.fromkeys(run.name for run in runs if not run.rows):
         found.append(f"{', '.join(untested)}: every strain trained, so that there is no test part and no row below.")
-    for name in dict.fromkeys(run.name for run in runs):
-        own = [run for run in runs if run.name == name]
-        differing = [row[0] for row in differences(own).rows]
+    for name in names:
+        differing = [row[0] for row in differences([run for run in runs if run.name == name]).rows]
         if differing:
             found.append(f"Runs of {name} differ in more than their seed: {', '.join(differing)}.")
     return found
 
 
-def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for key, value in content.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             flat |= _flatten(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
     return flat
 
 
-def _cell(group: Group, key: tuple[str, str, str]) -> str:
+def _cell(group: Group, key: Key) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
     if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
@@ -250,31 +245,26 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
 
 def runs_table(runs: Sequence[RunFiles]) -> Grid:
     """Make a table of where each run is, and how it was made."""
-    rows = [
-        [
-            run.name,
-            os.fspath(run.directory.path),
-            run.results["checkpoint"],
-            run.environment["hashes"]["split"][:12],
-            (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
-            str(run.seed),
-            f"{run.environment['parameters']:,}",
-            f"{len(run.history)}",
-            str(run.best_epoch),
-            number(run.history.minutes, 3),
-        ]
-        for run in runs
-    ]
-    heads = ["experiment", "directory", "checkpoint", "split", "commit"]
-    return Grid([*heads, "seed", "parameters", "epochs", "best epoch", "minutes"], rows, texts=len(heads))
+    columns: dict[str, Callable[[RunFiles], object]] = {
+        "experiment": lambda run: run.name,
+        "directory": lambda run: run.directory.path,
+        "checkpoint": lambda run: run.results["checkpoint"],
+        "split": lambda run: run.environment["hashes"]["split"][:12],
+        "commit": lambda run: (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
+        "seed": lambda run: run.seed,
+        "parameters": lambda run: f"{run.environment['parameters']:,}",
+        "epochs": lambda run: len(run.history),
+        "best epoch": lambda run: run.best_epoch,
+        "minutes": lambda run: number(run.history.minutes, 3),
+    }
+    return Grid([*columns], [[str(value(run)) for value in columns.values()] for run in runs], texts=5)
 
 
 def _scores(groups: Sequence[Group]) -> dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]]:
     """Return phenotype → kind of its labels, and name → whether it is a null model, and test score of every run."""
     scores: dict[str, tuple[str, dict[str, tuple[bool, list[float]]]]] = {}
     for group in groups:
-        for (phenotype, part, metric), values in group.values.items():
-            kind = group.kinds[phenotype]
-            if (part, metric) == ("test", SCORES[kind].metric):
+        for phenotype, kind in group.kinds.items():
+            if values := group.values.get((phenotype, "test", SCORES[kind].metric)):
                 scores.setdefault(phenotype, (kind, {}))[1][group.name] = (group.is_null, values)
     return scores

@@ -31,6 +31,8 @@ class Grid:
     columns: list[str]
     rows: list[list[str]]  #: rows with one text per column
     texts: int = 1  #: number of columns from the left that are text; the others are numbers, set flush right
+    title: str = ""
+    note: str = ""
 
 
 def data_uri(png: bytes) -> str:

@@ -20,17 +20,7 @@ from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files.atomic import atomic_file, write_json
 from dglcell.files.owner import refuse_if_taken_over
-from dglcell.files.untrusted import (
-    COUNT,
-    NUMBER,
-    TEXT,
-    UnreadableError,
-    find_wrong,
-    is_count,
-    mapping_of,
-    optional,
-    read_json,
-)
+from dglcell.files.untrusted import NUMBER, UnreadableError, is_count, mapping_of, optional, read_json
 from dglcell.machine.processor import status
 
 if TYPE_CHECKING:
@@ -301,29 +291,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-USAGE = {
-    "device": TEXT,
-    "epochs": COUNT,
-    "seconds": NUMBER,
-    "processes": COUNT,
-    "wall_seconds": NUMBER,
-    "peak_resident_bytes": optional(COUNT),
-}
-"""These fields of ``usage.json`` are read when the run has ended."""
-
-
-@dataclass(frozen=True)
-class Usage:
-    """A usage holds the time and memory that a finished run used."""
-
-    device: str  #: name of the device, e.g. ``cpu`` or ``cuda:0``.
-    epochs: int  #: number of epochs that were trained
-    seconds: float  #: time of all these epochs together
-    processes: int  #: number of processes that trained together
-    wall_seconds: float  #: time of the whole run, from the building of its store to its report
-    peak_resident_bytes: int | None  #: peak memory of the first process on its host; None where that is not known
-
-
 def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
     """Write ``usage.json``: the number of epochs, their seconds together, and the peak of memory in bytes.
 
@@ -355,7 +322,7 @@ def complete_usage(directory: RunDirectory, processes: int, seconds: float, star
         about = read_json(directory.usage)
     except UnreadableError:
         return
-    if not isinstance(about, dict) or find_wrong(about, USAGE) is None:
+    if not isinstance(about, dict) or "wall_seconds" in about:
         return
     earlier = sum(row.get("seconds") or 0.0 for row in EpochLog(directory.metrics, 0).read() if row["epoch"] < start)
     whole = {

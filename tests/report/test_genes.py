@@ -13,16 +13,15 @@ from omegaconf import OmegaConf
 
 from dglcell.config.read import parse_config
 from dglcell.graph.cell_files import read_cell
-from dglcell.report.genes import StrainTable, strain_names, strain_tables
-from dglcell.report.page import UNDEFINED, write_page
+from dglcell.report.page import UNDEFINED, Grid, write_page
 from dglcell.report.run_files import read_run
-from dglcell.report.run_page import page_content
+from dglcell.report.run_page import page_content, strain_names, strain_tables
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import own_names
 from tests.report.pages import Page
 
 
-def tables(run: RunDirectory) -> dict[str, StrainTable]:
+def tables(run: RunDirectory) -> dict[str, Grid]:
     """Title → table, of fitness."""
     return {table.title: table for table in strain_tables(read_run(run.path))["fitness"]}
 
@@ -32,7 +31,7 @@ def test_the_report_names_the_strains_that_are_missed_most(run: RunDirectory) ->
     assert page.source.index('id="picture"') < page.source.index('id="strains"')
     predictions = read_run(run.path).predictions["test"]["fitness"]
     error = np.abs(predictions.predicted - predictions.measured)
-    worst = tables(run)["Worst missed strains"].grid.rows
+    worst = tables(run)["Worst missed strains"].rows
     assert len(worst) == 10
     assert float(worst[0][1].replace("\N{MINUS SIGN}", "-")) == pytest.approx(
         predictions.predicted[error.argmax()], rel=1e-3
@@ -66,15 +65,15 @@ def test_a_run_without_its_cell_graph_or_with_a_damaged_one_has_systematic_names
     run: RunDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run.cell / "cell.json").write_text("{")
-    assert tables(run)["Worst missed strains"].grid.rows
+    assert tables(run)["Worst missed strains"].rows
     assert "the report has systematic names of genes alone: cell graph" in caplog.text
     shutil.rmtree(run.cell)
-    assert tables(run)["Worst missed strains"].grid.rows
+    assert tables(run)["Worst missed strains"].rows
 
 
 def test_a_strain_that_was_not_measured_is_shown_and_not_missed(run: RunDirectory) -> None:
     for part in ("test", "validation"):
         run.predictions(part).write_text("genes,measured_fitness,predicted_fitness\nb0116,1,0.9\nb0726,,0.8\n")
     found = tables(run)
-    assert [row[2] for row in found["Strongest predicted strains"].grid.rows] == [UNDEFINED, "1"]
-    assert len(found["Worst missed strains"].grid.rows) == 1
+    assert [row[2] for row in found["Strongest predicted strains"].rows] == [UNDEFINED, "1"]
+    assert len(found["Worst missed strains"].rows) == 1
