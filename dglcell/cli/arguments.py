@@ -33,11 +33,7 @@ def load(options: argparse.Namespace, *, look: bool = False) -> Config:
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parse an integer of ``least`` or more.
-
-    Raises:
-        argparse.ArgumentTypeError: the text is no such integer.
-    """
+    """Parse an integer of ``least`` or more."""
     if not (DIGITS.fullmatch(text) and int(text) >= least):
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of {least} or more")
     return int(text)
@@ -49,11 +45,7 @@ def positive(text: str) -> int:
 
 
 def condition(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
-    """Parse ``NAME=VALUE`` into the pair of both.
-
-    Raises:
-        argparse.ArgumentTypeError: the name or the value is missing.
-    """
+    """Parse ``NAME=VALUE`` into the pair of both."""
     name, _, value = text.partition("=")
     if not name or not value:
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not {form}")
@@ -66,11 +58,7 @@ def phenotype_pair(text: str) -> tuple[str, str]:
 
 
 def strengths(text: str) -> tuple[float, ...]:
-    """Parse numbers with commas between them, e.g. ``0.1,0.3``.
-
-    Raises:
-        argparse.ArgumentTypeError: a part of the text is no number, or the comma looks like a decimal comma.
-    """
+    """Parse numbers with commas between them, e.g. ``0.1,0.3``."""
     if re.fullmatch(r"0,[0-9]{1,18}", text):
         point, two = text.replace(",", "."), f"0.0{text[1:]}"
         raise argparse.ArgumentTypeError(f"'{text}' has a decimal comma: write {point}, or {two} for two strengths")
@@ -151,9 +139,6 @@ def check_outputs(options: argparse.Namespace, *outputs: Path | None, folders: b
         options: as `add_overwrite` adds them.
         outputs: all that the command is to write; None for those that are not asked for.
         folders: whether they may be folders.
-
-    Raises:
-        ConfigError: one exists and ``--overwrite`` is not given, or it is a folder.
     """
     for output in outputs:
         if output is None or not os.path.lexists(output):

@@ -48,11 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(options: argparse.Namespace) -> None:
-    """Run ``dglcell explain``.
-
-    Raises:
-        ConfigError: a table is not alone, an output exists, or a picture is asked for and there is nothing to draw.
-    """
+    """Run ``dglcell explain``."""
     table = _table(options)
     from dglcell.trained_models import find_run
 
@@ -99,11 +95,7 @@ def explain(options: argparse.Namespace) -> None:
 
 
 def _table(options: argparse.Namespace) -> Path | None:
-    """Return the table where one is given in place of strains.
-
-    Raises:
-        ConfigError: a table is not alone, or a strength has a decimal comma.
-    """
+    """Return the table where one is given in place of strains."""
     paths = [text for text in options.strains if Path(text).suffix or "/" in text]
     paths = [text for text in paths if Path(text).is_file() or Path(text).suffix in TABLES]
     if not paths:
@@ -120,11 +112,7 @@ DECIMAL_COMMA = re.compile(r":([0-9]*,[0-9]+(?:e-?[0-9]+)?)(?![\w.:])", re.ASCII
 
 
 def _refuse_decimal_comma(text: str) -> None:
-    """Refuse a strain of the command line whose strength has a decimal comma.
-
-    Raises:
-        ConfigError: it has one; the error names it.
-    """
+    """Refuse a strain of the command line whose strength has a decimal comma."""
     found = DECIMAL_COMMA.search(text)
     if found:
         point = found[1].replace(",", ".")

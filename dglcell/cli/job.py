@@ -73,11 +73,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def experiments(path: Path) -> list[Path]:
-    """Return the file itself, or the numbered experiments of a folder.
-
-    Raises:
-        ConfigError: the folder has no such experiment.
-    """
+    """Return the file itself, or the numbered experiments of a folder."""
     from dglcell.config.read import PACKAGED, experiment_file
 
     packaged = PACKAGED / str(path).removeprefix("conf").lstrip("/")
@@ -107,11 +103,7 @@ def make_job(options: argparse.Namespace, file: Path) -> Job:
 
 
 def render(options: argparse.Namespace) -> None:
-    """Run ``dglcell job render``.
-
-    Raises:
-        ConfigError: there are several scripts, and no folder for them is given.
-    """
+    """Run ``dglcell job render``."""
     from dglcell.files.atomic import atomic_file
 
     files = experiments(options.config)
@@ -213,11 +205,7 @@ def _pipeline(job: Job) -> Job:
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
-    """Return all jobs after asking SLURM about each of them.
-
-    Raises:
-        DglcellError: SLURM would refuse at least one of the jobs; the message gives all of these.
-    """
+    """Return all jobs after asking SLURM about each of them."""
     from dglcell.cluster.scripts import resources, try_script
 
     jobs, refused, files = [], 0, experiments(options.config)

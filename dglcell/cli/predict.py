@@ -161,12 +161,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Run ``dglcell predict``.
-
-    Raises:
-        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table, or a
-            ranking without a number of strains; or an output exists.
-    """
+    """Run ``dglcell predict``."""
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.processor import Ranks
 
@@ -207,11 +202,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
-
-    Raises:
-        ConfigError: as `predict` says.
-    """
+    """Refuse options that contradict each other."""
     wanted = [str(options.genotypes)] if options.genotypes is not None else []
     wanted += [f"--all-{KINDS[size]}" for size in options.designs or []]
     if len(wanted) != 1:

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def check_wandb(mode: str) -> None:
-    """Refuse to record in W&B without its package, before anything is prepared that takes long.
-
-    Raises:
-        MissingDependencyError: the package is not installed.
-    """
+    """Refuse to record in W&B without its package, before anything is prepared that takes long."""
     if mode == "disabled" or not is_rank_zero():
         return
     try:
@@ -110,11 +106,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _check_control(config: Config) -> None:
-    """Refuse a control that cannot be trained, before the run is trained.
-
-    Raises:
-        ConfigError: the run has several processes, or the model passes no messages.
-    """
+    """Refuse a control that cannot be trained, before the run is trained."""
     from dglcell.training.control import without_messages
 
     without_messages(config)
@@ -317,11 +309,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def models(options: argparse.Namespace) -> None:
-    """Run ``dglcell models``.
-
-    Raises:
-        ConfigError: an output is given and no run.
-    """
+    """Run ``dglcell models``."""
     from dglcell.trained_models import find_run, format_card, format_models, list_models
 
     if options.output is not None:

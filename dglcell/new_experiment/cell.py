@@ -85,12 +85,7 @@ def _cells() -> str:
 
 
 def download(missing: Sequence[PublishedFile], why: str, wanted: Wanted) -> None:
-    """Download files if the user agrees.
-
-    Raises:
-        ConfigError: there is nobody to ask, or the user does not agree.
-        DataError: a file cannot be downloaded.
-    """
+    """Download files if the user agrees."""
     offer, folder = format_offer(missing), raw_folder(wanted.raw)
     if wanted.confirm is None or not wanted.confirm(f"{why}: {offer}, into {folder}. Download? [Y/n] "):
         raise ConfigError(

@@ -49,9 +49,6 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
 
     Columns that the user does not name are found by their names. Those of genes are also found by what they hold, and
     phenotypes are all others that are mostly numbers.
-
-    Raises:
-        DataError: there is no column of genes or of phenotypes, or a column that is named does not exist.
     """
     for option in ("genes", "phenotypes", "strengths", "conditions"):
         for name in getattr(wanted, option) or ():

@@ -45,11 +45,6 @@ def write_experiment(wanted: Wanted) -> str:
 
     Returns:
         Text about the strains: how many there are, and which genes the cell graph lacks.
-
-    Raises:
-        ConfigError: what is wanted is no valid experiment, or files have to be downloaded first.
-        DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
-        GraphError: the cell graph cannot be built.
     """
     cell = find_cell(wanted)
     content, own = _content(wanted, cell)

@@ -79,9 +79,6 @@ class Facts:
             table: the strains.
             cell: the cell graph.
             strength_from: conditions that what is left of genes is learned from, if they are not rare.
-
-        Raises:
-            DataError: no strain can train.
         """
         kept = ~lacking_genes(table, cell)
         if not kept.any():
@@ -258,9 +255,6 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
         facts: facts about the table.
         split: kind of split.
         model: model that the user asked for.
-
-    Raises:
-        ConfigError: there are no settings for this model.
     """
     if model is not None and model not in BASES:
         raise ConfigError("no settings for this model", got=f"`--model {model}`", expected=" or ".join(BASES))

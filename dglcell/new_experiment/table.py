@@ -65,12 +65,7 @@ class OwnTable(NamedTuple):
 
 
 def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
-    """Read a table, find its columns and the names of its genes, and refuse faults or leave them out.
-
-    Raises:
-        DataError: columns cannot be told, or rows have faults.
-        ConfigError: the copy would replace the table.
-    """
+    """Read a table, find its columns and the names of its genes, and refuse faults or leave them out."""
     path = find_raw(str(wanted.table), wanted.raw)
     rows = read_rows(path)
     config, notes = find_columns(rows, wanted, cell.genes)
