@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import DataError
-from dglcell.published import download
 from dglcell.published.file import Found, PublishedFile, Recipe, read_record, record_path
 from tests.http_server import Server, serve, serve_folder
 
@@ -28,7 +27,7 @@ REMOTE = "http://example.invalid/raw.tsv"
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr("dglcell.published.file.WAITS", (0.0, 0.0))
 
 
 @pytest.fixture
