@@ -264,9 +264,9 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     # Where all strains are in the training part, the other parts are empty.
     filled = [part for part in parts if environment["strains"].get(part, 1)]
     predictions = {part: read_predictions(directory, part) for part in filled}
-    for part, found in predictions.items():
-        if not {row["phenotype"] for row in results["rows"]} <= set(found):
-            raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(found)}")
+    for part, of_part in predictions.items():
+        if not {row["phenotype"] for row in results["rows"]} <= set(of_part):
+            raise damaged_file(directory.predictions(part), f"phenotypes {', '.join(of_part)}")
     doses = {part: found for part in filled if (found := read_doses(directory, part))}
     return RunFiles(directory, config, environment, results, History(rows), predictions, doses)
 

@@ -143,8 +143,6 @@ def test_answers_make_the_same_as_options(table: Path) -> None:
 def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str], name: str, quoted: str) -> None:
     assert main(["init", name, "--table", "strains.csv", "--cell", "textbook"]) == 0
     assert f"{name}.yaml is written. Train with `dglcell train {quoted}`." in capsys.readouterr().out
-    assert main(["init", name, "--table", "strains.csv", "--cell", "textbook", "-q", "--overwrite"]) == 0
-    assert capsys.readouterr().out == ""
     assert main(["config", "validate", f"{name}.yaml"]) == 0
     assert main(["init", "other"]) == 2
     assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
