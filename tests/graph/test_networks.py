@@ -154,14 +154,6 @@ def refused(path: str, **keys: Any) -> str:
     return str(caught.value)
 
 
-def test_unknown_names_are_refused_by_default(write: Write) -> None:
-    aliases = AliasTable({"twin": ("YA", "YB")})
-    message = refused(write("n.csv", "a,b\nYA,nobody\ntwin,YB\n"), aliases=aliases)
-    assert "network 'net' (n.csv): names that the gene vocabulary does not have" in message
-    assert "1 unknown (nobody); 1 ambiguous (twin)" in message
-    assert "`cell.networks.net.unknown: drop`" in message
-
-
 def test_wrong_hash(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\n")
     right = hashlib.sha256(Path(path).read_bytes()).hexdigest()

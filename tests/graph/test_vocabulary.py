@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dglcell.errors import GraphError
 from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.names import refuse_names
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.vocabulary import (
     AliasTable,
@@ -55,13 +54,6 @@ def test_aliases_resolve_unless_ambiguous_or_already_known() -> None:
         ["YAL001C", "DUP1", "YAL002W", "other"],
         ["DUP1"],
     )
-
-
-def test_names_are_refused_where_there_are_some() -> None:
-    message = r"table: names that .*\n  got:      2 unknown \(x, y\); 1 ambiguous \(z\)\n.*\n.*`key: drop`"
-    with pytest.raises(GraphError, match=message):
-        refuse_names(("x", "y"), 10, Vocabulary.of("ab"), where="table", key="key", ambiguous=("z",))
-    refuse_names((), 10, Vocabulary.of("ab"), where="table", key="key")
 
 
 Write = Callable[[str, str], str]
@@ -119,7 +111,7 @@ def test_alias_table_without_its_columns(write: Write, text: str) -> None:
 def test_truncated_files(tmp_path: Path) -> None:
     content = gzip.compress("\n".join(f"orf{i}\tname{i}" for i in range(999)).encode())
     (tmp_path / "names.gz").write_bytes(content[:500])
-    for read in (read_gene_list, read_aliases):
+    for read in (read_gene_list, read_aliases, read_gff):
         with pytest.raises(GraphError, match=r"'names\.gz' cannot be read to its end"):
             read(tmp_path / "names.gz")
 
@@ -203,10 +195,3 @@ def test_something_else_is_refused(
     with pytest.raises(GraphError) as caught:
         read(tmp_path / "file")
     assert expected in str(caught.value)
-
-
-def test_truncated_gene_sets(tmp_path: Path) -> None:
-    path = tmp_path / "genome.gff.gz"
-    path.write_bytes(gzip.compress(b"##gff-version 3\n" * 999)[:40])
-    with pytest.raises(GraphError, match="cannot be read to its end"):
-        read_gff(path)

@@ -89,11 +89,6 @@ def test_a_job_asks_for_what_was_estimated(written: tuple[str, Path], capsys: py
     assert "#SBATCH --mem=4G\n" in script
 
 
-def test_without_a_test_part_the_last_epoch_is_the_model(table: Path) -> None:
-    write_experiment(wanted(table, split="none"))
-    assert load_config(Path("mine.yaml")).trainer.checkpoint == "last"
-
-
 def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
     table.write_text(table.read_text() + "e,b0007,b0008,0.1,\n")
     said = write_experiment(wanted(table))
