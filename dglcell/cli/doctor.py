@@ -49,13 +49,14 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Examine everything, without using the network or writing a file."""
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     return [
         Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
         Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {allotted_cores()} of them allotted"),
         _quickstart(),
         _gpu(),
-        *[_kernel(name, device) for device in _devices() for name in KERNELS],
+        *[_kernel(name, device) for device in devices for name in KERNELS],
         _raw(),
     ]
 
@@ -129,10 +130,6 @@ def _gpu() -> Finding:
     dgl = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it"
     kernel = default_kernel("cuda")
     return Finding("GPU", f"{names}; {dgl}; `kernel: auto` is {kernel}", ok=True)
-
-
-def _devices() -> list[str]:
-    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def _kernel(name: str, device: str) -> Finding:

@@ -114,7 +114,12 @@ def read_cell(directory: Path) -> CellGraph:
         vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, AliasTable(other, meta["standard_names"]))
     more = {name: meta[name] for name in ("lose_blocked", "media", "titles")}
     try:
-        relations = _read_edges(directory / _EDGES, [(s, name, d) for s, name, d in meta["relations"]])
+        arrays, relations = read_npz(directory / _EDGES), dict[Relation, Edges]()
+        for i, (source, name, destination) in enumerate(meta["relations"]):
+            src, dst = (arrays[f"{i}_{end}"].astype(np.int64) for end in ("src", "dst"))
+            weight = arrays.get(f"{i}_weight")
+            edges = Edges(src, dst, None if weight is None else weight.astype(np.float32))
+            relations[source, name, destination] = edges
         more["derive"] = losses_of_cell(relations, lose_blocked=more["lose_blocked"])
         cell = CellGraph.assemble(vocabularies, relations, meta["provenance"], **more)
     except (UnreadableError, LookupError, TypeError, ValueError, GraphError) as error:
@@ -156,12 +161,3 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
     return content
-
-
-def _read_edges(path: Path, relations: list[Relation]) -> dict[Relation, Edges]:
-    arrays, found = read_npz(path), {}
-    for i, relation in enumerate(relations):
-        src, dst = (arrays[f"{i}_{end}"].astype(np.int64) for end in ("src", "dst"))
-        weight = arrays.get(f"{i}_weight")
-        found[relation] = Edges(src, dst, None if weight is None else weight.astype(np.float32))
-    return found

@@ -106,15 +106,10 @@ def wild_type_fluxes(model: Model) -> Fluxes:
     return {name: flux if abs(flux) > UNUSED_FLUX else 0.0 for name, flux in fluxes.items()}
 
 
-def nodes_of_reactions(reactions: Sequence[str]) -> list[int]:
-    """Return how many nodes there are of the reaction and direction of each node; they share its flux equally."""
-    complexes = Counter((model_reaction(name), name[-1]) for name in reactions)
-    return [complexes[model_reaction(name), name[-1]] for name in reactions]
-
-
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:
-    rows = []
-    for name, nodes in zip(names, nodes_of_reactions(names), strict=True):
+    # So many nodes of a reaction and direction share its flux equally.
+    rows, complexes = [], Counter((model_reaction(name), name[-1]) for name in names)
+    for name in names:
         reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
         flux, amounts = max(0.0, sign * fluxes[reaction.id]), [sign * n for n in reaction.metabolites.values()]
         rows.append(
@@ -126,7 +121,7 @@ def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[li
                 reaction.lower_bound < 0 < reaction.upper_bound,
                 sum(amount < 0 for amount in amounts),
                 sum(amount > 0 for amount in amounts),
-                nodes,
+                complexes[reaction.id, name[-1]],
                 reaction.boundary,
                 reaction.objective_coefficient != 0,
             ]

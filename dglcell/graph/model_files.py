@@ -17,7 +17,7 @@ import traceback
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     _import_cobra()
     with _quiet_cobra(), whole_rules():
         try:
-            model = PARSERS[FORMATS[extension]](content, lacking)
+            model = _parse(content, FORMATS[extension], lacking)
         except Exception as error:
             raise _unparsable(path, FORMATS[extension], error) from error
         # Committed results have the names of these models that are no genes.
@@ -240,25 +240,17 @@ def _read_document(document: Any, lacking: list[str]) -> Model:
     return model
 
 
-def _read_yaml(content: bytes, lacking: list[str]) -> Model:
+def _parse(content: bytes, form: str, lacking: list[str]) -> Model:
+    """Read a model of a format, and add its reactions without bounds to a list."""
+    import cobra.io
     from cobra.io.yaml import yaml
 
-    return _read_document(yaml.load(content.decode("utf-8-sig")), lacking)
-
-
-def _read_matlab(content: bytes, lacking: list[str]) -> Model:
-    import cobra.io
-
-    return cobra.io.load_matlab_model(io.BytesIO(content))
-
-
-PARSERS: dict[str, Callable[[bytes, list[str]], Model]] = {
-    "sbml": _read_sbml,
-    "json": lambda content, lacking: _read_document(json.loads(content.decode("utf-8-sig")), lacking),
-    "yaml": _read_yaml,
-    "matlab": _read_matlab,
-}
-"""This maps a format to the function that reads it, and adds the reactions without bounds to a list."""
+    if form == "sbml":
+        return _read_sbml(content, lacking)
+    if form == "matlab":
+        return cobra.io.load_matlab_model(io.BytesIO(content))
+    text = content.decode("utf-8-sig")
+    return _read_document(json.loads(text) if form == "json" else yaml.load(text), lacking)
 
 
 def _import_cobra() -> None:

@@ -71,7 +71,9 @@ def read_network(
     """
     config, found = named.config, named.file.find(raw)
     provenance = {"path": config.path, **found.provenance()}
-    table = _named_rows(name, _read(found.path, config), config, known)
+    columns, quotes = config.requested_columns(), config.quotes is not False
+    rows = read_table(found.path, columns, config.separator, config.header, quotes=quotes).where(config.where)
+    table = _named_rows(name, rows, config, known)
     names, ambiguous, source, target = _resolve_ends(table, config, aliases, known)
     relations = {
         relation: Edges(source[rows], target[rows], weight)
@@ -81,19 +83,12 @@ def read_network(
         published = FILES.get(config.not_within)
         screen = published.find(raw).path if published else find_raw(config.not_within, raw)
         provenance["not_within"] = {"path": config.not_within, "sha256": sha256_file(screen)}
-        within = np.isin(names, _genes_of_screen(screen, aliases, known))
-        relations = {
-            relation: pairs.select(~(within[pairs.src] & within[pairs.dst])) for relation, pairs in relations.items()
-        }
+        pairs = read_table(screen, ["0", "1"], "auto", True)
+        within = np.isin(names, [n for end in "01" for n in aliases.resolve(pairs.text(end)[0], known)[0]])
+        relations = {of: edges.select(~(within[edges.src] & within[edges.dst])) for of, edges in relations.items()}
     for relation in relations:
         check_relation_name(relation, where=f"network '{name}' ({found.path.name})")
     return Network(name, names, ambiguous, relations, provenance | {"rows": len(table)})
-
-
-def _read(path: Path, config: NetworkConfig) -> EdgeTable:
-    quotes = config.quotes is not False
-    table = read_table(path, config.requested_columns(), config.separator, config.header, quotes=quotes)
-    return table.where(config.where)
 
 
 def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocabulary) -> EdgeTable:
@@ -106,11 +101,6 @@ def _named_rows(name: str, table: EdgeTable, config: NetworkConfig, known: Vocab
         number = count(int(nameless.sum()), "row")
         log.warning("network '%s': %s left out, because a gene has no name in them", name, number)
     return table.select(~nameless)
-
-
-def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
-    table = read_table(path, ["0", "1"], "auto", True)
-    return [name for column in ("0", "1") for name in aliases.resolve(table.text(column)[0], known)[0]]
 
 
 def _resolve_ends(

@@ -195,8 +195,8 @@ def _write_clean(rows: Rows, issues: Sequence[Issue], file: Path) -> int:
 
 
 def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Wanted) -> list[str]:
-    words = [name for name in config.phenotypes if _no_numbers(rows, name, config)]
-    if words:
+    read = {name: read_numbers(rows.frame[name], config.decimal, config.na_values) for name in config.phenotypes}
+    if words := [name for name, (x, gone) in read.items() if not gone.all() and np.isnan(x[~gone]).all()]:
         return [about_words(rows, name) for name in words]
     assert wanted.table is not None
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
@@ -211,12 +211,6 @@ def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Want
     if len(config.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
     return advice
-
-
-def _no_numbers(rows: Rows, column: str, config: CsvConfig) -> bool:
-    """Return whether no cell of a column that says anything says a number."""
-    values, missing = read_numbers(rows.frame[column], config.decimal, config.na_values)
-    return bool(not missing.all() and np.isnan(values[~missing]).all())
 
 
 def _controls(changes: Changes, unknown: Sequence[str]) -> list[str]:

@@ -142,7 +142,11 @@ def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], 
     score = SCORES[kind]
     curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
     curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
-    nulls = [_best_null(run, p, score.metric) for p in curves]
+    nulls = []
+    for p in curves:
+        rows = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == p)
+        best = best_row(rows, score.metric)
+        nulls.append(math.nan if best is None else best.metrics[score.metric])
     note = "dotted: best null model" if any(map(math.isfinite, nulls)) else ""
     if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_marked, note=note):
         return
@@ -151,13 +155,6 @@ def draw_validation_score(axes: Axes, run: RunFiles, phenotypes: Sequence[str], 
             axes.axhline(null, color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
     axes.set_yscale("linear")
     axes.set_ylabel(score.name)
-
-
-def _best_null(run: RunFiles, phenotype: str, metric: str) -> float:
-    """Return the highest validation score of a null model; NaN where none is defined."""
-    nulls = (row for row in run.rows if row.is_null and row.part == "validation" and row.phenotype == phenotype)
-    best = best_row(nulls, metric)
-    return math.nan if best is None else best.metrics[metric]
 
 
 def draw_curves(
@@ -294,12 +291,6 @@ def responses(run: RunFiles, phenotype: str) -> dict[str, Response]:
     return found
 
 
-def media_colors(of_gene: dict[str, Response]) -> dict[str, str]:
-    """Return medium → colour; a single colour, of the empty text, where media are too many or there is none."""
-    media = np.unique(np.concatenate([response.medium for response in of_gene.values()])).tolist()
-    return dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else {"": BLUE}
-
-
 def draw_doses(axes: Axes, of_gene: dict[str, Response], label: str) -> None:
     """Draw small axes for each gene, all with the same ranges.
 
@@ -310,7 +301,8 @@ def draw_doses(axes: Axes, of_gene: dict[str, Response], label: str) -> None:
     """
     heading(axes, TITLE, "points: measured (filled: test, open: validation) · lines: predicted")
     axes.set_axis_off()
-    colors = media_colors(of_gene)
+    media = np.unique(np.concatenate([response.medium for response in of_gene.values()])).tolist()
+    colors = dict(zip(media, SERIES, strict=False)) if len(media) <= MOST_MEDIA else {"": BLUE}
     left = np.concatenate([response.left for response in of_gene.values()])
     y = np.concatenate([np.concatenate([r.measured, r.predicted]) for r in of_gene.values()])
     x_range, y_range = (-0.05, max(1.0, float(left.max())) + 0.05), robust_range(y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from dglcell.data.table import REGRESSION
 from dglcell.report.drawing import DPI, GREY, STYLE, draw_nothing, encode, new_figure, shorten, with_unit
@@ -19,10 +18,6 @@ from dglcell.report.panels import (
     responses,
 )
 from dglcell.report.run_files import RunFiles
-
-if TYPE_CHECKING:
-    from matplotlib.figure import SubFigure
-
 
 MOST_PHENOTYPES = 3
 WIDTH, ROW_HEIGHT, DOSES_HEIGHT, LINE_HEIGHT = 1600 / DPI, 480 / DPI, 700 / DPI, 0.17
@@ -51,7 +46,10 @@ def overview(run: RunFiles) -> bytes:
         figure.set_layout_engine("constrained", hspace=0.06, wspace=0.05, w_pad=0.09, h_pad=0.06)
         outline = figure.add_gridspec(len(heights), 1, height_ratios=heights)
         head, *rows = (figure.add_subfigure(outline[row, 0]) for row in range(len(heights)))
-        _draw_header(head, run.name, lines, header)
+        head.text(0.01, 1 - 0.12 / header, shorten(run.name, 100), size=13, weight="bold", va="top")
+        for index, line in enumerate(lines):
+            y = 1 - (0.44 + LINE_HEIGHT * index) / header
+            head.text(0.01, y, shorten(line, 190), size=8.5, color=GREY, va="top")
         for row, phenotype in zip(rows, shown or [""], strict=False):
             left, right = row.subplots(1, 2)
             if phenotype:
@@ -77,14 +75,6 @@ def described(run: RunFiles) -> str:
         learned = ", as the model has learned it" if any(found.learned for found in run.doses.values()) else ""
         parts.append(f"{', '.join(doses)} along what is left of a gene{learned}: 0 is a deletion, 1 the wild type")
     return f"{'; '.join(parts).capitalize()}. On the dashed line predictions are exact."
-
-
-def _draw_header(head: SubFigure, title: str, lines: Sequence[str], height: float) -> None:
-    """Draw title and subtitle; ``height`` is in inches."""
-    head.text(0.01, 1 - 0.12 / height, shorten(title, 100), size=13, weight="bold", va="top")
-    for index, line in enumerate(lines):
-        y = 1 - (0.44 + LINE_HEIGHT * index) / height
-        head.text(0.01, y, shorten(line, 190), size=8.5, color=GREY, va="top")
 
 
 OF_NAME = 0.3
