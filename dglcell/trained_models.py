@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 from dglcell.config.read import parse_inputs
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
@@ -57,50 +57,38 @@ SUFFIX = ".zip"
 """A model in one file has this suffix."""
 
 
+_FILES = Kind(
+    "files of a run, each with its sha256",
+    lambda v: (
+        mapping_of(SHA256).fits(v)
+        and all(FILE.fullmatch(name) for name in v)
+        and {name.partition("/")[0] for name in v} >= {"config.yaml", "checkpoints"}
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Card:
-    """A card says what users should know of a trained model."""
+    """A card says what users should know of a trained model; ``card.json`` has these fields, of these kinds."""
 
-    description: str  #: what it predicts, in a sentence
-    organism: str  #: whose cell it is
-    licence: str  #: licence of the weights
-    limits: list[str]  #: what it must not be used for, a sentence each
-    command: str  #: command that trained the model
-    dglcell: str  #: version of this package that trained the model
-    model: str  #: kind of the model, and its strategy
-    parameters: int  #: number of parameters
-    genes: int  #: number of genes of the cell graph
-    units: dict[str, str]  #: phenotype → unit
-    source: str  #: source of the strains
-    strains: dict[str, int]  #: part → number of strains
-    split: str  #: kind of the split
-    hashes: dict[str, str]  #: hashes of cell graph, gene vocabulary, store and split
-    rows: list[dict[str, Any]]  #: metrics of the model and of null models on the test part, as in ``results.json``
-    files: dict[str, str]  #: path inside the model's folder → sha256
+    description: Annotated[str, TEXT]  #: what it predicts, in a sentence
+    organism: Annotated[str, TEXT]  #: whose cell it is
+    licence: Annotated[str, TEXT]  #: licence of the weights
+    limits: Annotated[list[str], list_of(TEXT)]  #: what it must not be used for, a sentence each
+    command: Annotated[str, TEXT]  #: command that trained the model
+    dglcell: Annotated[str, TEXT]  #: version of this package that trained the model
+    model: Annotated[str, TEXT]  #: kind of the model, and its strategy
+    parameters: Annotated[int, COUNT]  #: number of parameters
+    genes: Annotated[int, COUNT]  #: number of genes of the cell graph
+    units: Annotated[dict[str, str], mapping_of(TEXT)]  #: phenotype → unit
+    source: Annotated[str, TEXT]  #: source of the strains
+    strains: Annotated[dict[str, int], mapping_of(COUNT)]  #: part → number of strains
+    split: Annotated[str, TEXT]  #: kind of the split
+    hashes: Annotated[dict[str, str], mapping_of(SHA256)]  #: hashes of cell graph, gene vocabulary, store and split
+    #: metrics of the model and of null models on the test part, as in ``results.json``
+    rows: Annotated[list[dict[str, Any]], list_of(record(ROW))]
+    files: Annotated[dict[str, str], _FILES]  #: path inside the model's folder → sha256
 
-
-FIELDS: dict[str, Kind] = {
-    **dict.fromkeys(("description", "organism", "licence", "command", "dglcell", "model", "source", "split"), TEXT),
-    "limits": list_of(TEXT),
-    "parameters": COUNT,
-    "genes": COUNT,
-    "units": mapping_of(TEXT),
-    "strains": mapping_of(COUNT),
-    "hashes": mapping_of(SHA256),
-    "hashes.cell": SHA256,
-    "hashes.store": SHA256,
-    "hashes.split": SHA256,
-    "rows": list_of(record(ROW)),
-    "files": Kind(
-        "files of a run, each with its sha256",
-        lambda v: (
-            mapping_of(SHA256).fits(v)
-            and all(FILE.fullmatch(name) for name in v)
-            and {name.partition("/")[0] for name in v} >= {"config.yaml", "checkpoints"}
-        ),
-    ),
-}
-"""This is the form of ``card.json``."""
 
 AGAIN = "copy or fetch the model again; a model of this package comes back with `pip install --force-reinstall dglcell`"
 
@@ -115,7 +103,9 @@ def read_card(folder: Path) -> Card:
     if not path.is_file():
         do = "make one of a finished run with `dglcell models RUN -o MODEL`"
         raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
-    content = read_fields(path, FIELDS, CheckpointError, expected="the card of a trained model", do=AGAIN)
+    kinds = {name: get_args(hint)[1] for name, hint in get_type_hints(Card, include_extras=True).items()}
+    kinds |= {f"hashes.{name}": SHA256 for name in ("cell", "store", "split")}
+    content = read_fields(path, kinds, CheckpointError, expected="the card of a trained model", do=AGAIN)
     return Card(**{name: content[name] for name in Card.__dataclass_fields__})
 
 

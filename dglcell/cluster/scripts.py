@@ -50,9 +50,6 @@ class Sweep:
             seeds: the seeds, e.g. ``0-4`` or ``0,3,7``.
             values: values, e.g. ``optimizer.lr=1e-3,1e-4`` or ``cell.derived=[isoenzyme],[shares_complex,isoenzyme]``.
             split_seeds: whether seeds also divide the strains, as in ``Sweep``.
-
-        Raises:
-            ConfigError: an option has another form, a value is given twice, or there is no seed for the splits.
         """
         if split_seeds and not seeds:
             raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
@@ -70,9 +67,6 @@ class Sweep:
 
         Members with other values are other experiments: their names carry the values, so that their run directories
         differ.
-
-        Raises:
-            ConfigError: two members would have one name, or a name is too long.
         """
         size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
         if size > MOST_MEMBERS:
@@ -95,11 +89,7 @@ class Sweep:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a list such as ``0-4`` or ``0,3,7``.
-
-    Raises:
-        ConfigError: it is no such list, or names a seed twice.
-    """
+    """Return the seeds of a list such as ``0-4`` or ``0,3,7``."""
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -154,9 +144,6 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         file: file of the experiment, relative to the folder in which the job is submitted.
         overrides: overrides that are passed on to ``dglcell train``.
         sweep: members of a job array; None for a single job.
-
-    Raises:
-        ConfigError: the file or an override has a line break, or the value of a variable is hidden.
     """
     words = [launcher(config), *_command("train", file, overrides)]
     members = (sweep or Sweep()).members(config.experiment.name)
@@ -385,12 +372,7 @@ PATIENCE = 120
 
 
 def try_script(script: str, folder: Path) -> str:
-    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer.
-
-    Raises:
-        ConfigError: SLURM would refuse the script; the error has SLURM's own words.
-        DglcellError: SLURM does not answer.
-    """
+    """Ask SLURM whether and when it would start a script, without submitting it, and return its answer."""
     done = _call(["sbatch", "--test-only"], folder, script)
     answer = (done.stderr or done.stdout).strip()
     if done.returncode:
@@ -405,10 +387,6 @@ def submit_script(script: str, folder: Path, logs: str, name: str, *options: str
         logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
         name: name of the job, by which `queued` finds it.
         options: options of ``sbatch``, which override those of the script.
-
-    Raises:
-        ConfigError: SLURM refuses the script.
-        DglcellError: SLURM's answer is not a number, so that it is not known whether SLURM has taken the job.
     """
     (folder / logs).mkdir(parents=True, exist_ok=True)
     done = _call(["sbatch", "--parsable", f"--job-name={name}", *options], folder, script)
@@ -425,11 +403,7 @@ def submit_script(script: str, folder: Path, logs: str, name: str, *options: str
 
 
 def queued(folder: Path) -> dict[str, str]:
-    """Return name → number of the user's jobs that were submitted in a folder and are queued or running.
-
-    Raises:
-        DglcellError: SLURM does not answer.
-    """
+    """Return name → number of the user's jobs that were submitted in a folder and are queued or running."""
     done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%j"], folder)
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again when `squeue --me` works")
@@ -449,9 +423,6 @@ def refuse_overlap(name: str, jobs: Mapping[str, str]) -> None:
     Args:
         name: as `name_of_runs` returns it.
         jobs: as `queued` returns them.
-
-    Raises:
-        ConfigError: a job with a seed in common is queued.
     """
     start, _, seeds = name.rpartition(".seed-")
     wanted = set(seeds_of(seeds))

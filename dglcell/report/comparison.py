@@ -60,9 +60,6 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
     """Group runs: experiments in the order they are given, then the null models.
 
     Null models know no seed: where all runs share a split there is one group for each; else one for each split.
-
-    Raises:
-        DataError: a run is given twice.
     """
     paths = [run.directory.path.resolve() for run in runs]
     twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
@@ -84,11 +81,7 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
 
 
 def joined_runs(runs: Sequence[RunFiles]) -> list[Group]:
-    """Score the mean prediction of each experiment of which several runs share a split with a test part.
-
-    Raises:
-        CheckpointError: predictions of a run are missing or damaged, or of other strains.
-    """
+    """Score the mean prediction of each experiment of which several runs share a split with a test part."""
     by_name: dict[str, list[RunFiles]] = {}
     for run in runs:
         if run.rows:
@@ -220,10 +213,6 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
 
     Returns:
         the path of the page.
-
-    Raises:
-        CheckpointError: a run is not finished, or its files are missing or damaged.
-        DataError: a run is given twice.
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]

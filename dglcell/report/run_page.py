@@ -50,9 +50,6 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
     Returns:
         the path of the page.
-
-    Raises:
-        CheckpointError: the run is not finished, or its files are missing or damaged.
     """
     run = read_run(path)
     picture = overview(run)

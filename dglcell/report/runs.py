@@ -35,11 +35,7 @@ class RunRow:
 
 
 def find_runs(folder: Path) -> list[RunRow]:
-    """Return all runs in a folder and below it, by name.
-
-    Raises:
-        DataError: there is no such folder, or no run in it.
-    """
+    """Return all runs in a folder and below it, by name."""
     if not folder.is_dir():
         raise DataError(f"folder '{folder}' not found", do="give the folder of runs: `dglcell runs FOLDER`")
     paths = sorted(file.parent for file in folder.rglob("seed-*/config.yaml"))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 
-from dglcell.config.experiment import TrainerConfig
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.losses.config import LOSSES, MaskedConfig, MleWassSupcrConfig
+from dglcell.losses.config import MaskedConfig, MleWassSupcrConfig
 from tests.config_files import refusal, write
 
 # What the section `loss` can say: every wrong value is named by its key.
@@ -96,10 +94,3 @@ def test_weights_must_fit_the_phenotypes() -> None:
         "`loss.phenotype_weights` do not fit the phenotypes\n  got:      [1.0, 2.0, 3.0]\n"
         "  expected: 2: one each for a, b"
     )
-
-
-# Every key of the original's losses has an answer, and what it is called here exists.
-
-
-HERE = {f"loss.{field.name}" for kind in LOSSES.values() for field in fields(kind)}
-HERE |= {f"trainer.{field.name}" for field in fields(TrainerConfig)}
