@@ -22,6 +22,13 @@ SMALLER = "take a machine or a job with more, or a smaller model, batch or table
 TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-f]{8}")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+REMEDIES = {
+    **dict.fromkeys(FULL, "make room, or choose a place on another disk"),
+    **dict.fromkeys(CLOSED, "choose a place that you may read and write, or have its permissions changed"),
+}
+"""What a user does about an error of the operating system."""
 
 
 class _Printable(logging.Formatter):
@@ -79,8 +86,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         if error.filename is None:
             raise
         # Where renaming a temporary file failed, its target is named.
-        return _say(f"'{shorten(str(error.filename2 or error.filename))}': {error.strerror}")
-    except (MemoryError, RuntimeError) as error:
+        remedy = f"\n  do:       {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
+        return _say(f"'{shorten(str(error.filename2 or error.filename))}': {error.strerror}{remedy}")
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):
             raise
         return _say(f"memory is not enough: {error or 'an allocation failed'}\n  do:       {SMALLER}")
@@ -144,4 +152,4 @@ def _say_full(error: OSError) -> int:
     except OSError:
         # Standard output itself is full; Python would try to flush it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _say(f"a file cannot be written: {error.strerror}\n  do:       make room")
+    return _say(f"a file cannot be written: {error.strerror}\n  do:       make room in the working folder or in /tmp")

@@ -56,9 +56,8 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
     json.dumps(asdict(strains.provenance))
     if overwrite:
         _refuse_to_replace(path)
-    with atomic_directory(path, overwrite=overwrite) as directory:
-        with _writing(path):
-            _write(strains, directory, command)
+    with atomic_directory(path, overwrite=overwrite) as directory, _writing(path):
+        _write(strains, directory, command)
         (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
     return Store(path)
 
@@ -107,7 +106,7 @@ def _write(strains: Strains, directory: Path, command: str) -> None:
 def _writing(target: Path) -> Iterator[None]:
     try:
         yield
-    except lmdb.Error as error:
+    except (lmdb.Error, OSError) as error:
         raise DataError(
             f"store '{target}' cannot be written; nothing of it is left behind",
             # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.

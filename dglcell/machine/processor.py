@@ -133,7 +133,7 @@ def _kilobytes(path: Path, key: str) -> int | None:
 
 NO_ROOM = (
     *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
-    *("bad_alloc", "create a primitive", "Storage size calculation overflowed"),
+    *("bad_alloc", "create a primitive", "Storage size calculation overflowed", "failed to map segment"),
 )
 """With these texts torch, CUDA, DGL, MKL and oneDNN report a failed allocation; few of their errors have own types."""
 

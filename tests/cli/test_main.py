@@ -198,7 +198,14 @@ def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
     command = f"{sys.executable} -m dglcell config show {tiny.file} > /dev/full"
     done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "error: a file cannot be written: No space left on device\n  do:       make room\n"
+    assert done.stderr.startswith("error: a file cannot be written: No space left on device\n  do:       make room in ")
+
+
+def test_too_little_memory_to_begin_with_is_said(tiny: Tiny) -> None:
+    command = f"ulimit -v 300000; {sys.executable} -m dglcell data build {tiny.file}"
+    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.partition(":")[0]) == (2, "error")
+    assert "memory is not enough: " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,14 @@ def test_a_limit_of_file_sizes_does_the_same(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("kilobytes", [8, 24, 100])
+def test_a_full_disk_leaves_nothing_of_a_store(tmp_path: Path, kilobytes: int) -> None:
+    with small_disk(tmp_path / "disk", kilobytes) as disk:
+        with pytest.raises(DataError, match=r"cannot be written; nothing of it is left behind\n  got: "):
+            build_store(triples(30_000), disk / "store", command="test")
+        assert os.listdir(disk) == []
+
+
 def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf = tmp_path / "conf.yaml"
     conf.write_text(TINY)
@@ -237,7 +245,7 @@ def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     message = capsys.readouterr().err
     assert "Traceback" not in message
     assert f"{disk}" in message
-    assert "Read-only file system" in message
+    assert "Read-only file system\n  do:       choose a place that you may read and write" in message
 
 
 # A store in worker processes: LMDB forbids what forking would do by itself.
