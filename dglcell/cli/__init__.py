@@ -17,18 +17,12 @@ from dglcell.errors import DglcellError, StoppedError, printable, shorten
 from dglcell.machine.processor import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
-SMALLER = "take a machine or a job with more, or a smaller model, batch or table"
-
 TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-f]{8}")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
-REMEDIES = {
-    **dict.fromkeys(FULL, "make room, or choose a place on another disk"),
-    **dict.fromkeys(CLOSED, "choose a place that you may read and write, or have its permissions changed"),
-}
-"""What a user does about an error of the operating system."""
+REMEDIES = dict.fromkeys(FULL, "make room, or choose another disk")
+REMEDIES |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a place that you may read and write")
 
 
 class _Printable(logging.Formatter):
@@ -81,9 +75,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         return _say(str(error), error.status)
     except OSError as error:
         # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
-        if error.filename is None and error.errno in FULL:
-            return _say_full(error)
         if error.filename is None:
+            if error.errno in FULL:
+                return _say_full(error)
             raise
         # Where renaming a temporary file failed, its target is named.
         remedy = f"\n  do:       {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
@@ -91,7 +85,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):
             raise
-        return _say(f"memory is not enough: {error or 'an allocation failed'}\n  do:       {SMALLER}")
+        remedy = "take a machine or a job with more, or a smaller model, batch or table"
+        return _say(f"memory is not enough: {error or 'an allocation failed'}\n  do:       {remedy}")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

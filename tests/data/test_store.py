@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import resource
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.queues import Queue
@@ -203,27 +202,6 @@ def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
 
 
 # Disks that are full or cannot be written to: one clear error, and nothing half-written.
-
-
-def build_within(limit: int, path: Path, said: Queue) -> None:
-    """Build a store in a process that may write no longer files."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        build_store(triples(200_000), path, command="child")
-    except DataError as error:
-        said.put(str(error))
-
-
-def test_a_limit_of_file_sizes_does_the_same(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    said = context.Queue()
-    worker = context.Process(target=build_within, args=(500_000, tmp_path / "store", said))
-    worker.start()
-    message = said.get(timeout=300)
-    worker.join(timeout=300)
-    assert "cannot be written; nothing of it is left behind\n  got:      " in message
-    assert message.endswith("do:       make room, or choose another path")
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("kilobytes", [8, 24, 100])
