@@ -87,12 +87,15 @@ class Tile:
         return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
 
 
-def tile_of(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
-    """Return the tile that leaves the fewest rows empty, as large as registers allow without spilling."""
+def tile_of(strains: int, dtype: torch.dtype, *, backward: bool, products: int = 2) -> Tile:
+    """Return the tile that leaves the fewest rows empty, as large as registers allow without spilling.
+
+    ``products`` are the weights whose gradients are held in registers.
+    """
     size = min((32, 16), key=lambda size: -(-strains // size) * size)
     if dtype == torch.float32:
-        return Tile(16 if backward else size, 8)
-    return Tile(size, 4) if backward else Tile(size, 4, stages=1, registers=128)
+        return Tile(16 if backward else size, 8, stages=3 if products < 3 else 1)
+    return Tile(size, 4 if products < 3 else 8) if backward else Tile(size, 4, stages=1, registers=128)
 
 
 def runs_on(device: torch.device) -> bool:
@@ -203,7 +206,8 @@ class _Call:
         import triton.language as tl
 
         kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[self.dtype]
-        tile = tile_of(self.B, self.dtype, backward=backward)
+        products = sum(w.dim() == 3 for w in self.weights)
+        tile = tile_of(self.B, self.dtype, backward=backward, products=products)
         return tile, (self.N, self.B, self.R, self.has_x, self.summed, kind, tile.strains, self.H, *self.eps)
 
     def backward(

@@ -163,7 +163,7 @@ def _steps(kinds: Kinds, kept: bool) -> list[str]:
     for i, kind in enumerate(kinds):
         out, given = (f"d{i + 1}", f"d{i}") if kept else ("d", "d")
         if kind == LINEAR:
-            weight = f"tl.trans(w{i})" if kept else f"tl.load(weight{i} + r * H * H + across)"
+            weight = f"tl.trans({_held(i, kinds)})" if kept else f"tl.load(weight{i} + r * H * H + across)"
             # Rounded here, so that a backward pass keeps half as many registers for it.
             lines += [f"{given} = {given}.to(TYPE)", f"{out} = product({given}, {weight})"]
             continue
@@ -175,6 +175,15 @@ def _steps(kinds: Kinds, kept: bool) -> list[str]:
         else:
             lines.append(f"{out} = {kind}_difference({given}, a{i})")
     return lines
+
+
+def _load(i: int) -> str:
+    return f"tl.load(weight{i} + r * H * H + square)"
+
+
+def _held(i: int, kinds: Kinds) -> str:
+    """Return the weight of a backward pass, loaded anew where so many do not fit into shared memory."""
+    return f"w{i}" if kinds.count(LINEAR) < 3 else f"({_load(i)} if TYPE == tl.float32 else w{i})"
 
 
 def _forward(kinds: Kinds) -> str:
@@ -207,9 +216,9 @@ def _backward(kinds: Kinds) -> str:
     before, back, after = [], [], []
     for i, kind in reversed(list(enumerate(kinds))):
         if kind == LINEAR:
-            before += [f"w{i} = tl.load(weight{i} + r * H * H + square)", f"t{i} = tl.zeros((H, H), tl.float32)"]
+            before += [f"w{i} = {_load(i)}", f"t{i} = tl.zeros((H, H), tl.float32)"]
             after.append(f"tl.store(of_weight{i} + place * H * H + square, t{i})")
-            back += [f"t{i} = weight_gradient(d{i}, g.to(TYPE), t{i})", f"g = product(g.to(TYPE), w{i})"]
+            back += [f"t{i} = weight_gradient(d{i}, g.to(TYPE), t{i})", f"g = product(g.to(TYPE), {_held(i, kinds)})"]
             continue
         if kind == NORM:
             before.append(f"gamma{i} = tl.load(weight{i} + r * H + columns)")

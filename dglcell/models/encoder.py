@@ -104,14 +104,16 @@ class CellEncoder(nn.Module):
             for layer in self.plan:
                 for node_type, number in Counter(relation[2] for relation in layer).items():
                     pairs += self.cell.num_nodes[node_type] * number * (number + 1) // 2 if number > 1 else 0
-        of_pairs = pairs * (combination.hidden or width // 2) * combination.layers
         one_kernel = self.chained and row_chain.runs_on(next(self.parameters()).device)
         kept = KEPT_CHAINED if one_kernel else KEPT_COMPILED if compiled else KEPT
-        return self.rows_per_strain * width * kept + of_pairs * KEPT_OF_PAIRS
+        of_pair = combination.hidden or width // 2
+        # Kernels write hidden rows of one layer at a time, and keep two numbers of a pair.
+        of_pair = of_pair // len(self.plan) + 2 if one_kernel else of_pair * combination.layers * KEPT_OF_PAIRS
+        return self.rows_per_strain * width * kept + pairs * of_pair
 
     @property
     def chained(self) -> bool:
-        """Return whether the modules of all layers are a chain that one kernel computes (``kernels.row_chain``)."""
+        """Return whether kernels compute the rows of all layers (``kernels.row_chain`` and ``pair_mix``)."""
         return all(cast(HeteroLayer, layer).chained for layer in self.layers)
 
     def spread_embeddings(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
+from dglcell.kernels import pair_mix, row_chain
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import PAIRWISE, CrossRelation
-from dglcell.perturbation.rules import joined
+from dglcell.perturbation.curves import share_changes
+from dglcell.perturbation.rules import PerturbedTensor, joined
 
 
 class RelationMixer(nn.Module):
@@ -18,9 +22,27 @@ class RelationMixer(nn.Module):
         norm: norm of rows.
     """
 
-    def __init__(self, mix: nn.Module, norm: nn.Module) -> None:
+    def __init__(self, mix: PairwiseInteraction, norm: nn.Module) -> None:
         super().__init__()
         self.mix, self.norm = mix, norm
+
+    @property
+    def in_kernels(self) -> bool:
+        """Return whether kernels know all modules."""
+        return self.mix.curve is not None and self._norms is not None
+
+    @property
+    def _norms(self) -> list[row_chain.Step] | None:
+        return row_chain.steps_of([("norm", self.norm)], self.mix.width)
+
+    def by_kernels(self, base_KNH: Tensor, rows: Tensor, num_strains: int) -> tuple[Tensor, Tensor]:
+        """Return the base's rows [N, H] and the differences [N · B, H] by kernels, from those of K relations."""
+        base, delta = self.mix.by_kernels(base_KNH, rows, num_strains)
+        if not (steps := self._norms):
+            return base, delta
+        parameters = [own.unsqueeze(0) for own in self.norm.parameters()]
+        bases, deltas = (base.detach(), base.unsqueeze(0)), (None, delta.unsqueeze(0))
+        return row_chain.chained(steps, bases, deltas, base.new_zeros(1), parameters, num_strains)
 
     def forward(self, *h: Tensor) -> Tensor:
         """Return the mixture of K rows [N, H] at once, [N, H]."""
@@ -77,6 +99,8 @@ class PairwiseInteraction(nn.Module):
 
     by_second: Tensor
     back: Tensor
+    of_pair: Tensor
+    of_relation: Tensor
 
     def __init__(
         self, relations: int, width: int, *, hidden: int, layers: int, activation: str, dropout: float
@@ -94,26 +118,29 @@ class PairwiseInteraction(nn.Module):
         by_second = torch.argsort(columns * relations + rows)
         self.register_buffer("by_second", by_second, persistent=False)
         self.register_buffer("back", torch.argsort(by_second), persistent=False)
+        of_pair = torch.stack([rows, columns], 1)
+        self.register_buffer("of_pair", of_pair, persistent=False)
+        of_relation = torch.argsort(of_pair.flatten(), stable=True).view(relations, -1)
+        self.register_buffer("of_relation", of_relation, persistent=False)
 
     def forward(self, *h: Tensor) -> Tensor:
         """Return the mixture, [N, H]."""
-        a_NPB, mean_NH = self._last_hidden(h), joined(torch.stack, h, 1).mean(1)
-        share_NO = self._shares(a_NPB, mean_NH)
+        a_NPB, mean_NH = self.dropout(self.activation(self._before(h))), joined(torch.stack, h, 1).mean(1)
+        for layer in self.middle:
+            a_NPB = self.dropout(self.activation(layer(a_NPB)))
+        scored_NOB = joined(torch.cat, [self._scored(a_NPB), self.score_first(mean_NH).unsqueeze(1)], 1)
+        share_NO = torch.softmax(self._logits(scored_NOB), 1)
         share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
         weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
         of_pairs_NH = torch.matmul(weighted_NC, self.last.weight.flatten(0, 1)) + torch.matmul(share_NP, self.last.bias)
         return of_pairs_NH + share_N1 * mean_NH
 
-    def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
-        """Return the input of all pairs' last layers, [N, P, b]."""
+    def _before(self, h: tuple[Tensor, ...]) -> Tensor:
+        """Return the first hidden rows of all pairs before their activation, [N, P, b]."""
         counts = list(range(1, self.relations + 1))
         of_second = self.first.weight.index_select(0, self.by_second)[:, self.width :]
         x = self._products(h, self.first.weight[:, : self.width], counts[::-1])
-        x = x + self._products(h, of_second, counts).index_select(1, self.back) + self.first.bias
-        x = self.dropout(self.activation(x))
-        for layer in self.middle:
-            x = self.dropout(self.activation(layer(x)))
-        return x
+        return x + self._products(h, of_second, counts).index_select(1, self.back) + self.first.bias
 
     def _products(self, h: tuple[Tensor, ...], weight_PHB: Tensor, counts: list[int]) -> Tensor:
         """Return one product for every relation, with the weights of ``counts`` pairs side by side, [N, P, b]."""
@@ -121,13 +148,50 @@ class PairwiseInteraction(nn.Module):
         parts = [torch.matmul(x_NH, w) for x_NH, w in zip(h, weights, strict=True)]
         return joined(torch.cat, parts, 1).unflatten(1, (-1, self.hidden))
 
-    def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:
-        """Return the softmax of the scores, [N, options]."""
-        bias_PB, weight_PBB = self.score_first(self.last.bias), self.last.weight @ self.score_first.weight.T
-        of_pairs_NPB = torch.einsum("npb,pbc->npc", a_NPB, weight_PBB) + bias_PB
-        hidden_NOB = joined(torch.cat, [of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
-        logits_NO = self.score_last(self.activation(hidden_NOB)).squeeze(-1)
-        return torch.softmax(logits_NO, 1)
+    def _scored(self, a_NPB: Tensor) -> Tensor:
+        """Return the scorer's hidden rows of all pairs before their activation, [N, P, b]."""
+        return torch.einsum("npb,pbc->npc", a_NPB, self._scorer()) + self.score_first(self.last.bias)
+
+    def _scorer(self) -> Tensor:
+        """Return the pairs' last layers and the scorer's first as one, [P, b, b]."""
+        return self.last.weight @ self.score_first.weight.T
+
+    def _logits(self, scored: Tensor) -> Tensor:
+        out: Tensor = self.score_last(self.activation(scored)).squeeze(-1)
+        return out
+
+    @property
+    def curve(self) -> str | None:
+        """Return the kind of activation where kernels know it and all layers; None where they do not."""
+        modules = [("activation", self.activation), ("dropout", self.dropout)]
+        steps = row_chain.steps_of(modules, self.hidden)
+        return steps[0].kind if steps and not self.middle and self.width in row_chain.WIDTHS else None
+
+    def by_kernels(self, base_KNH: Tensor, rows: Tensor, num_strains: int) -> tuple[Tensor, Tensor]:
+        """Return the base's mixture [N, H] and the differences of strains [N · B, H], from those of K relations."""
+        mean = cast(Tensor, PerturbedTensor(base_KNH.mean(0), rows.sum(0) / self.relations, num_strains))
+        mean_logit = self._logits(self.score_first(mean))
+        assert isinstance(mean, PerturbedTensor)
+        assert isinstance(mean_logit, PerturbedTensor)
+        assert mean.delta is not None
+        assert mean_logit.delta is not None
+        before_NPB = self._before(base_KNH.unbind())
+        a_NPB = self.activation(before_NPB)
+        scored_NPB = self._scored(a_NPB)
+        options_NPH = torch.einsum("npb,pbh->nph", a_NPB, self.last.weight) + self.last.bias
+        pairs = pair_mix.Pairs(
+            first=self.first.weight.unflatten(1, (2, self.width)),
+            scorer=self._scorer(),
+            score=self.score_last.weight.flatten(),
+            last=self.last.weight,
+            before=before_NPB,
+            scored=scored_NPB,
+            logits=torch.cat([self._logits(scored_NPB), mean_logit.base.unsqueeze(1)], 1),
+            options=torch.cat([options_NPH, mean.base.unsqueeze(1)], 1),
+        )
+        base_NH = torch.bmm(torch.softmax(pairs.logits, 1).unsqueeze(1), pairs.options).squeeze(1)
+        members, gelu = pair_mix.Members(self.of_pair, self.of_relation), self.curve == row_chain.GELU
+        return base_NH, pair_mix.mixed(pairs, members, rows, mean.delta, mean_logit.delta, share_changes, gelu=gelu)
 
 
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:

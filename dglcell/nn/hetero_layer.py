@@ -167,10 +167,10 @@ class HeteroLayer(nn.Module):
 
     @property
     def chained(self) -> bool:
-        """Return whether a kernel knows the modules of all relations, whose rows are summed."""
+        """Return whether kernels know the modules of all relations and what combines them."""
         chains = [cast(RelationConv, conv).chain() for conv in self.convs]
         known = [chain is not None and steps_of(chain[0].items(), self.width) is not None for chain in chains]
-        return not self.mixers and all(known)
+        return all(known) and all(cast(RelationMixer, mixer).in_kernels for mixer in self.mixers.values())
 
     def freeze_all_but(self, relations: list[Relation]) -> None:
         """Take the gradient from the parameters of all other relations."""
@@ -257,9 +257,12 @@ class RowSum:
         return out
 
     def in_one_kernel(
-        self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+        self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None], summed: bool = True
     ) -> tuple[Tensor, Tensor] | None:
-        """Return rows of the base and differences by one kernel; None where it does not know the modules."""
+        """Return rows of the base and differences by one kernel; None where it does not know the modules.
+
+        They are those of each relation if not ``summed``, [R, ...].
+        """
         conv, (x_NH, received) = self.conv, bases
         first = conv.convs[0] if isinstance(conv, StackedConvs) else conv
         chain = cast(RelationConv, first).chain()
@@ -272,7 +275,7 @@ class RowSum:
             parameters = {name: own.unsqueeze(0) for name, own in conv.named_parameters()}
             received, deltas = received.unsqueeze(0), [deltas[0], None if deltas[1] is None else deltas[1].unsqueeze(0)]
         scale_R = 1 + parameters[epsilon].flatten()
-        return chained_sum(modules, parameters, scale_R, num_strains, [x_NH, received], deltas)
+        return chained(modules, parameters, scale_R, num_strains, [x_NH, received], deltas, summed)
 
 
 class _Mixture(nn.Module):
@@ -294,6 +297,24 @@ class _Mixture(nn.Module):
     def forward(self, x: Tensor, *received: Tensor) -> Tensor:
         out: Tensor = self.mixer(*self.rows(x, *received))
         return out
+
+    def in_one_kernel(
+        self, num_strains: int, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return rows of the base and differences by kernels; None where they do not know the modules."""
+        if not self.mixer.in_kernels:
+            return None
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for positions, conv, base, delta in zip(self.positions, self.convs, bases[1:], deltas[1:], strict=True):
+            rows = RowSum(cast(RelationConv | StackedConvs, conv))
+            parts = rows.in_one_kernel(num_strains, [bases[0], base], [deltas[0], delta], summed=False)
+            if parts is None:
+                return None
+            if len(self.convs) == 1:
+                return self.mixer.by_kernels(*parts, num_strains)
+            found.update(zip(positions, zip(*parts, strict=True), strict=True))
+        bases, deltas = zip(*(found[position] for position in sorted(found)), strict=True)
+        return self.mixer.by_kernels(torch.stack(bases), torch.stack(deltas), num_strains)
 
 
 def live_relations(relations: list[Relation], layers: int, read: set[str]) -> list[list[Relation]]:
@@ -321,13 +342,14 @@ TYPES = (torch.float32, torch.bfloat16)
 """The kernel computes differences of these types, from a base in single precision."""
 
 
-def chained_sum(
+def chained(
     modules: Mapping[str, nn.Module],
     parameters: Mapping[str, Tensor],
     scale_R: Tensor,
     num_strains: int,
     bases: Sequence[Tensor],
     deltas: Sequence[Tensor | None],
+    summed: bool,
 ) -> tuple[Tensor, Tensor] | None:
     """Return the sum over R relations of a chain of modules, applied to what nodes receive plus ``scale`` times theirs.
 
@@ -338,9 +360,11 @@ def chained_sum(
         num_strains: B.
         bases: the base's own rows [N, H], and what they receive, [R, N, H].
         deltas: the differences of the strains, [N · B, H] and [R, N · B, H]; None where there are none.
+        summed: whether results are summed over the relations.
 
     Returns:
-        The base's rows [N, H] and the differences [N · B, H]; None where the kernel does not compute this.
+        The base's rows [N, H] and the differences [N · B, H], with R in front if not ``summed``; None where the kernel
+        does not compute this.
     """
     x_NH, received = bases[0], deltas[1]
     if received is None or received.dtype not in TYPES or x_NH.dtype != torch.float32:
@@ -349,4 +373,4 @@ def chained_sum(
     if steps is None:
         return None
     mine = [f"{step.name}.{name}" for step in steps for name, _ in modules[step.name].named_parameters()]
-    return row_chain.chained(steps, bases, deltas, scale_R, [parameters[name] for name in mine], num_strains)
+    return row_chain.chained(steps, bases, deltas, scale_R, [parameters[name] for name in mine], num_strains, summed)

@@ -20,6 +20,9 @@ from tests.random_cells import randomise, results
 
 pytestmark = needs_gpu
 
+PAIRS = {"hidden": 32, "gin_layers": 4, "cross_relation": "pairwise_interaction"}
+OPTIONS = ({"gin_layers": 2}, {"gin_layers": 3, "activation": "relu"}, PAIRS)
+
 
 def results_of(model: HeteroCell, half: bool, one_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     monkeypatch.setattr(row_chain, "DEVICES", ("cuda",) if one_kernel else ())
@@ -30,13 +33,14 @@ def results_of(model: HeteroCell, half: bool, one_kernel: bool, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("half", "most"), [(False, 1e-4), (True, 0.05)], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [{"gin_layers": 2}, {"gin_layers": 3, "activation": "relu"}], ids=["gelu", "relu"])
+@pytest.mark.parametrize("options", OPTIONS, ids=["gelu", "relu", "pairs"])
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_rows_of_one_kernel_equal_float64(
     half: bool, most: float, options: dict[str, Any], norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    config = small_config(hidden=16, norm=norm, strategy="node_mask", conv="gin", dropout=0.0, **options)
+    options = {"hidden": 16, "cross_relation_norm": norm, **options}
+    config = small_config(norm=norm, strategy="node_mask", conv="gin", dropout=0.0, **options)
     model = randomise(HeteroCell(make_cell().resident, config, outputs=2))
     right = [x.double() for x in results(copy.deepcopy(model).double(), GenotypeBatch.from_lists(STRAINS))]
     found, again = (results_of(model, half, True, monkeypatch) for _ in range(2))

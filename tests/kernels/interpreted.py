@@ -6,6 +6,7 @@ interpreter adds wrongly, is left out.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -14,17 +15,24 @@ from dataclasses import asdict, dataclass
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dglcell.graph import resident_graph
 from dglcell.graph.resident import ResidentCell
-from dglcell.kernels import triton_products
+from dglcell.kernels import pair_mix, row_chain, triton_products
 from dglcell.kernels.row_chain import chained, steps_of
 from dglcell.kernels.triton_products import TILE, Lost, product
+from dglcell.models.cell_model import HeteroCell
+from dglcell.nn.config import PAIRWISE
+from dglcell.perturbation import perturb as perturb_module
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.rules import PerturbedTensor
+from tests.kernels.pairs import CASES, mixtures
+from tests.models.test_hetero_cell import small_config
+from tests.random_cells import RandomCell, randomise, results
 
 RELATION = ("gene", "physical", "gene")
 GENES, EDGES, PIECE = 5, 16, 4
@@ -138,6 +146,39 @@ def chain_errors() -> Iterator[Error]:
             yield Error("chain", "float32", f"gradients, {name}: {B}, {size}", worst * size)
 
 
+def pair_errors() -> Iterator[Error]:
+    """Yield errors of pairwise mixtures of relations against the rules of differences in float64, and of gradients."""
+    for case in CASES:
+        found, right = mixtures(*case)
+        yield Error("pairs", "float32", f"{case}", max(map(share, found[:2], right[:2])))
+        worst = max(_by_norm(mine, of) for mine, of in zip(found[2:], right[2:], strict=True))
+        yield Error("pairs", "float32", f"gradients, {case}", worst * min(1.0, case[-1]))
+
+
+def model_errors() -> Iterator[Error]:
+    """Yield errors of a whole model with pairs of relations, whose rows kernels compute.
+
+    Two relations into genes are computed together, and one alone.
+    """
+    sizes, v = {"gene": 5, "reaction": 3}, np.arange(3)
+    names = ("gene physical gene", "gene empty gene", "gene catalyses reaction", "reaction catalysed_by gene")
+    edges = {tuple(name.split()): (v, v + (name == names[0])) for name in names}
+    row_chain.DEVICES, perturb_module.UNSTACKED_DEVICES = ("cpu",), ()
+    options = {"cross_relation": PAIRWISE, "cross_relation_hidden": 16, "cross_relation_norm": "layer"}
+    config = small_config(hidden=16, gin_layers=4, strategy="node_mask", local_head=False, dropout=0.0, **options)
+    torch.manual_seed(0)
+    model = randomise(HeteroCell(RandomCell(sizes, edges, {}).resident, config, outputs=2))
+    batch, started = GenotypeBatch.from_lists([[], [3], [0, 4]]), []
+    right, mixed = results(copy.deepcopy(model).double(), batch), pair_mix.mixed  # no kernel takes float64
+    pair_mix.mixed = lambda *args, **how: started.append(args) or mixed(*args, **how)
+    found = results(model, batch)
+    assert model.encoder.chained
+    assert started
+    for name, mine, of in zip(("prediction", "gradients"), (found[:1], found[1:]), (right[:1], right[1:]), strict=True):
+        apart, whole = (torch.cat([x.double().flatten() for x in one]) for one in (mine, of))
+        yield Error("model", "float32", name, float((apart - whole).norm() / whole.norm()))
+
+
 def _by_norm(found: Tensor, right: Tensor) -> float:
     return float((found.double() - right).norm() / right.norm().clamp(min=1e-9))
 
@@ -194,7 +235,7 @@ def _module(kind: type[nn.Module], width: int) -> nn.Module:
 def main() -> None:
     """Print all errors."""
     resident_graph.PIECE_EDGES = PIECE
-    found = [*product_errors(), *masked_errors(), *tile_errors(), *chain_errors()]
+    found = [*product_errors(), *masked_errors(), *tile_errors(), *chain_errors(), *pair_errors(), *model_errors()]
     print(json.dumps([asdict(error) for error in found]))
 
 

@@ -52,6 +52,16 @@ def test_chains_of_row_modules_equal_the_rules_of_differences(errors: dict[tuple
     assert max(found.values()) <= 1e-5, found
 
 
+def test_pairs_of_relations_equal_the_rules_of_differences(errors: dict[tuple[str, str, str], float]) -> None:
+    found = {case: error for (kernel, _, case), error in errors.items() if kernel == "pairs"}
+    assert max(found.values()) <= 1e-5, found
+
+
+def test_a_model_with_pairs_of_relations_equals_float64(errors: dict[tuple[str, str, str], float]) -> None:
+    found = [error for (kernel, _, _), error in errors.items() if kernel == "model"]
+    assert 0 < max(found) < 1e-4, found
+
+
 def test_tiles_change_no_bit(errors: dict[tuple[str, str, str], float]) -> None:
     found = [error for (_, _, case), error in errors.items() if case.startswith("against another tile")]
     assert found == [0.0, 0.0]

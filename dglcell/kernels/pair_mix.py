@@ -1,0 +1,193 @@
+"""Mix relations pairwise by Triton kernels: differences of ``PairwiseInteraction``, forward and backward.
+
+One operation after the other, each reads and writes the hidden rows of all pairs. Here a first kernel computes them and
+their scores from the relations' rows, torch computes shares, and a second kernel sums the weighted options. Backward, a
+kernel for each pair computes hidden rows again. Sums over nodes are written in parts, so that repeats give equal bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.kernels.row_chain import PROGRAMS, Tile, tile_of
+
+BLOCK = 128
+"""So many rows are one product of the second kernel."""
+
+
+class Pairs(NamedTuple):
+    """Hold weights of P pairs of R relations, and rows of the base.
+
+    Attributes:
+        first: [P, 2, H, b] from the rows of either relation to hidden rows.
+        scorer: [P, b, b] from these to the scorer's.
+        score: [b] from the scorer's to logits.
+        last: [P, b, H] from hidden rows to options.
+        before, scored: [N, P, b] the base's hidden rows and the scorer's, before their activation.
+        logits: [N, P + 1] of the base; the last option is the mean of all relations.
+        options: [N, P + 1, H] of the base.
+    """
+
+    first: Tensor
+    scorer: Tensor
+    score: Tensor
+    last: Tensor
+    before: Tensor
+    scored: Tensor
+    logits: Tensor
+    options: Tensor
+
+
+class Members(NamedTuple):
+    """Say which relations are pairs.
+
+    Attributes:
+        of_pair: [P, 2] the relations of every pair.
+        of_relation: [R, R + 1] where every relation is in the flat ``of_pair``.
+    """
+
+    of_pair: Tensor
+    of_relation: Tensor
+
+
+ShareChanges = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""A function (shares, logits, by how much these differ, dimension) says by how much shares differ."""
+
+
+def mixed(
+    pairs: Pairs, members: Members, rows: Tensor, mean: Tensor, mean_logit: Tensor, changes: ShareChanges, *, gelu: bool
+) -> Tensor:
+    """Return differences of the mixture, [N · B, H], in the type of ``rows``.
+
+    Args:
+        pairs: weights and base.
+        members: the relations of the pairs.
+        rows: [R, N · B, H] differences of every relation's rows.
+        mean: [N · B, H] differences of their mean.
+        mean_logit: [N · B] by how much its logit differs.
+        changes: computes shares.
+        gelu: whether the activation is GELU; it is ReLU otherwise.
+    """
+    out: Tensor = _Mixed.apply(members, changes, gelu, rows, mean, mean_logit, *pairs)
+    return out
+
+
+class _Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, members: Members, changes: ShareChanges, gelu: bool, rows: Tensor, mean: Tensor, mean_logit: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:  # fmt: skip
+        from dglcell.kernels.pair_mix_triton import pair_forward
+
+        rows, pairs = rows.contiguous(), Pairs(*(x.contiguous() for x in tensors))
+        launch = _Launch(rows, pairs, gelu, backward=False)
+        N, B, P = launch.N, launch.B, launch.P
+        hidden, delta_NOB = rows.new_empty(P, N * B, launch.W), pairs.logits.new_empty(N, P + 1, B)
+        delta_NOB[:, P] = mean_logit.view(N, B)
+        pair_forward[launch.grid](
+            rows, members.of_pair, *launch.weights[:-1], hidden, delta_NOB, *launch.sizes, **launch.options
+        )
+        logits_NO1 = pairs.logits.unsqueeze(2)
+        share_NO1 = torch.softmax(logits_NO1, 1)
+        change_NOB = changes(share_NO1, logits_NO1, delta_NOB, -2)
+        share_NOB = share_NO1 + change_NOB
+        start_NBH = torch.bmm(change_NOB.transpose(1, 2), pairs.options)
+        start_NBH += share_NOB[:, P].unsqueeze(2) * mean.view(N, B, -1)
+        every = torch.arange(P, device=rows.device).unsqueeze(0)
+        out: Tensor = _sum_of_products(hidden, every, pairs.last.unsqueeze(0), B, share_NOB, start_NBH)[0]
+        ctx.members, ctx.gelu = members, gelu
+        ctx.save_for_backward(rows, mean, change_NOB, out, *pairs)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (rows, mean, change_NOB, out, *tensors), members = ctx.saved_tensors, ctx.members
+        pairs, grad = Pairs(*tensors), grad.contiguous()
+        launch = _Launch(rows, pairs, ctx.gelu, backward=True)
+        N, B, P = launch.N, launch.B, launch.P
+        share_NO1 = torch.softmax(pairs.logits, 1).unsqueeze(2)
+        share_NOB, grad_NBH = share_NO1 + change_NOB, grad.view(N, B, -1).float()
+        # Options count from their mean, and the gradient of shares that grow together is zero.
+        slope_NOB = torch.bmm(pairs.options, grad_NBH.transpose(1, 2))
+        slope_NOB -= (share_NO1 * slope_NOB).sum(1, keepdim=True)
+        of_out_N1B = (grad_NBH * out.view(N, B, -1)).sum(2).unsqueeze(1)
+        along_NOB = torch.empty_like(slope_NOB)
+        along_NOB[:, P] = (grad_NBH * mean.view(N, B, -1)).sum(2)
+        of_hidden, *of_pairs = launch.gradients(
+            rows, members.of_pair, grad, share_NOB, slope_NOB - of_out_N1B, along_NOB
+        )
+        along_NOB -= of_out_N1B
+        of_logits = (change_NOB * slope_NOB + share_NOB * along_NOB).sum(2)
+        of_mean_logit = (share_NOB[:, P] * (slope_NOB[:, P] + along_NOB[:, P])).flatten().to(mean.dtype)
+        of_mean = (share_NOB[:, P].unsqueeze(2) * grad_NBH).to(mean.dtype).view_as(mean)
+        backwards = pairs.first.flatten(0, 1)[members.of_relation].transpose(2, 3)
+        of_rows = _sum_of_products(of_hidden, members.of_relation // 2, backwards, B)
+        of_options = torch.bmm(change_NOB, grad_NBH)
+        return None, None, None, of_rows, of_mean, of_mean_logit, *of_pairs, of_logits, of_options
+
+
+def _tile(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
+    """Return a tile of which registers do not spill. Two warps share 32 rows of narrow products; more would repeat."""
+    size = tile_of(strains, dtype, backward=backward).strains
+    if dtype == torch.float32:
+        return Tile(size, 8 if backward else 4, stages=2)
+    return Tile(size, 4 if backward else 2, stages=2)
+
+
+class _Launch:
+    """Hold what the kernels of pairs are started with."""
+
+    def __init__(self, rows: Tensor, pairs: Pairs, gelu: bool, *, backward: bool) -> None:
+        import triton.language as tl
+
+        (self.N, self.P, self.W), (_, count, H) = pairs.before.shape, rows.shape
+        self.B = count // self.N
+        tile = _tile(self.B, rows.dtype, backward=backward)
+        self.tiles = -(-self.B // tile.strains)
+        self.grid = max(1, min(self.N, PROGRAMS // (self.P * self.tiles))), self.P, self.tiles
+        first, scorer, last = (x.to(rows.dtype) for x in (pairs.first, pairs.scorer, pairs.last))
+        self.weights = first, scorer, pairs.score, pairs.before, pairs.scored, last
+        kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[rows.dtype]
+        self.sizes, self.options = (self.N, self.B, self.P, gelu, kind, tile.strains, H, self.W), tile.options
+
+    def gradients(self, rows: Tensor, of_pair: Tensor, *given: Tensor) -> list[Tensor]:
+        """Return the gradients of hidden rows before their activation, and of the first six of ``Pairs``."""
+        from dglcell.kernels.pair_mix_triton import pair_backward
+
+        first, scorer, score, *bases, last = self.weights
+        parts = self.tiles * self.grid[0]
+        of_hidden = rows.new_empty(self.P, rows.shape[1], self.W)
+        shapes = [x.shape for x in (first, scorer, score.expand(self.P, -1), last)]
+        of_weights = [score.new_empty(parts, *shape) for shape in shapes]
+        of_bases = [x.new_empty(self.tiles, *x.shape) for x in bases]
+        pair_backward[self.grid](
+            rows, of_pair, *self.weights, *given, of_hidden, *of_weights, *of_bases, *self.sizes, **self.options
+        )
+        of_first, of_scorer, of_score, of_last, *of_bases = (x.sum(0) for x in (*of_weights, *of_bases))
+        return [of_hidden, of_first, of_scorer, of_score.sum(0), of_last, *of_bases]
+
+
+def _sum_of_products(
+    x: Tensor, which: Tensor, weight: Tensor, B: int, share_NOB: Tensor | None = None, start: Tensor | None = None
+) -> Tensor:
+    """Return Σ_k x[which[i, k]] · weight[i, k] for every i, each times its share, in the type of ``x``."""
+    import triton.language as tl
+
+    from dglcell.kernels.pair_mix_triton import sum_of_products
+
+    (_, count, W), (number, K, _, H) = x.shape, weight.shape
+    out, weight = x.new_empty(number, count, H), weight.to(x.dtype).contiguous()
+    options = 1 if share_NOB is None else share_NOB.shape[1]
+    kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[x.dtype]
+    sum_of_products[-(-count // BLOCK), number](
+        x, which, weight, share_NOB, start, out, count, B, K, options, share_NOB is not None, kind, BLOCK, W, H,
+        num_warps=4,
+    )  # fmt: skip
+    return out
