@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dglcell.cli.arguments import add_overwrite, check_outputs, keys_of
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
-    from dglcell.cluster.scripts import Sweep
     from dglcell.config.experiment import Config
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
@@ -22,37 +21,24 @@ Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A 
 experiments below it, those in folders whose names begin with a digit."""
 
 
+class Step(NamedTuple):
+    """A script for ``sbatch``, which is queued under a name, and starts when the step before it has succeeded."""
+
+    name: str
+    script: str
+    said: str  #: what its submission is said to do
+
+
 @dataclass(frozen=True)
 class Job:
-    """A job runs an experiment with SLURM."""
+    """A job runs an experiment with SLURM, as one run or an array of runs."""
 
-    file: Path
-    config: Config  #: configuration read from this file
-    overrides: list[str]  #: overrides from the command line
-    sweep: Sweep  #: the members of the job array
-    runs: list[Path]  #: run directory of each member; one directory where the job is no array
-    script: str  #: script for ``sbatch``
-    measured: str | None  #: measurement from which its time and memory are chosen; None where there is none
-    build: str | None = None  #: script that builds the store before the job
-    comparison: str | None = None  #: script that compares the runs after the job
-
-    @property
-    def store(self) -> Path:
-        """Return the path of the store that the runs read."""
-        from dglcell.training.prepare import store_path
-
-        return store_path(self.config)
-
-    @property
-    def page(self) -> Path:
-        """Return the path of the page that compares the runs."""
-        return self.config.run_directory.parent / "comparison.html"
-
-    def name(self, step: str = "") -> str:
-        """Return the name under which the runs are queued, or a step of a pipeline."""
-        from dglcell.cluster.scripts import job_name, name_of_runs
-
-        return name_of_runs(job_name(self.config) + step, self.sweep, self.config.seed)
+    file: Path  #: of the experiment
+    config: Config
+    runs: list[Path]  #: run directory of each member of the array
+    main: Step  #: the runs themselves
+    steps: list[Step]  #: with those before and after it
+    measured: str | None  #: from which its time and memory are chosen
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -88,9 +74,14 @@ def experiments(path: Path) -> list[Path]:
     return found
 
 
-def make_job(options: argparse.Namespace, file: Path) -> Job:
-    """Read an experiment and check every member of its array."""
-    from dglcell.cluster.scripts import Sweep, render, with_limits
+def make_job(options: argparse.Namespace, file: Path, *, pipeline: bool = False) -> Job:
+    """Read an experiment and check every member of its array.
+
+    Args:
+        pipeline: build the store before, where there is none, and compare the runs after them.
+    """
+    from dglcell.cluster.scripts import Sweep, job_name, name_of_runs, render_build, render_comparison, with_limits
+    from dglcell.cluster.scripts import render as render_runs
     from dglcell.config.read import load_config
 
     sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
@@ -98,8 +89,24 @@ def make_job(options: argparse.Namespace, file: Path) -> Job:
     config = load_config(file, overrides)
     members = sweep.members(config.experiment.name)
     runs = [(load_config(file, [*overrides, *member]) if member else config).run_directory for member in members]
-    config, said = with_limits(config)
-    return Job(file, config, overrides, sweep, runs, render(config, file, overrides, sweep), said)
+    config, measured = with_limits(config)
+    folder, name = config.run_directory.parent, job_name(config)
+    said = f"output goes to {config.slurm.logs}/, the run to {runs[0] if len(runs) == 1 else folder}"
+    script = render_runs(config, file, overrides, sweep)
+    main = Step(name_of_runs(name, sweep, config.seed), script, said)
+    steps = [main]
+    if pipeline:
+        if len(runs) < 2:
+            raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
+        from dglcell.training.prepare import store_path
+
+        store, page = store_path(config), folder / "comparison.html"
+        if not store.exists():
+            script = render_build(config, file, overrides, store)
+            steps.insert(0, Step(f"build.{store.name}", script, "it builds the store"))
+        name = name_of_runs(f"{name}.report", sweep, config.seed)
+        steps.append(Step(name, render_comparison(config, file, runs, page), f"it compares the runs in {page}"))
+    return Job(file, config, runs, main, steps, measured)
 
 
 def render(options: argparse.Namespace) -> None:
@@ -110,7 +117,7 @@ def render(options: argparse.Namespace) -> None:
     if options.output is None:
         if len(files) > 1:
             raise ConfigError(f"'{options.config}' has {len(files)} experiments", do="give a folder with `--output`")
-        print(make_job(options, files[0]).script, end="")
+        print(make_job(options, files[0]).main.script, end="")
         return
     output = Path(options.output)
     into_folder = options.config.is_dir() or output.is_dir() or options.output.endswith("/")
@@ -124,14 +131,14 @@ def render(options: argparse.Namespace) -> None:
         if is_open or not _is_up_to_date(path, job):
             with atomic_file(path) as partial:
                 partial.touch(0o600 if private else 0o666)
-                partial.write_text(job.script, encoding="utf-8")
+                partial.write_text(job.main.script, encoding="utf-8")
             print(f"script written to {path}")
     if into_folder:
         print(f"{count(len(files), 'script')} in {output} up to date")
 
 
 def _is_up_to_date(path: Path, job: Job) -> bool:
-    return path.is_file() and path.read_bytes() == job.script.encode()
+    return path.is_file() and path.read_bytes() == job.main.script.encode()
 
 
 def submit(options: argparse.Namespace) -> None:
@@ -144,85 +151,56 @@ def submit(options: argparse.Namespace) -> None:
     jobs = _check(options)
     there = queued(Path.cwd())
     for job in jobs:
-        refuse_overlap(job.name(), there)
+        refuse_overlap(job.main.name, there)
     for job in jobs:
-        _submit_job(job, there)
+        after: list[str] = []
+        for step in job.steps:
+            number = _submitted(job, step, there, after)
+            # It is cancelled when the step before it has failed.
+            after = [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
 
 
 def _show(options: argparse.Namespace) -> None:
     """Print what would be submitted; SLURM is not asked."""
     for file in experiments(options.config):
-        job = make_job(options, file)
-        job = _pipeline(job) if options.pipeline else job
+        job = make_job(options, file, pipeline=options.pipeline)
         print(f"# {file}: {count(len(job.runs), 'job')}, {', '.join(map(str, job.runs))}")
         if job.measured:
             print(f"# {job.measured}")
-        print(*filter(None, (job.build, job.script, job.comparison)), sep="\n")
+        print(*(step.script for step in job.steps), sep="\n")
     print("# nothing was submitted")
 
 
-def _submit_job(job: Job, there: dict[str, str]) -> None:
-    """Submit the steps before the runs, the runs, and the steps after them, unless they are queued."""
-    after: list[str] = []
-    if job.build is not None:
-        number = _submitted(job, f"build.{job.store.name}", job.build, there, "it builds the store")
-        after = _after_success(number)
-    logs = job.config.slurm.logs
-    place = job.runs[0] if len(job.runs) == 1 else job.config.run_directory.parent
-    said = f"output goes to {logs}/, the run to {place}"
-    number = _submitted(job, job.name(), job.script, there, said, *after)
-    if job.comparison is not None:
-        said = f"it compares the runs in {job.page}"
-        _submitted(job, job.name(".report"), job.comparison, there, said, *_after_success(number))
-
-
-def _submitted(job: Job, name: str, script: str, there: dict[str, str], said: str, *options: str) -> str:
+def _submitted(job: Job, step: Step, there: dict[str, str], after: list[str]) -> str:
     """Submit a script unless its job is queued, and return the job's number."""
     from dglcell.cluster.scripts import submit_script
 
-    if name in there:
-        print(f"job {there[name]} is queued or running already: {name}")
-        return there[name]
-    number = there[name] = submit_script(script, Path.cwd(), job.config.slurm.logs, name, *options)
-    print(f"job {number} submitted; {said}")
+    if step.name in there:
+        print(f"job {there[step.name]} is queued or running already: {step.name}")
+        return there[step.name]
+    number = there[step.name] = submit_script(step.script, Path.cwd(), job.config.slurm.logs, step.name, *after)
+    print(f"job {number} submitted; {step.said}")
     return number
-
-
-def _after_success(number: str) -> list[str]:
-    """Return options of sbatch that start a job when another has succeeded, and cancel it when that one has failed."""
-    return [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
-
-
-def _pipeline(job: Job) -> Job:
-    """Add scripts to a job: one that builds the store where there is none, and one that compares the runs."""
-    from dglcell.cluster.scripts import render_build, render_comparison
-
-    if len(job.runs) < 2:
-        raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
-    comparison = render_comparison(job.config, job.file, job.runs, job.page)
-    build = None if job.store.exists() else render_build(job.config, job.file, job.overrides, job.store)
-    return replace(job, build=build, comparison=comparison)
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
     """Return all jobs after asking SLURM about each of them."""
     from dglcell.cluster.scripts import resources, try_script
+    from dglcell.training.prepare import store_path
 
     jobs, refused, files = [], 0, experiments(options.config)
     for file in files:
         try:
-            job = make_job(options, file)
+            job = make_job(options, file, pipeline=options.pipeline)
             print(f"{file}: valid; {count(len(job.runs), 'job')}\n  {resources(job.config)}", flush=True)
             if job.measured:
                 print(f"  {job.measured}")
-            if options.pipeline:
-                job = _pipeline(job)
-            elif not job.store.exists():  # each of the jobs would begin by building it
-                said = f"store {job.store} is not there yet; built once beforehand: dglcell data build {job.file}"
+            store = store_path(job.config)
+            if not options.pipeline and not store.exists():  # each of the jobs would begin by building it
+                said = f"store {store} is not there yet; built once beforehand: dglcell data build {file}"
                 print(f"  {said}", flush=True)
-            for script in filter(None, (job.build, job.comparison, job.script)):
-                answer = try_script(script, Path.cwd())
-            print(f"  {answer}", flush=True)
+            answers = {step.name: try_script(step.script, Path.cwd()) for step in job.steps}
+            print(f"  {answers[job.main.name]}", flush=True)
             jobs.append(job)
         except ConfigError as error:
             if len(files) == 1:

@@ -87,19 +87,6 @@ def test_unknown_name_lists_the_shipped_models() -> None:
     assert "yeast-GEM_9.0.2" in message
 
 
-def test_unknown_extension(tmp_path: Path) -> None:
-    (tmp_path / "model.xls").write_text("")
-    message = refused(str(tmp_path / "model.xls"))
-    assert "the extension names no model format" in message
-    assert ".xml, .sbml, .json, .yml, .yaml, .mat, each also with .gz" in message
-
-
-def test_missing_file() -> None:
-    message = refused("models/nowhere.xml")
-    assert "raw file 'models/nowhere.xml' not found" in message
-    assert "DGLCELL_RAW" in message
-
-
 def test_truncated_gzip(tmp_path: Path) -> None:
     whole = locate_model("textbook").read_bytes()
     (tmp_path / "half.xml.gz").write_bytes(whole[: len(whole) // 2])
@@ -115,15 +102,6 @@ def test_truncated_text(toy: cobra.Model, tmp_path: Path, extension: str) -> Non
     message = refused(str(path))
     assert f"'toy.{extension}' cannot be parsed as" in message
     assert "check that the file is whole" in message
-
-
-def test_malformed_rule_is_not_read_as_an_empty_one(toy: cobra.Model, tmp_path: Path) -> None:
-    path = tmp_path / "toy.json"
-    cobra.io.save_json_model(toy, str(path))
-    path.write_text(path.read_text().replace("(g1 and g2) or g3", "(g1 and g2 or g3"))
-    message = refused(str(path))
-    assert "1 gene rules cannot be parsed" in message
-    assert "g1 and g2 or g3" in message
 
 
 @pytest.mark.parametrize("limit", [1_000, 5_000])
