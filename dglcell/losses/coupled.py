@@ -362,11 +362,8 @@ class DistributionLoss(CoupledLoss):
 
     There the gradient of the distribution matching had the wrong sign, predictions were sorted against labels in the
     other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. Other
-    differences are described in ``CoupledLoss``.
-
-    Args:
-        config: validated; a ``BufferedConfig`` compares earlier strains as well.
-        epochs: number of epochs of the whole training.
+    differences are described in ``CoupledLoss``. A ``BufferedConfig`` compares earlier
+    strains as well.
     """
 
     Config = DistributionConfig
@@ -380,10 +377,6 @@ class MleWassSupcrLoss(CoupledLoss):
 
     The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. Other
     differences are described in ``CoupledLoss``.
-
-    Args:
-        config: validated.
-        epochs: number of epochs of the whole training.
     """
 
     Config = MleWassSupcrConfig

@@ -84,10 +84,6 @@ class GaussianLoss(Loss):
     running mean of the phenotype's squared error in training, starting from 1, the variance of normalised labels. It is
     the value that maximises the likelihood. A precise screen counts more than a noisy one (Kendall et al. 2018, eq. 7,
     with the noise estimated instead of learned).
-
-    Args:
-        config: validated.
-        epochs: number of epochs of the whole training.
     """
 
     Config = GaussianConfig
@@ -131,10 +127,6 @@ class DangoLoss(Loss):
 
     In evaluation mode the loss is the interaction alone: it is the same function of predictions in every epoch, so that
     checkpoints, plateaus and early stopping compare like with like.
-
-    Args:
-        config: validated.
-        epochs: number of epochs of the whole training.
     """
 
     Config = DangoLossConfig

@@ -60,10 +60,7 @@ def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConf
     if not of_genes and not conditions:
         raise _which(rows, "genes", "gene_1, gene_2, … or genes")
     taken += [*conditions, *constant]
-    phenotypes, decimal = _phenotype_columns(rows, wanted, taken)
-    if not phenotypes:
-        raise _which(rows, "phenotypes", "a column of numbers", _about_classes(rows, taken))
-    phenotypes, left = _varied_phenotypes(rows, wanted, phenotypes, decimal)
+    phenotypes, decimal, left = _phenotype_columns(rows, wanted, taken)
     notes = [f"the same in all rows, so no condition: {listing(constant)}"] if constant else []
     notes += left
     if len(phenotypes) > 1 and not wanted.phenotypes:
@@ -184,36 +181,32 @@ def _condition_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tup
     return varied, [name for name in free if name not in varied]
 
 
-def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str]:
-    """Return the columns of phenotypes, and the decimal mark of their numbers."""
+def _phenotype_columns(rows: Rows, wanted: Wanted, others: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Return the columns of phenotypes that vary, the decimal mark, and notes on columns that are left out."""
     for name in rows.frame.columns:
         if name not in others:
             refuse_lost(rows.file, name)
-    names = [name for name in rows.frame.columns if name not in others and name in (wanted.phenotypes or [name])]
+    asked = list(wanted.phenotypes)
+    names = asked or [name for name in rows.frame.columns if name not in others]
     read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in names] for mark in DECIMALS}
     # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
     decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
-    if wanted.phenotypes:
-        return list(wanted.phenotypes), decimal
-    cells = zip(names, read[decimal], strict=True)
-    return [name for name, (x, gone) in cells if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()], decimal
-
-
-def _varied_phenotypes(rows: Rows, wanted: Wanted, names: Sequence[str], decimal: str) -> tuple[list[str], list[str]]:
-    """Return the phenotypes that vary and do not only stand beside another, and notes on those that are left out."""
-    seen = [read_numbers(rows.frame[name], decimal, wanted.na_values)[0] for name in names]
-    constant = [name for name, x in zip(names, seen, strict=True) if np.fmin.reduce(x) == np.fmax.reduce(x)]
-    varied = [name for name in names if name not in constant]
-    if constant and (wanted.phenotypes or not varied):
+    cells = dict(zip(names, read[decimal], strict=True))
+    found = asked or [name for name, (x, gone) in cells.items() if 2 * (~gone & np.isnan(x)).sum() < (~gone).sum()]
+    if not found:
+        raise _which(rows, "phenotypes", "a column of numbers", _about_classes(rows, others))
+    constant = [name for name in found if np.fmin.reduce(cells[name][0]) == np.fmax.reduce(cells[name][0])]
+    varied = [name for name in found if name not in constant]
+    if constant and (asked or not varied):
         raise DataError(
             f"'{rows.file}': nothing can be learned from {listing(constant)}",
             got=f"the same value in {count(len(rows.frame), 'row')}",
             expected="strains that differ in their phenotype",
             do="leave such columns out" if varied else "add strains with other values",
         )
-    measured = list(wanted.phenotypes) or [name for name in varied if not BESIDE.fullmatch(name)] or varied
+    measured = asked or [name for name in varied if not BESIDE.fullmatch(name)] or varied
     beside = [name for name in varied if name not in measured]
     notes = [f"the same in all rows, so no phenotype: {listing(constant)}"] if constant else []
     if beside:
         notes.append(f"no phenotypes by their names: {listing(beside)}; choose with `--phenotypes COLUMN …`")
-    return measured, notes
+    return measured, decimal, notes
