@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.data.transform import Normaliser
-from dglcell.errors import ConfigError
-from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _in_conditions, check_attributable
+from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _in_conditions
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell, SetOperator
 from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
@@ -277,11 +275,3 @@ def test_gradients_outside_the_mode_stay_as_they_are() -> None:
     assert active() is None
     for other in (results(model, batch), seen[1:]):
         assert all(torch.equal(x, y) for x, y in zip(before, other, strict=True))
-
-
-def test_models_of_whole_states_are_refused_with_the_reason() -> None:
-    member = SimpleNamespace(config=SimpleNamespace(model=HeteroCellConfig(conv="gatv2")))
-    with pytest.raises(ConfigError) as error:
-        check_attributable([member])  # type: ignore[list-item]
-    assert "whole states" in str(error.value)
-    assert "look at the responsible subsets" in str(error.value)
