@@ -22,7 +22,7 @@ from dglcell.data.columns import MEDIUM
 from dglcell.metrics import ENSEMBLE_OF, regression_metrics
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.baselines import kept_baselines, strains_by_part
+from dglcell.training.predicting import kept_baselines, strains_by_part
 from dglcell.training.prepare import prepare_run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -28,7 +28,7 @@ import torch
 from benchmarks.cells import generated_cell
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
-from dglcell.data.transform import Normaliser
+from dglcell.data.dataset import Normaliser
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph

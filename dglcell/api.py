@@ -23,13 +23,12 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edge_targets import EDGES
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow
-from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Read
+from dglcell.prediction.columns import UNKNOWN, GenotypeColumns, Genotypes, GenotypeTable, read_strains
 from dglcell.prediction.conditions import seen_by
-from dglcell.prediction.frames import Genotypes, read_strains
 from dglcell.prediction.intervals import Intervals
 from dglcell.prediction.measured import measured_rows, rows_on
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import PREDICTED_BY, GenotypeTable, predicted_by
+from dglcell.prediction.table import PREDICTED_BY, predicted_by
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, runs_in
@@ -177,14 +176,13 @@ class Predictor:
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         intervals = None if interval is None else Intervals.of(self.members, self.directories, interval)
-        frame, read = self._read(strains, conditions or {}, unknown)
-        table = GenotypeTable.of_read(read)
+        frame, table = self._read(strains, conditions or {}, unknown)
         if intervals is not None:
             intervals.warn_of_new_genes(table)
         with _PREDICTING:
             found = predict_rows(self.members, table, batch_size=batch_size, intervals=intervals)
         columns: dict[str, Any] = {**found, PREDICTED_BY: predicted_by(self.members)}
-        columns["unknown"] = read.lacking
+        columns["unknown"] = list(table.lacking)
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
@@ -261,7 +259,7 @@ class Predictor:
 
     def _read(
         self, strains: Genotypes | pd.DataFrame | Strains, conditions: Mapping[str, Any], unknown: str = "refuse"
-    ) -> tuple[pd.DataFrame, Read]:
+    ) -> tuple[pd.DataFrame, GenotypeTable]:
         return read_strains(strains, conditions, replace(self._columns, unknown=unknown), self.cell.genes)
 
 
@@ -423,7 +421,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
             got=listing(given) or "no phenotype",
             expected=" or ".join(predictor.phenotypes),
         )
-    read = GenotypeTable.of_read(predictor._read(strains, {})[1])
+    read = predictor._read(strains, {})[1]
     with _PREDICTING:
         return _frame(measured_rows(predictor.members, read, measured))
 

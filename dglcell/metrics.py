@@ -42,11 +42,18 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
 
     # scipy.stats takes a second to import.
     ranks = [np.asarray(pd.Series(values).rank(), dtype=np.float64) for values in (p, t)]
+    # Scaling first keeps the sums of squares of very small or very large values in range.
+    scale = np.ptp(t)
+    r2 = (
+        math.nan
+        if is_constant(t)
+        else 1.0 - float(np.sum(((p - t) / scale) ** 2) / np.sum(((t - t.mean()) / scale) ** 2))
+    )
     return {
         **errors,
         "pearson": pearson(p, t),
         "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(*ranks),
-        "r2": _r2(p - t, t),
+        "r2": r2,
         "n": len(t),
     }
 
@@ -58,14 +65,6 @@ def error_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
         return dict.fromkeys(METRICS[:3], math.nan)
     mse = float(np.mean((p - t) ** 2))
     return {"mse": mse, "rmse": math.sqrt(mse), "mae": float(np.mean(np.abs(p - t)))}
-
-
-def _r2(error: NDArray[np.float64], target: NDArray[np.float64]) -> float:
-    if is_constant(target):
-        return math.nan
-    # Scaling first keeps the sums of squares of very small or very large values in range.
-    scale = np.ptp(target)
-    return 1.0 - float(np.sum((error / scale) ** 2) / np.sum(((target - target.mean()) / scale) ** 2))
 
 
 def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -169,9 +168,6 @@ class ResultRow:
         return replace(self, metrics={**self.metrics, **more})
 
 
-RANKING_METRICS = ("average_precision", "auroc", "brier", "prevalence", "n")
-
-
 def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
     """Compare predictions with labels 0 and 1, in float64.
 
@@ -196,7 +192,7 @@ def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str
             expected="0, 1, or NaN where nothing was measured",
         )
     if len(t) == 0 or not np.isfinite(p).all():
-        return {name: math.nan for name in RANKING_METRICS[:-1]} | {"n": len(t)}
+        return dict.fromkeys(("average_precision", "auroc", "brier", "prevalence"), math.nan) | {"n": len(t)}
     from sklearn.metrics import average_precision_score, roc_auc_score  # here, because it takes a second to import
 
     return {

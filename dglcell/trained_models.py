@@ -47,9 +47,6 @@ PACKAGED = Path(__file__).parent / "trained"
 VARIABLE = "DGLCELL_MODELS"
 """This variable names a folder with more models, e.g. those of a laboratory. They come before those of the package."""
 
-LISTING = "models.json"
-"""This file in a folder of models maps names to where a model in one file is fetched from."""
-
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
 
@@ -134,9 +131,6 @@ def check_files(folder: Path) -> Card:
     return card
 
 
-_LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
-
-
 def list_models() -> dict[str, Path | PublishedFile]:
     """Return name → folder of a model, or the one file that is fetched when it is first used.
 
@@ -153,16 +147,17 @@ def list_models() -> dict[str, Path | PublishedFile]:
         here: dict[str, Path | PublishedFile] = {
             path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))
         }
-        found = {**_read_listing(folder / LISTING), **here, **found}
+        found = {**_read_listing(folder / "models.json"), **here, **found}
     return dict(sorted(found.items()))
 
 
 def _read_listing(path: Path) -> dict[str, PublishedFile]:
+    """Return name → where a model in one file is fetched from, as a file in a folder of models says it."""
     if not os.path.lexists(path):
         return {}
     expected, do = "names of models, each with its url, sha256, size and description", "mend or remove it"
     content = read_fields(path, {}, CheckpointError, expected=expected, do=do)
-    if not _LISTED.fits(content):
+    if not mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT})).fits(content):
         raise damaged(path, "something else", CheckpointError, expected=expected, do=do)
     return {
         name: PublishedFile(
@@ -328,24 +323,17 @@ def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
     lines: list[str] = []
     for name, found in models.items():
         try:
-            about = _in_short(found)
+            if isinstance(found, PublishedFile):
+                about = [found.description, f"{(found.size or 0) / 1e6:.1f} MB, fetched at its first use"]
+            else:
+                card, size = read_card(found), sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
+                of = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {size / 1e6:.1f} MB"
+                about = [card.description, of]
         except CheckpointError as error:  # one model that cannot be used says nothing of the others
-            about = ("cannot be used: " + str(error).partition("\n")[0],)
+            about = ["cannot be used: " + str(error).partition("\n")[0]]
         indented = (textwrap.fill(text, 80, initial_indent="    ", subsequent_indent="    ") for text in about if text)
         lines += [name, *indented]
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
-
-
-def _in_short(found: Path | PublishedFile) -> tuple[str, ...]:
-    if isinstance(found, PublishedFile):
-        return found.description, f"{_megabytes(found.size or 0)}, fetched at its first use"
-    card = read_card(found)
-    size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
-    return card.description, f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
 
 
 def format_card(name: str, folder: Path) -> str:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+import yaml
+
+import dglcell
 from dglcell.errors import DataError, DglcellError, and_more, count, did_you_mean, listing
 
 
@@ -28,3 +39,66 @@ def test_close_names_are_suggested_in_any_case() -> None:
     assert did_you_mean("fitnes", ["Fitness", "growth"]) == "did you mean Fitness?"
     assert did_you_mean("RANDOM", ["random", "none"]) == "did you mean random?"
     assert did_you_mean("x", ["random"], "see the list") == "see the list"
+
+
+IMPORT = re.compile(r"^(?:.*; )?from (dglcell[\w.]*) import ([\w, ]+)", re.MULTILINE)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names that the strings of a file import from the package."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module, names in IMPORT.findall(node.value):
+                yield from (f"{module}.{name.split(' as ')[0].strip()}" for name in names.split(","))
+
+
+def exists(name: str) -> bool:
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_programs_import_names_that_exist() -> None:
+    found = {(path.name, name) for path in Path(__file__).parent.rglob("*.py") for name in imported(path)}
+    assert len(found) > 30
+    assert not {(file, name) for file, name in found if not exists(name)}
+    assert not exists("dglcell.training.ownership")
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert project["version"] == dglcell.__version__ == citation["version"]
+    assert citation["license"] == project["license"]
+
+
+def test_the_changelog_says_when_it_was_released() -> None:
+    released = re.search(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert released is not None
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert released.groups() == (citation["version"], citation["date-released"].isoformat())
+
+
+def test_constraints_are_exact_and_name_torch_once() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; .*)?", line) for line in lines)
+    assert sum(line.startswith("torch==") for line in lines) == 1
+
+
+@pytest.mark.parametrize("recipe", ["Dockerfile", "dglcell.def", "dglcell-dgl.def"])
+def test_container_recipes_copy_what_the_package_is_built_from(recipe: str) -> None:
+    text = (ROOT / "containers" / recipe).read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    needed = {"constraints.txt", "pyproject.toml", "README.md", "LICENSE", "dglcell", *included}
+    copied = set(re.findall(r"[\w./-]+", text)) & {path.name for path in ROOT.iterdir()}
+    assert needed <= copied
+    (extras,) = re.findall(r'"/source\[(.*)\]"', text)
+    assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
+    (version,) = re.findall(r"python:(3\.\d+)-slim", text)
+    assert f"Programming Language :: Python :: {version}" in project["project"]["classifiers"]

@@ -19,12 +19,6 @@ from dglcell.errors import DataError
 
 Values = NDArray[np.float64]
 
-CONDITION_ALPHA = 1.0
-"""Penalty of the effects of conditions, which are taken off before curves are fitted."""
-
-RISES = 1 - 1e-9
-"""A curve rises only if its error is clearly smaller, so that rounding does not choose between two that fit alike."""
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -58,7 +52,8 @@ class Curve:
         """Return the one of both curves with the smaller error; arguments are those of ``monotone``."""
         falling, rising = (cls.monotone(x, y, weights, rises=rises) for rises in (False, True))
         errors = [float(np.average(np.square(y - one(x)), weights=weights)) for one in (falling, rising)]
-        return rising if errors[1] < RISES * errors[0] else falling
+        # Its error has to be clearly smaller, so that rounding does not choose between two that fit alike.
+        return rising if errors[1] < (1 - 1e-9) * errors[0] else falling
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the values of the curve at ``x``."""
@@ -95,7 +90,7 @@ class GeneCurves(NullModel):
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
-        self.conditions = AdditiveRidge(CONDITION_ALPHA).fit(strains, labels)
+        self.conditions = AdditiveRidge(1.0).fit(strains, labels)
         labels = labels - self.conditions.of_conditions(strains)
         few = np.flatnonzero(strains.num_deletions <= 1)
         strains, labels = strains.take(few), labels[few]
@@ -204,10 +199,6 @@ def _columns(problem: Problem) -> list[str]:
     return [name for name in problem.train.computed if made[name].get("simulator") == SIMULATOR]
 
 
-def _as_computed(problem: Problem) -> Iterator[NullModel]:
-    return (AsComputed(name) for name in _columns(problem))
-
-
 def _rising_curves(problem: Problem) -> Iterator[NullModel]:
     for name in _columns(problem):
         growth = AsComputed(name).predict(problem.train)
@@ -218,5 +209,5 @@ def _no_growth(problem: Problem) -> str | None:
     return None if _columns(problem) else "needs the growth that `data.fba` computes"
 
 
-FBA = Family(_as_computed, _no_growth, about=SIMULATED)
+FBA = Family(lambda problem: map(AsComputed, _columns(problem)), _no_growth, about=SIMULATED)
 FBA_CURVE = Family(_rising_curves, _no_growth, about=SIMULATED)

@@ -21,10 +21,6 @@ ADDITIVE = 0.03
 """The effect of one gene has so many times the variance of the effect of a pair."""
 PSEUDO_PAIRS = 20
 """Pairs of average spread that are added to those of each gene when its scale is estimated."""
-SPREAD_NOISE = 1.0
-"""A gene's own part of the logarithm of its scale has so many times the variance of what similar genes share."""
-PROFILE_ALPHA = 10.0
-"""Penalty of the additive effects that are taken off before genes' profiles are compared."""
 
 PROFILES, SPREADS = (0.0, 1.0), (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
@@ -150,7 +146,7 @@ def fit_kernel_ridge(
     problem = problem.labelled()
     similarity, labels, mean = problem.similarity(), problem.y_train, float(problem.y_train.mean())
     train = PairMatrix.of(problem.train, similarity.genes)
-    residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(problem.train, labels).predict(problem.train)
+    residual = labels - AdditiveRidge(10.0).fit(problem.train, labels).predict(problem.train)
     alike = _gene_kernel(similarity, train, residual, profiles)
     scale = _scales(train, np.square(labels - mean))
     kernels = [_scaled(alike, similarity, scale, spread) for spread in spreads]
@@ -230,7 +226,8 @@ def _scaled(
     of_all, genes = np.ones(len(kernel)), similarity.genes
     if spread:
         logarithm = np.log(scale)
-        system = similarity.matrix[genes] + SPREAD_NOISE * np.eye(len(genes))
+        # A gene's own part of the logarithm of its scale varies as much as what similar genes share.
+        system = similarity.matrix[genes] + np.eye(len(genes))
         deviation = similarity.matrix @ np.linalg.solve(system, logarithm - logarithm.mean())
         of_all = np.exp(logarithm.mean() + spread * deviation)
     of_all[genes] = scale

@@ -60,7 +60,6 @@ class UntrainedBound(NullModel):
 
 LANDMARKS = 2000
 MOST_CELLS = 2**28
-OWN_SHARES = (0.1, 0.5)
 PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 
@@ -137,11 +136,6 @@ def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
     return np.sort(first)
 
 
-def _fit_bound(problem: Problem) -> Iterator[NullModel]:
-    assert problem.reactions is not None
-    yield UntrainedBound(problem.reactions).fit(problem.train, problem.y_train)
-
-
 def _no_kernel(problem: Problem) -> str | None:
     if problem.reactions is None:
         return "needs a cell graph with reactions"
@@ -158,7 +152,9 @@ def _no_bound(problem: Problem) -> str | None:
     return f"would compare {cells:.0e} pairs, and is limited to {MOST_CELLS:.0e}" if cells > MOST_CELLS else None
 
 
-BOUND = Family(_fit_bound, _no_bound)
+BOUND = Family(
+    lambda of: iter([UntrainedBound(of.reactions).fit(of.train, of.y_train)] if of.reactions else []), _no_bound
+)
 REACTION_KERNEL = Family(
-    lambda problem: (model for own in OWN_SHARES for model in fit_reaction_kernel(problem, own)), _no_kernel
+    lambda problem: (model for own in (0.1, 0.5) for model in fit_reaction_kernel(problem, own)), _no_kernel
 )

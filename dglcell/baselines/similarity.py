@@ -20,7 +20,6 @@ from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, METABOLITE, REACTION
 from dglcell.graph.steady_state import SteadyState
 
 STEPS = 3
-RESTART = 0.2
 MOST_EXACT = 2048
 """Genes up to which profiles are compared in all their entries."""
 AXES = 512
@@ -115,13 +114,9 @@ def _profiles(walk: sparse.csr_array, genes: NDArray[np.int64], exact: bool) -> 
     for ends in pieces:
         profile = ends.copy()
         for _ in range(STEPS - 1):
-            ends = (1 - RESTART) * (walk @ ends)
+            ends = 0.8 * (walk @ ends)
             profile += ends
         yield profile
-
-
-MOST_KNOWN = 4
-"""The blocked reactions of so many sets of strains are kept."""
 
 
 class Reactions:
@@ -167,7 +162,7 @@ class Reactions:
     def _blocked(self, lost: sparse.csr_array, steady_state: SteadyState) -> sparse.csr_array:
         """Return a matrix that is 1 where a node could carry flux and no longer can, [S, nodes].
 
-        It is remembered for a few sets of strains.
+        It is remembered for four sets of strains.
         """
         key = lost.indices.tobytes() + lost.indptr.tobytes()
         if key not in self._known:
@@ -175,7 +170,7 @@ class Reactions:
             for rows in blocks(*lost.shape):
                 lost_NB = torch.from_numpy(lost[rows].toarray().T.astype(bool))
                 parts.append(sparse.csr_array(steady_state.blocked(lost_NB).numpy().T, dtype=np.float32))
-            self._known = dict(list(self._known.items())[1 - MOST_KNOWN :])
+            self._known = dict(list(self._known.items())[-3:])
             self._known[key] = sparse.csr_array(sparse.vstack(parts))
         return self._known[key]
 

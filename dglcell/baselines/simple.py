@@ -180,14 +180,14 @@ class SameStrain(NullModel):
         return self.ridge.predict(strains) + self.deviations(self._keys(strains))
 
 
-def _one_medium(problem: Problem) -> str | None:
-    return "needs strains in several media" if len(problem.train.conditions.get(MEDIUM, ())) < 2 else None
-
-
 TRAINING_MEAN = Family(lambda of: iter([TrainingMean().fit(of.train, of.y_train)]), about=ANY)
 ADDITIVE = Family(each(AdditiveRidge, 0.1, 1.0, 10.0, 100.0, 1000.0), about=ANY)
 QUERY_PAIR = Family(each(QueryPairMean, 0.5, 2.0, 8.0, 32.0))
-SAME_STRAIN = Family(each(SameStrain, 0.0, 0.5, 2.0), _one_medium, about=MORE)
+SAME_STRAIN = Family(
+    each(SameStrain, 0.0, 0.5, 2.0),
+    lambda of: None if len(of.train.conditions.get(MEDIUM, ())) > 1 else "needs strains in several media",
+    about=MORE,
+)
 
 
 MOST_NEGATIVE = 0.01

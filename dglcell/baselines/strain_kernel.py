@@ -21,8 +21,6 @@ OWN, SHARED = 0.4, 0.3
 """A gene has the first share of its variance in common with no other gene, and the second with all."""
 
 STRENGTH_LENGTHS = (0.25, 1.0)
-ALIKE = (0.3, 0.8)
-CONDITION_LENGTHS = (0.5, 1.0, 2.0, 4.0)
 PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 
 MOST_EXACT = 6000
@@ -138,8 +136,8 @@ def fit_strain_kernels(problem: Problem) -> Iterator[StrainKernelRidge]:
     conditions = Conditions.of(strains)
     compared = Compared.of(among, conditions)
     lengths = STRENGTH_LENGTHS if strains.strengths is not None else STRENGTH_LENGTHS[-1:]
-    alike = ALIKE if compared.codes.size else (math.nan,)
-    spans = CONDITION_LENGTHS if compared.numbers.size else (math.nan,)
+    alike = (0.3, 0.8) if compared.codes.size else (math.nan,)
+    spans = (0.5, 1.0, 2.0, 4.0) if compared.numbers.size else (math.nan,)
     for scales in itertools.product(lengths, alike, spans):
         model = StrainKernelRidge(*scales, genes, matrix, conditions, compared, mean, limited=limited)
         inner, values = model.covariance(among), problem.y_train - mean

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
 AXES = 32
-LEAVES = (7, 31)
 TREES_OF = (25, 50, 100, 200)
 ALPHA = 10.0
 """Penalty of the additive effects that trees see."""
@@ -162,7 +161,7 @@ def _fitted(problem: Problem) -> Iterator[NullModel]:
     problem = problem.labelled()
     features = Features.of(problem)
     numbers = features.without_own(problem)
-    for leaves in LEAVES:
+    for leaves in (7, 31):
         settings: dict[str, Any] = {"max_leaf_nodes": leaves, "max_iter": TREES_OF[-1], "early_stopping": False}
         boosted = HistGradientBoostingRegressor(**settings, random_state=0).fit(numbers, problem.y_train)
         whole = BoostedTrees.of(boosted, features)

@@ -130,8 +130,7 @@ TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".xlsx")
 
 def _strains(options: argparse.Namespace, table: Path | None, predictor: Predictor) -> Strains:
     """Return the strains that are asked for, with genes of the cell graph."""
-    from dglcell.prediction.columns import GenotypeColumns
-    from dglcell.prediction.frames import read_strains
+    from dglcell.prediction.columns import GenotypeColumns, read_strains
     from dglcell.prediction.table import read_genotypes
 
     genes = predictor.cell.genes

@@ -300,8 +300,7 @@ def _predict_table(
 def _predict_design(
     options: argparse.Namespace, members: Sequence[Trained], intervals: Intervals | None, ranks: Ranks, output: Path
 ) -> None:
-    from dglcell.prediction.predict import choose_for_design, fitting_batch_of, predict_design, wild_type_of
-    from dglcell.prediction.ranking import Ranking
+    from dglcell.prediction.predict import Ranking, choose_for_design, fitting_batch_of, predict_design, wild_type_of
 
     design = _design_of(options, members)
     batch_size = options.batch_size or fitting_batch_of(members)

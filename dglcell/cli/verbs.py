@@ -81,7 +81,7 @@ def train(options: argparse.Namespace) -> None:
         result = run(config, options.command, signals)
         rows = result.rows
         if options.control:
-            from dglcell.training.control import rows_with, train_control
+            from dglcell.training.run import rows_with, train_control
 
             rows = rows_with(rows, train_control(config, options.control, options.command, signals))
     if not is_rank_zero():
@@ -107,7 +107,7 @@ def train(options: argparse.Namespace) -> None:
 
 def _check_control(config: Config) -> None:
     """Refuse a control that cannot be trained, before the run is trained."""
-    from dglcell.training.control import without_messages
+    from dglcell.training.run import without_messages
 
     without_messages(config)
     if config.trainer.devices * config.trainer.num_nodes > 1:
@@ -254,7 +254,7 @@ def baselines(options: argparse.Namespace) -> None:
         config = load(options)
         if options.without_messages:
             with signals.noted():
-                from dglcell.training.control import train_control
+                from dglcell.training.run import train_control
 
             train_control(config, options.epochs, options.command, signals)
     from dglcell.report.page import format_results_table

@@ -119,18 +119,12 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-SECONDS_PER_BYTE = 8 / 10e6
-"""This is how long a byte takes with 10 Mbit/s."""
-
-LIST_WIDTH = 80
-
-
 def format_offer(wanted: Sequence[PublishedFile]) -> str:
     """Describe how many files these are, how large they are, and how long a download takes."""
     size, several = download_size(file for need in wanted for file in need.downloads), count(len(wanted), "file")
     if not size:
         return f"{several} of unknown size"
-    return f"{several}, {size / 1e6:,.1f} MB, about {max(1, round(size * SECONDS_PER_BYTE))} s with 10 Mbit/s"
+    return f"{several}, {size / 1e6:,.1f} MB, about {max(1, round(size * 8 / 10e6))} s with 10 Mbit/s"
 
 
 def format_addresses(wanted: Iterable[PublishedFile]) -> str:
@@ -162,5 +156,5 @@ def _entries(files: dict[str, PublishedFile], raw: str | None) -> Iterator[str]:
         here = "here" if file.is_here(raw) else "not here"
         about = f"{file.description}. {file.citation}. {file.licence}."
         yield f"  {name}"
-        yield textwrap.indent(textwrap.fill(about, LIST_WIDTH - 4, break_on_hyphens=False), "    ")
+        yield textwrap.indent(textwrap.fill(about, 76, break_on_hyphens=False), "    ")
         yield f"    {file.path}: {here}"

@@ -34,9 +34,6 @@ log = logging.getLogger("dglcell")
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """This maps each section to the kind that it has where it names none."""
 
-BASE_KEYS = {"model": ModelConfig, "loss": LossConfig}
-"""A class of the user's own, which is not imported, has at least these keys of its section."""
-
 SITE = "DGLCELL_SITE"
 """This variable has the path of a cluster's own settings: account, partition, modules, container."""
 
@@ -46,8 +43,6 @@ TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
 PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := above / "conf").is_dir())
 """This folder has the package's experiments; it lies in the installed package, or beside it in a clone."""
 SINGLE = (str, int, float, bool)
-
-SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
 
 EXPECTED = {
     "not a ListConfig": "a list, such as [one, two]",
@@ -83,7 +78,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
     with looking_in(NOWHERE if look else FOLDER), suppress(NotImportedError):
         config = parse_config(merged, overrides, where=str(path))
         if not config.experiment.name:
-            config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
+            folders = Path(path).resolve().parent.parts
+            below = folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else ()
+            config.experiment.name = "/".join([*below, Path(path).stem])
         config.validate()
     return config
 
@@ -201,7 +198,10 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
         plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        _leave_out_networks(plain)
+        cell = plain.get("cell")
+        if isinstance(cell, dict) and isinstance(networks := cell.get("networks"), dict):
+            # `cell.networks.NAME: null` removes a network of an extended file.
+            cell["networks"] = {name: network for name, network in networks.items() if network is not None}
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
         # Resolved values are plain text. They may contain `${`, which must not be resolved again.
@@ -238,14 +238,6 @@ def _schema(**kinds: type) -> DictConfig:
     """Make all keys with their defaults and types, to merge over; cached, because this takes longer than a merge."""
     schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
     return schema
-
-
-def _leave_out_networks(plain: dict[Any, Any]) -> None:
-    """Remove networks of extended files that are set to null, as ``cell.networks.NAME: null`` does."""
-    cell = plain.get("cell")
-    networks = cell.get("networks") if isinstance(cell, dict) else None
-    if isinstance(cell, dict) and isinstance(networks, dict):
-        cell["networks"] = {name: network for name, network in networks.items() if network is not None}
 
 
 def _parse_override(override: str) -> DictConfig:
@@ -351,9 +343,9 @@ def check_yaml(text: str) -> str:
     Raises:
         yaml.YAMLError: the text is nested too deep to be read.
     """
-    depth, times = 0, [0]
+    depth, times, sixtieths = 0, [0], re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and SIXTIETHS.fullmatch(event.value):
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and sixtieths.fullmatch(event.value):
             times += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
@@ -457,28 +449,17 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
         return KINDS[section][name]
     try:
         own = find_class(section, name) if isinstance(name, str) else None
-    except NotImportedError:
-        return _as_written(section, plain[section])
+    except NotImportedError:  # its keys are those that are written, and at least those of its base
+        base: type = {"model": ModelConfig, "loss": LossConfig}[section]
+        keys = {field.name for field in dataclasses.fields(base)}
+        more = [(str(key), Any, None) for key in plain[section] if key not in keys]
+        return dataclasses.make_dataclass("Written", more, bases=(base,))
     if own is None:
         known = [*KINDS[section], *installed_names(section)]
         expected, do = ", ".join([*known, f"or {FORM}"]), did_you_mean(name, known)
         raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=expected, do=do)
     kind: type = own.Config
     return kind
-
-
-def _as_written(section: str, content: Mapping[Any, Any]) -> type:
-    """Make a dataclass of a section's keys as they are written, for a class of the user's own that is not imported."""
-    base = BASE_KEYS[section]
-    known = {field.name for field in dataclasses.fields(base)}
-    more = [(str(key), Any, None) for key in content if key not in known]
-    return dataclasses.make_dataclass("Written", more, bases=(base,))
-
-
-def _folders(path: Path) -> list[str]:
-    """Return the folders of ``path`` below the last one called ``conf``."""
-    folders = list(path.resolve().parent.parts)
-    return folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else []
 
 
 def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix: str, where: str) -> None:

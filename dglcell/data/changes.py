@@ -38,9 +38,6 @@ STRENGTH = re.compile(r"(.+):(0|1|[0-9]*[.,][0-9]+(?:e-?[0-9]+)?)")
 NUMBERED = re.compile(r"gene_[0-9]{1,9}")
 """A column with such a name holds one deleted gene."""
 
-OF_STRENGTHS = re.compile(rf"{STRENGTHS}|strength_[0-9]{{1,9}}")
-"""A column with such a name holds strengths."""
-
 WITHIN_CELL = ";"
 """This stands between the genes of a cell that holds several."""
 
@@ -84,7 +81,7 @@ def strength_columns(header: Sequence[str], genes: Sequence[str], where: str) ->
         GenotypeError: a gene column has no column of strengths where others have one, or the other way round.
     """
     names = [f"strength{gene[4:]}" if NUMBERED.fullmatch(gene) else STRENGTHS for gene in genes]
-    there = [name for name in header if OF_STRENGTHS.fullmatch(name)]
+    there = [name for name in header if re.fullmatch(rf"{STRENGTHS}|strength_[0-9]{{1,9}}", name)]
     if there and sorted(there) != sorted(names):
         raise GenotypeError(
             f"{where}: the columns of strengths do not fit the columns of genes",
@@ -269,11 +266,16 @@ def read_changes(
     # A row of a control, which is ignored, is the wild type.
     blank = [] if may_be_empty or not genes else np.flatnonzero(np.bincount(row, minlength=len(rows)) == 0).tolist()
     found = changes.where(name for name in meant if name in {*ambiguous, *several})
+    bad = np.flatnonzero(no_strengths(_amounts(amounts))) if amounts is not None else np.zeros(0, np.int64)
+    no_amounts = [
+        (f"'{left[kept][place]}' is no strength of a gene, which is {A_STRENGTH}", int(changes.row_of[place]))
+        for place in bad
+    ]
     changes.issues.extend([
         *rows.issues({"no gene is deleted": blank}, "remove the row, or check `genes` and `ignore_genes`"),
         *rows.issues(by_text(wrong), "write one strength for each gene, behind its name or in a column"),
         *_twice(changes),
-        *_no_amounts(changes),
+        *rows.issues(by_text(no_amounts), "mend the cell; leave it empty for a deletion"),
         *rows.issues({_of_several(n): where for n, where in found.items()}, "replace them by systematic names"),
     ])  # fmt: skip
     return changes
@@ -328,17 +330,6 @@ def _twice(changes: Changes) -> list[Issue]:
         said.append((f"gene '{gene}' is {how}" + (f" (written {listing(also)})" if also != [gene] else ""), row))
     do = "remove the row or the repeated gene; two alleles of one gene are one gene here"
     return changes.rows.issues(by_text(said), do)
-
-
-def _no_amounts(changes: Changes) -> list[Issue]:
-    if changes.left is None:
-        return []
-    wrong = np.flatnonzero(no_strengths(_amounts(changes.left)))
-    said = zip(changes.left[wrong], changes.row_of[wrong].tolist(), strict=True)
-    found = {
-        f"'{text}' is no strength of a gene, which is {A_STRENGTH}": where for text, where in by_text(said).items()
-    }
-    return changes.rows.issues(found, "mend the cell; leave it empty for a deletion")
 
 
 def number_of(text: str) -> float:

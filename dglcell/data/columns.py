@@ -43,7 +43,7 @@ class Column(NamedTuple):
         kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
             the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
             [S, C], the conditions as a model sees them (`Strains.with_conditions`); or ``BLOCKED``, [S, K], the
-            reaction nodes that a strain loses because it loses others (`dglcell.training.blocked`).
+            reaction nodes that a strain loses because it loses others (`dglcell.training.prepare`).
         name: the phenotype that it is, or belongs to; or the condition.
         categories: names that the values of a condition are indices of; none where they are numbers.
     """
@@ -56,12 +56,6 @@ class Column(NamedTuple):
     def label(self) -> tuple[str, ...]:
         """Return the parts of this identity one after the other, as hashes and stores have them."""
         return (self.kind, self.name, *self.categories)
-
-    @classmethod
-    def of_label(cls, label: Sequence[str]) -> Column:
-        """Return the column with this label."""
-        kind, name, *categories = label
-        return cls(kind, name, tuple(categories))
 
 
 def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
@@ -86,7 +80,11 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
     for name, given in sorted(conditions.items()):
         values, categories = np.asarray(given), tuple[str, ...]()
         numeric = values.dtype.kind in "biuf"
-        usable = np.isfinite(values.astype(np.float32)) if numeric else ~_missing(values)
+        usable = np.isfinite(values.astype(np.float32)) if numeric else np.ones(len(values), dtype=bool)
+        if values.dtype.kind == "O":  # an array of texts lacks none
+            import pandas as pd
+
+            usable = ~pd.isna(values)
         if not usable.all():
             number = int(np.argmin(usable))
             raise DataError(
@@ -100,16 +98,6 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
             check_names(f"category of condition '{name}'", categories := tuple(map(str, found)))
         columns[Column(CONDITION, name, categories)] = values.astype(np.float32)
     return columns
-
-
-def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values are None, NaN or pandas' NA; an array of texts has none."""
-    if values.dtype.kind != "O":
-        return np.zeros(len(values), dtype=bool)
-    import pandas as pd
-
-    missing: NDArray[np.bool_] = pd.isna(values)
-    return missing
 
 
 @dataclass(frozen=True)

@@ -188,4 +188,4 @@ class SplitConfig:
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
 
 NORMALISATIONS = ("standard", "none", "logistic")
-"""Labels can be normalised in these ways; ``dglcell.data.transform.Normaliser`` explains them."""
+"""Labels can be normalised in these ways; ``dglcell.data.dataset.Normaliser`` explains them."""

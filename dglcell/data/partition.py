@@ -427,7 +427,12 @@ def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str)
     part = part_of_gene[table.targets]
     # A strain is used in the highest part of its genes or nowhere: in a lower one it would tell of genes of the other.
     highest = np.maximum.reduceat(part, starts)
-    own = part_of_gene[_home_genes(table, seed)] if rule == "any" else np.minimum.reduceat(part, starts)
+    own = np.minimum.reduceat(part, starts)
+    if rule == "any":
+        strain = np.repeat(np.arange(len(table)), table.num_deletions)
+        order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
+        # The genes stay grouped by strain, so that each strain still begins at the same place.
+        own = part[np.lexsort((order, strain))[starts]]
     parts[perturbed] = np.where(own == highest, own, np.uint8(UNUSED))
     return parts
 
@@ -489,14 +494,6 @@ def _perturbed(table: Strains) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Return the strains with deletions, [S], and where the genes of each of them begin."""
     perturbed = table.num_deletions > 0
     return perturbed, table.offsets[:-1][perturbed]
-
-
-def _home_genes(table: Strains, seed: int) -> NDArray[np.int32]:
-    """Return one gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
-    strain = np.repeat(np.arange(len(table)), table.num_deletions)
-    order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
-    # The genes stay grouped by strain, so that each strain still begins at the same place.
-    return table.targets[np.lexsort((order, strain))[_perturbed(table)[1]]]
 
 
 def _nearest(reached: NDArray[np.int64], target: float) -> int:

@@ -24,7 +24,6 @@ from dglcell.data.strains import Strains
 from dglcell.errors import count, printable
 
 HISTOGRAM_BINS = 16
-FREQUENT_GENES = 5
 
 
 def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
@@ -85,7 +84,7 @@ def format_table_stats(table: Strains) -> str:
     gene_sets = len(np.unique(gene_set_keys(table), return_counts=True)[0])
     frequency = np.bincount(table.targets, minlength=len(table.names))
     # Stable, so that genes of equal frequency are listed by name.
-    top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
+    top = np.argsort(-frequency, kind="stable")[:5]
     extra = [
         ("replicates", replicates),
         ("deletions", deletions),
@@ -109,14 +108,8 @@ def _label_rows(name: str, unit: str, values: NDArray[np.float32]) -> tuple[list
         moments = [measured.mean(), measured.std()]
     title = name + (f" [{unit}]" if unit else "")
     counts = [f"{len(measured):,}", f"{len(values) - len(measured):,}"]
-    return [title, *counts, *map(_number, moments), _bars(histogram)], [title, *map(_number, quantiles)]
-
-
-OVERLAPS = (
-    "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
-    "genes all occur in training; pair: strains whose query pair does"
-)
-"""This text explains the columns of a split's table."""
+    bars = "".join(BARS[-(-n * len(BARS) // histogram.max()) - 1] if n else " " for n in histogram)
+    return [title, *counts, *map(_number, moments), bars], [title, *map(_number, quantiles)]
 
 
 def split_in_words(split: Split, sizes: Mapping[str, int]) -> str:
@@ -159,11 +152,15 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
         rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), *overlap))
     columns = [f"{n} del." for n in numbers]
     title = ", ".join(_settings({"seed": split.seed, **split.parameters}))
+    legend = (
+        "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
+        "genes all occur in training; pair: strains whose query pair does"
+    )
     return "\n".join(
         (
             textwrap.fill(f"{split.kind} split ({title})", TEXT_WIDTH),
             _table(("part", "strains", "share", *columns, "genes", "new", "known", "pair"), rows),
-            textwrap.fill(OVERLAPS, TEXT_WIDTH),
+            textwrap.fill(legend, TEXT_WIDTH),
             textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
             f"split sha256 {sha256}",
         )
@@ -279,12 +276,6 @@ def _entries(entries: Iterable[tuple[str, str]]) -> str:
 
 def _number(value: float) -> str:
     return "n/a" if np.isnan(value) else f"{value:.4g}"
-
-
-def _bars(histogram: NDArray[np.int64]) -> str:
-    """Draw a histogram in one line; an empty bin is blank."""
-    most = histogram.max()
-    return "".join(BARS[-(-count * len(BARS) // most) - 1] if count else " " for count in histogram)
 
 
 def _size(size: float) -> str:

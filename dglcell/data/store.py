@@ -106,11 +106,6 @@ class StoreMeta:
         return {label[1]: label[2:] for label, _ in self.columns if label[0] == CONDITION}
 
     @property
-    def has_strengths(self) -> bool:
-        """Return whether some targets are not deleted but weakened."""
-        return any(label == STRENGTHS for label, _ in self.columns)
-
-    @property
     def phenotypes(self) -> tuple[str, ...]:
         """Return the names of the phenotypes, in order."""
         return self.of_kind(PHENOTYPE)
@@ -274,10 +269,10 @@ class Store:
         threads = min(len(wanted), os.cpu_count() or 1)
         with environment.begin(buffers=True) as transaction, ThreadPoolExecutor(threads) as pool:
             counts, targets, *columns = pool.map(partial(self._column, transaction), wanted)
-        strengths = columns.pop(0) if meta.has_strengths else None
+        strengths = columns.pop(0) if STRENGTHS in labels else None
         offsets = np.zeros(meta.strains + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
-        of = [Column.of_label(labels[number]) for number in wanted[len(first) :]]
+        of = [Column(kind, name, tuple(more)) for kind, name, *more in (labels[i] for i in wanted[len(first) :])]
         found = dict(zip(of, columns, strict=True))
         units = {column.name: meta.units[column.name] for column in found if column.kind == PHENOTYPE}
         return Strains(meta.names, targets, offsets, found, units, meta.provenance, strengths)

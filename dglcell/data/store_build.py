@@ -29,12 +29,6 @@ VALUE_STRAINS = 2**18
 MOST_TARGETS = 255
 """A strain has at most so many targets, because their number is stored in a byte."""
 
-MOST_META_BYTES = 2**28
-"""The description takes less than this. It has the names of all genes."""
-
-SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
-"""Messages use these words for the kinds of columns that belong to a phenotype."""
-
 
 def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: bool = False) -> Store:
     """Write strains as a store at ``path``, and open it; the order of strains and of each one's genes is kept.
@@ -66,8 +60,9 @@ def _write(strains: Strains, directory: Path, command: str) -> None:
     """Write the columns in the order of their keys, and the description after them."""
     names, sizes = Vocabulary.of(strains.names), list[int]()
     arrays = (strains.offsets, strains.targets, strains.left(), *strains.columns.values())
-    # Twice the room: pages that are not full, and copies of those the tree rewrites. The file grows as needed.
-    room = 2 * sum(array.nbytes for array in arrays) + MOST_META_BYTES
+    # Twice the room: pages that are not full, and copies of those the tree rewrites. The file grows as needed. The
+    # description, which has the names of all genes, takes less than the rest.
+    room = 2 * sum(array.nbytes for array in arrays) + 2**28
     with lmdb.open(str(directory), room, mode=0o666, lock=False, sync=False, meminit=False) as environment:
         transaction = environment.begin(write=True)
 
@@ -143,7 +138,8 @@ def _check(strains: Strains) -> None:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
     if not len(strains):
         raise DataError("no strains: a store needs at least one", do="check the source and its filters")
-    for kind, said in SAID.items():
+    of_phenotypes = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
+    for kind, said in of_phenotypes.items():
         stray = [name for name in strains.of_kind(kind) if name not in phenotypes]
         if stray:
             raise DataError(

@@ -22,8 +22,6 @@ STRAINS = "the strains"
 SHOWN_LINES, SHOWN_ALIKE, MOST_SHOWN = 8, 5, 100
 """A message names at most so many lines of an issue, so many issues of one kind, and so many issues."""
 
-LONGEST_ISSUE = 400
-
 
 @dataclass(frozen=True)
 class Issue:
@@ -157,7 +155,7 @@ def describe_issues(rows: Rows, issues: Sequence[Issue]) -> list[str]:
     for issue in sorted(issues, key=lambda issue: issue.lines[0]):
         alike[issue.kind] = alike.get(issue.kind, 0) + 1
         if not issue.kind or alike[issue.kind] <= SHOWN_ALIKE:
-            said.append(f"  {rows.place(issue.lines)}: {shorten(issue.what, LONGEST_ISSUE)}")
+            said.append(f"  {rows.place(issue.lines)}: {shorten(issue.what, 400)}")
     more = ((number - SHOWN_ALIKE, kind) for kind, number in alike.items() if kind and number > SHOWN_ALIKE)
     return said + [f"  and {count(number, f'more {kind}')}" for number, kind in more]
 
@@ -200,8 +198,6 @@ MISSING = ("", "na", "n/a", "nan")
 
 MINUS = r"^[\u2212\u2013\ufe63\uff0d](?=[\d.,])"
 """Word processors and other programs write these before a negative number: a minus sign, or an en dash."""
-
-WITH_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 Numbers = NDArray[np.float64]
 
@@ -248,7 +244,7 @@ def number_issues(rows: Rows, column: str, values: Numbers, missing: NDArray[np.
     )
     for cell, where in by_text((cells.iloc[row], row) for row in wrong.tolist()).items():
         is_word = bool(np.isnan(values[where[0]])) and not any(c.isdigit() for c in cell)
-        if decimal == "." and WITH_COMMA.fullmatch(cell):
+        if decimal == "." and re.fullmatch(r"[+-]?\d+,\d+([eE][+-]?\d+)?", cell):
             mended = cell.replace(",", ".")
             what = f"{column} '{cell}' has a decimal comma ({mended} in a clean copy)"
             do = 'set `decimal: ","`, or write numbers with decimal points'

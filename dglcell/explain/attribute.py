@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE
 from dglcell.models.model import StrainModel
@@ -27,7 +27,7 @@ from dglcell.nn.heads import CHANGED_GENES
 from dglcell.perturbation.attribution import Attribution, Received, attributing
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.rules import PerturbedTensor
-from dglcell.prediction.table import GenotypeTable
+from dglcell.prediction.columns import GenotypeTable
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:

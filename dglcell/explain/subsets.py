@@ -19,9 +19,9 @@ from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, count, listing
 from dglcell.explain.tables import text_of, written
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.conditions import completion_of
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import GenotypeTable
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
@@ -30,17 +30,8 @@ if TYPE_CHECKING:
 MOST_CHANGES = 6
 """A strain that changes more genes than this has too many subsets: there are 2 to the power of their number."""
 
-MOST_OF = 0.9
-"""A subset is responsible if it takes so much of the whole change; so it was measured."""
-
 ROUNDING = 1e-6
 """A smaller change of a prediction is rounding, which nothing is responsible for."""
-
-MOST_LISTED = 8
-"""So many subsets of a strain are listed in a terminal; of more, the whole strain is."""
-
-IN_FULL = 3
-"""So many strains and phenotypes are shown in full; more of them become a list."""
 
 
 def explain(members: Sequence[Trained], strains: Strains, batch_size: int | None = None) -> pd.DataFrame:
@@ -111,7 +102,7 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
 
     keys = ["strain", "phenotype"]
     groups = [rows for _, rows in found.groupby(keys, sort=False)]
-    if len(groups) <= IN_FULL:
+    if len(groups) <= 3:
         by_group = {} if splits is None else dict(list(splits.groupby(keys)))
         return "\n\n".join(_in_full(rows, genes, by_group.get(tuple(rows[keys].iloc[0]))) for rows in groups)
     lines = [
@@ -137,7 +128,7 @@ def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) 
     if not named:
         return "\n".join([*lines, "  The model predicts the same as for the wild type."])
     lines += [f"  responsible: {named}", "      change  interaction  of"]
-    shown = rows.iloc[1:] if len(rows) <= MOST_LISTED else rows.iloc[-1:]
+    shown = rows.iloc[1:] if len(rows) <= 8 else rows.iloc[-1:]
     of_each = zip(*(shown[name] for name in ("change", "interaction", "subset")), strict=True)
     lines += [f"  {change:+10.4f}  {together:+11.4f}  {_called(subset, genes)}" for change, together, subset in of_each]
     if split is not None:
@@ -213,5 +204,5 @@ def _interactions(change: NDArray[Any]) -> NDArray[np.float64]:
 
 def _responsible(part: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether each subset is one of the smallest that take most of the change; none where there is no change."""
-    enough = part >= MOST_OF
+    enough = part >= 0.9  # so it was measured
     return enough & (sizes == sizes[enough].min(initial=len(part)))

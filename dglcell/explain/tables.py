@@ -15,9 +15,9 @@ from dglcell.explain.attribute import GRAPH, NOTHING, Attributed, attribute
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.conditions import completion_of
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import GenotypeTable
 from dglcell.report.drawing import BLUE, DPI, GREY, STYLE, VERMILION, encode, heading, new_figure, shorten
 from dglcell.training.checkpoint import Trained
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 STRONGEST = 20
 """So many nodes and messages of a strain are named; the rest is one row."""
-
-COMPUTED_TERM = "computed covariates"
-"""This stands for a term, where covariates are computed from the changes of strains."""
 
 TOGETHER = "changed genes together"
 """What belongs to no single one of several changed genes is of this: blocked reactions, measured strains, a medium."""
@@ -112,7 +109,7 @@ def _with_computed(
     names = [f"predicted_{phenotype}" for phenotype in members[0].phenotypes]
     change = np.stack([with_theirs[name].astype(float) - with_own[name].astype(float) for name in names], axis=1)
     strain, phenotype = np.nonzero(change)
-    rows = pd.DataFrame({"strain": strain, "phenotype": phenotype, **NOTHING, "term": COMPUTED_TERM})
+    rows = pd.DataFrame({"strain": strain, "phenotype": phenotype, **NOTHING, "term": "computed covariates"})
     rows["change"] = change[strain, phenotype]
     return replace(found, change=found.change + change, sources=pd.concat([found.sources, rows]))
 
@@ -208,15 +205,12 @@ def _short(name: str) -> str:
     return name if len(name) <= room else name[: room - 1] + "…"
 
 
-MOST_DRAWN = 4
-"""So many strains and phenotypes are drawn, those with the largest changes."""
-
 DRAWN = ("term", "gene", "relation", "node")
 PICTURE_WIDTH, BAR, MARGIN = 1800 / DPI, 0.17, 0.9
 
 
 def draw(table: pd.DataFrame) -> bytes:
-    """Draw the strains with the largest changes as a PNG file, with a row of panels for each.
+    """Draw the four strains with the largest changes as a PNG file, with a row of panels for each.
 
     Args:
         table: what ``tables.split`` gives.
@@ -224,7 +218,7 @@ def draw(table: pd.DataFrame) -> bytes:
     import matplotlib
 
     groups = [rows for _, rows in table.groupby(["strain", "phenotype"], sort=False)]
-    drawn = sorted(groups, key=lambda rows: -abs(_change(rows)))[:MOST_DRAWN]
+    drawn = sorted(groups, key=lambda rows: -abs(_change(rows)))[:4]
     heights = [MARGIN + BAR * rows["kind"].value_counts().max() for rows in drawn]
     figure = new_figure(PICTURE_WIDTH, sum(heights) + 0.4)
     with matplotlib.rc_context(STYLE):

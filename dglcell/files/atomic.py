@@ -34,7 +34,6 @@ PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """Reading a file that is cut off or is not text raises these errors."""
 
-
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
 """No line of a text table contains these: control characters, and line ends of old systems in its middle."""
 
@@ -186,8 +185,6 @@ def _lease_of(target: Path) -> Lease:
 
 _OLD = ".old"
 _ANOTHER_WAS_FASTER = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
-_EXCHANGE = 2
-"""This is ``RENAME_EXCHANGE`` of renameat2(2)."""
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
@@ -206,18 +203,13 @@ def _put_in_place(partial: Path, target: Path) -> None:
             if not partial.exists() or error.errno not in _ANOTHER_WAS_FASTER:
                 raise
         finally:
-            _put_back(old, target)
-
-
-def _put_back(old: Path, target: Path) -> None:
-    """Rename ``old`` to ``target`` if there is no ``target``, and else remove ``old``."""
-    while old.exists() and not target.exists():
-        try:
-            os.rename(old, target)
-        except OSError as error:
-            if error.errno not in _ANOTHER_WAS_FASTER:
-                raise
-    shutil.rmtree(old, ignore_errors=True)
+            while old.exists() and not target.exists():
+                try:
+                    os.rename(old, target)
+                except OSError as error:
+                    if error.errno not in _ANOTHER_WAS_FASTER:
+                        raise
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def exchange(first: Path, second: Path) -> bool:
@@ -232,8 +224,8 @@ def exchange(first: Path, second: Path) -> bool:
     library = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
     if library is None or not hasattr(library, "renameat2"):
         return False
-    here = -100  # AT_FDCWD: names that do not begin with a slash start in the working directory
-    if library.renameat2(here, os.fsencode(first), here, os.fsencode(second), _EXCHANGE) == 0:
+    here, rename_exchange = -100, 2  # AT_FDCWD: names without a slash in front start in the working directory
+    if library.renameat2(here, os.fsencode(first), here, os.fsencode(second), rename_exchange) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):

@@ -16,70 +16,48 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
 from dglcell.errors import OwnerError
+from dglcell.files.untrusted import TEXT, Kind, find_wrong, optional
 
 log = logging.getLogger("dglcell")
 
-LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-"""These variables are equal in all processes that were started together, and differ when they start again."""
-
-_MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
+MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process of this machine or another one; containers may share a host's name, and numbers are used again.
+@cache
+def _machine() -> str:
+    """Return a text for this start of the machine and its namespace of process numbers; each container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        place = f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        place = socket.gethostname()
+    return hashlib.sha256(place.encode()).hexdigest()[:10]
 
-    Attributes:
-        host: name of the machine.
-        boot: id of the machine's last start; empty where the system has none.
-        namespace: id of the namespace of process numbers, of which each container has its own; 0 if there is none.
-        pid: number of the process in that namespace.
-        started: time of its start in ticks since the boot; 0 where the system does not tell.
-        job: SLURM's number of the job that the process belongs to.
-        launch: a text that all processes which were started together share.
-    """
 
-    host: str
-    boot: str
-    namespace: int
-    pid: int
-    started: int
-    job: str | None
-    launch: str
+def _started(pid: int) -> int | None:
+    """Return when a process was started, in ticks since the boot, 0 if that is unknown; None for a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
-    @classmethod
-    def this(cls) -> Process:
-        """Return the process that runs this code."""
-        launch, pid = " ".join(os.environ.get(name, "-") for name in LAUNCH), os.getpid()
-        job = os.environ.get("SLURM_JOB_ID") or None
-        return cls(socket.gethostname(), *_machine(), pid, _state(pid)[0], job, launch)
 
-    @property
-    def starts(self) -> int:
-        """Return how often SLURM had restarted the job of the process."""
-        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", self.launch)
-        return int(found[1]) if found else 0
-
-    @property
-    def mark(self) -> str:
-        """Return the machine and the number of the process as a text that can be part of a file's name."""
-        place = f"{self.boot} {self.namespace}" if self.boot else self.host
-        return f"{hashlib.sha256(place.encode()).hexdigest()[:10]}-{self.pid}-{self.started}"
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}" + (f" (SLURM job {self.job})" if self.job else "")
+def mark_of(pid: int) -> str:
+    """Return machine, number and start of a process, as numbers are used again; it can be part of a file's name."""
+    return f"{_machine()}-{pid}-{_started(pid) or 0}"
 
 
 def lives(mark: str) -> bool | None:
     """Return whether the process lives whose mark a text starts with; None for one of another machine or container."""
-    found = _MARK.match(mark)
-    if found is None or found[1] != Process.this().mark.partition("-")[0]:
+    found = MARK.match(mark)
+    if found is None or found[1] != _machine():
         return None
     pid, started = int(found[2]), int(found[3])
     try:
@@ -88,34 +66,12 @@ def lives(mark: str) -> bool | None:
         return False
     except PermissionError:
         pass
-    now, has_ended = _state(pid)
-    return not has_ended and now in (started, 0)
-
-
-@cache
-def _machine() -> tuple[str, int]:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return boot, os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return "", 0
-
-
-def _state(pid: int) -> tuple[int, bool]:
-    """Return when a process was started and whether it is a zombie; (0, False) if that is unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0, False
-    return int(fields[19]), fields[0] in (b"Z", b"X")
-
-
-# The names of files and folders that are being written.
+    return _started(pid) in (started, 0)
 
 
 def partial_of(target: Path) -> Path:
     """Return a new name beside ``target`` for a file that is being written; it contains the mark of this process."""
-    return target.parent / f".{target.name}.partial-{Process.this().mark}-{secrets.token_hex(4)}"
+    return target.parent / f".{target.name}.partial-{mark_of(os.getpid())}-{secrets.token_hex(4)}"
 
 
 def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
@@ -136,25 +92,44 @@ def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
 LEASE_SECONDS, RENEW_SECONDS, LONGEST_PAUSE = 180.0, 20.0, 10.0
 """A lease runs out if it is not renewed for the first; renewed after the second; waiting looks after the third."""
 
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-"""A file system without locks gives these errors."""
+LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+"""These variables are equal in all processes that were started together, and differ when they start again."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A holder is the process that has a lease.
+    """A holder is a process that has a lease; one of a damaged file is known by its token alone.
 
     Attributes:
-        process: the process that has the lease; None where the file of the lease is damaged.
+        host: name of the machine, for messages; containers may share it.
+        mark: which process it is (`mark_of`).
+        job: SLURM's number of the job that the process belongs to.
+        launch: a text that all processes which were started together share.
         since: date and time in UTC when the lease was taken.
         token: a text that is unique to the time for which a process has the lease.
         age: seconds since it was last renewed, by the clock of the file system.
     """
 
-    process: Process | None
-    since: str
     token: str
-    age: float
+    host: str = ""
+    mark: str = ""
+    job: str | None = None
+    launch: str = ""
+    since: str = "an unknown time"
+    age: float = 0.0
+
+    @classmethod
+    def this(cls, token: str = "") -> Holder:
+        """Return the process that runs this code."""
+        launch = " ".join(os.environ.get(name, "-") for name in LAUNCH)
+        job, since = os.environ.get("SLURM_JOB_ID") or None, datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(token, socket.gethostname(), mark_of(os.getpid()), job, launch, since)
+
+    @property
+    def starts(self) -> int:
+        """Return how often SLURM had restarted the job of the process."""
+        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", self.launch)
+        return int(found[1]) if found else 0
 
     @property
     def left(self) -> float:
@@ -164,10 +139,32 @@ class Holder:
 
     def has_ended(self) -> bool:
         """Return whether the lease has run out or its process has certainly ended."""
-        return self.left == 0 or (self.process is not None and lives(self.process.mark) is False)
+        return self.left == 0 or lives(self.mark) is False
 
     def __str__(self) -> str:
-        return f"{self.process or 'an unknown process'}, since {self.since}"
+        job = f" (SLURM job {self.job})" if self.job else ""
+        who = f"process {self.mark.split('-')[1]} on {self.host}{job}" if self.mark else "an unknown process"
+        return f"{who}, since {self.since}"
+
+
+FIELDS = dict.fromkeys(("token", "host", "launch", "since"), TEXT) | {
+    "mark": Kind("a mark", lambda v: isinstance(v, str) and MARK.fullmatch(v) is not None),
+    "job": optional(TEXT),
+}
+
+
+def _read(path: Path, now: float = 0.0) -> Holder | None:
+    """Return the holder that a file names; None where there is no file."""
+    try:
+        with open(path, "rb") as file:  # on a network file system, opening asks the server how old the file is
+            content, age = file.read(), now - os.fstat(file.fileno()).st_mtime
+    except FileNotFoundError:
+        return None
+    with suppress(ValueError, TypeError, RecursionError):
+        about = json.loads(content)
+        if find_wrong(about, FIELDS) is None:
+            return Holder(**{**about, "age": age})
+    return Holder(hashlib.sha256(content).hexdigest()[:16], age=age)
 
 
 class Lease:
@@ -184,11 +181,9 @@ class Lease:
 
     def __init__(self, lock: Path, guarded: Path) -> None:
         self.lock, self.guarded = lock.absolute(), guarded.absolute()
-        self.token = secrets.token_hex(8)
         self._mutex = self.lock.with_name(f".{self.lock.name}.lock")
-        self._ended = threading.Event()
-        self._made: list[Path] = []
-        self._process = os.getpid()
+        self._mine = Holder(secrets.token_hex(8))
+        self._ended, self._made, self._process = threading.Event(), list[Path](), os.getpid()
 
     def guards(self, path: Path) -> bool:
         """Return whether only the holder may write ``path``; a forked process does not have its parent's leases."""
@@ -196,8 +191,7 @@ class Lease:
 
     def is_left(self) -> bool:
         """Return whether files of this lease exist, written by its holder or by a process that was killed."""
-        hidden = self.lock.parent.glob(f".{glob.escape(self.lock.name)}.*")
-        return self.lock.exists() or any(hidden)
+        return self.lock.exists() or any(self.lock.parent.glob(f".{glob.escape(self.lock.name)}.*"))
 
     def acquire(self, after: str | None = None) -> Holder | None:
         """Take the lease if nobody has it or if its holder has ended.
@@ -208,6 +202,7 @@ class Lease:
         Returns:
             the holder that keeps the lease; None where this process has taken it.
         """
+        self._mine = Holder.this(self._mine.token)
         while True:
             with suppress(FileNotFoundError):  # another process has removed the folder meanwhile
                 if (holder := self._try(after)) is not None:
@@ -222,21 +217,18 @@ class Lease:
         return None
 
     def _try(self, after: str | None) -> Holder | None:
-        """Take the lease, or return the holder that keeps it."""
-        folder = self.lock.parent
+        folder, new = self.lock.parent, partial_of(self.lock)
         self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        mine = partial_of(self.lock)
-        about = {"token": self.token, "since": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
-            mine.write_text(json.dumps(about | asdict(Process.this()), indent=2) + "\n", encoding="utf-8")
+            new.write_text(json.dumps(vars(self._mine), indent=2) + "\n", encoding="utf-8")
             with self._alone():
-                holder = _read(self.lock, mine.stat().st_mtime)
+                holder = _read(self.lock, new.stat().st_mtime)
                 if holder is not None and holder.token != after and not holder.has_ended():
                     return holder
-                os.replace(mine, self.lock)
+                os.replace(new, self.lock)
         finally:
-            mine.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
         if holder is not None:
             how = "has ended or gave no sign for too long" if holder.has_ended() else "shall stop"
             log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
@@ -252,7 +244,7 @@ class Lease:
             try:
                 mutex.acquire()
             except OSError as error:
-                if error.errno not in NO_LOCKS:
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
                 log.warning("'%s' is on a file system without locks: start one process at a time there", self.guarded)
             yield
@@ -267,16 +259,14 @@ class Lease:
         Raises:
             OwnerError: another process has taken over.
         """
-        holder = None
-        with suppress(FileNotFoundError), open(self.lock, "rb") as file:
-            holder = _holder(file.read(), 0.0)
-            if holder.token == self.token:
-                os.utime(file.fileno())
-                return
+        holder = _read(self.lock)
+        if holder is not None and holder.token == self._mine.token:
+            os.utime(self.lock)
+            return
         raise OwnerError(
             f"another process has taken over '{self.guarded}', so this one stops",
             got=holder or f"'{self.lock.name}' is gone: that process has ended, or the file was removed",
-            expected=f"a lease of {Process.this()}",
+            expected=f"a lease of {self._mine}",
             do="let the other one go on; this one was not heard of for "
             f"{LEASE_SECONDS:.0f} s, or its job was started again",
         )
@@ -290,7 +280,7 @@ class Lease:
         with suppress(OSError):
             if self.lock.exists():
                 with self._alone():
-                    if getattr(_read(self.lock), "token", None) == self.token:
+                    if getattr(_read(self.lock), "token", None) == self._mine.token:
                         self.lock.unlink()
         with suppress(OSError):
             for folder in reversed(self._made):  # where nothing was written
@@ -331,18 +321,14 @@ def refuse_if_taken_over(path: Path) -> None:
 
 @contextmanager
 def held(
-    lease: Lease,
-    patience: Callable[[Holder], float],
-    sleep: Callable[[float], None] = time.sleep,
-    replaces: Callable[[Holder], bool] = lambda holder: False,
+    lease: Lease, patience: Callable[[Holder], float], sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[None]:
     """Hold a lease for the time of the context.
 
     Args:
         lease: the lease to take.
-        patience: returns how many seconds to wait for a holder.
+        patience: returns after how many seconds the lease is taken from a holder; 0 to raise an error instead.
         sleep: waits for a number of seconds.
-        replaces: returns whether the lease is taken from a holder after that wait, instead of raising an error.
 
     Raises:
         OwnerError: another process has it, and keeps it.
@@ -350,15 +336,15 @@ def held(
     waited, pause, seen, after = 0.0, 0.1, "", None
     try:
         while (holder := lease.acquire(after)) is not None:
-            if waited >= patience(holder):
-                if not replaces(holder):
-                    raise OwnerError(
-                        f"another process is writing '{lease.guarded}'",
-                        got=holder,
-                        expected="one process at a time",
-                        do="wait until it has ended, or stop it; if it is gone with its machine, "
-                        f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
-                    )
+            if (most := patience(holder)) == 0:
+                raise OwnerError(
+                    f"another process is writing '{lease.guarded}'",
+                    got=holder,
+                    expected="one process at a time",
+                    do="wait until it has ended, or stop it; if it is gone with its machine, "
+                    f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
+                )
+            if waited >= most:
                 after = holder.token
                 continue
             if holder.token != seen:
@@ -380,27 +366,4 @@ def current_holder(lock: Path) -> Holder | None:
 def foreign_holder(lock: Path) -> Holder | None:
     """Return the holder of a lease that was not started together with this process, or None if there is none."""
     holder = current_holder(lock)
-    own = holder is None or holder.process is None or holder.process.launch == Process.this().launch
-    return None if own else holder
-
-
-def _read(path: Path, now: float = 0.0) -> Holder | None:
-    try:
-        with open(path, "rb") as file:  # on a network file system, opening asks the server how old the file is
-            return _holder(file.read(), now - os.fstat(file.fileno()).st_mtime)
-    except FileNotFoundError:
-        return None
-
-
-def _holder(content: bytes, age: float) -> Holder:
-    """Read the holder from a lease file; a damaged one has a token made from its content."""
-    try:
-        about = json.loads(content)
-        token, since, process = about.pop("token"), about.pop("since"), Process(**about)
-        texts = token, since, process.host, process.boot, process.launch, process.job or ""
-        numbers = process.namespace, process.pid, process.started
-        if all(isinstance(one, str) for one in texts) and all(isinstance(one, int) for one in numbers):
-            return Holder(process, since, token, age)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
-    return Holder(None, "an unknown time", hashlib.sha256(content).hexdigest()[:16], age)
+    return None if holder is None or holder.launch in ("", Holder.this().launch) else holder

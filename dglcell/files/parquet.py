@@ -15,7 +15,6 @@ from dglcell.errors import ConfigError, MissingDependencyError
 SUFFIXES = (".csv", ".parquet")
 LONGEST_OUTPUT = 180
 """A name has at most so many bytes: the temporary name during writing is longer, and file systems take 255."""
-COMPRESSION = "zstd"
 
 
 def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:
@@ -70,4 +69,4 @@ def open_writer(path: Path, schema: Any) -> Any:
     """Return a ``pyarrow.parquet.ParquetWriter`` that encodes names by dictionary and writes numbers plain."""
     pa, pq = import_pyarrow()
     named = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=named)
+    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=named)

@@ -5,7 +5,6 @@ The catalogue itself is ``catalogue.yaml``.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -141,20 +140,17 @@ class GeneSetSource:
     models: Sequence[str] = ()
 
 
-GENE_SET_FORMATS: dict[str, Callable[[Path], Vocabulary]] = {
-    "gff": read_gff,
-    "sgd_features": read_sgd_features,
-    "genome_table": read_genome_table,
-}
-
-
 _DECLARED = read_declarations("dglcell.graph", "catalogue.yaml")
 NETWORKS = {
     name: NetworkSource(FILES[of.pop("file")], NetworkConfig(**of.pop("table")), **of)
     for name, of in _DECLARED["networks"].items()
 }
 GENE_SETS = {
-    name: GeneSetSource(FILES[of.pop("file")], GENE_SET_FORMATS[of.pop("format")], **of)
+    name: GeneSetSource(
+        FILES[of.pop("file")],
+        {"gff": read_gff, "sgd_features": read_sgd_features, "genome_table": read_genome_table}[of.pop("format")],
+        **of,
+    )
     for name, of in _DECLARED["gene_sets"].items()
 }
 MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
@@ -169,9 +165,6 @@ def provenance(name: str, found: Found) -> dict[str, Any]:
         found: the file that was found for it.
     """
     return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
-
-
-_DEFAULTS = NetworkConfig()
 
 
 @dataclass(frozen=True)
@@ -207,11 +200,8 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
         return NamedTable(config, PublishedFile(config.path, sha256=sha256))
     check_choice(f"{key}.source", config.source, NETWORKS, "see `dglcell data list`")
     source = NETWORKS[config.source]
-    own = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(config)
-        if getattr(config, field.name) != getattr(_DEFAULTS, field.name)
-    }
+    defaults = vars(NetworkConfig())
+    own = {name: value for name, value in vars(config).items() if value != defaults[name]}
     table, file = source.table, source.file
     if own.keys() & {"weight", "relation_column"}:
         table = replace(table, channels=[])

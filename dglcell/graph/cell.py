@@ -44,16 +44,11 @@ from dglcell.graph.vocabulary import (
 )
 from dglcell.published.file import PublishedFile
 
-GENOME_READERS: dict[str, Callable[[Path], Vocabulary]] = {
-    ".gff": read_gff,
-    ".gff3": read_gff,
-    ".tab": read_sgd_features,
-}
-"""This maps the extension (before ``.gz``) of a file of genes with their aliases to the function that reads it."""
-
 
 def _genome_reader(path: Path) -> Callable[[Path], Vocabulary] | None:
-    return GENOME_READERS.get(Path(path.name.removesuffix(".gz")).suffix)
+    """Return what reads a file of genes with their aliases, by its extension; None where it is of no such format."""
+    readers = {".gff": read_gff, ".gff3": read_gff, ".tab": read_sgd_features}
+    return readers.get(Path(path.name.removesuffix(".gz")).suffix)
 
 
 @dataclass
@@ -99,10 +94,7 @@ class GeneChoice:
             DataError: a file is not the right one.
             GraphError: a file cannot be read.
         """
-        return self._more(self._chosen(metabolism, networks))
-
-    def _more(self, genes: Vocabulary) -> Vocabulary:
-        asked = self.config.more_genes
+        genes, asked = self._chosen(metabolism, networks), self.config.more_genes
         if asked is None:
             return genes
         name, _, column = asked.rpartition(":")
@@ -170,7 +162,10 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     networks = {name: read_network(name, table, aliases, known, raw) for name, table in tables.items()}
     genes = choice.genes(metabolism, networks)
     if config.genes == UNION:
-        _check_meeting(metabolism, networks)
+        parts = {"": metabolism.genes.names if metabolism else (), **{name: of.names for name, of in networks.items()}}
+        for name in networks:
+            others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)
+            warn_of_strangers(f"network '{name}'", parts[name], others, f"cell.networks.{name}.strip_prefix")
     vocabularies, relations = {GENE: genes}, _Relations()
     provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}, **choice.provenance}
     if metabolism is not None:
@@ -202,13 +197,6 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     derive = losses_of_cell(relations.edges, lose_blocked=blocked)
     more: dict[str, Any] = {"lose_blocked": blocked, "derive": derive, "media": media, "titles": titles}
     return CellGraph.assemble(vocabularies, relations.edges, provenance, **more)
-
-
-def _check_meeting(metabolism: Metabolism | None, networks: dict[str, Network]) -> None:
-    parts = {"": metabolism.genes.names if metabolism else (), **{name: of.names for name, of in networks.items()}}
-    for name in networks:
-        others = Vocabulary.of(gene for other, names in parts.items() if other != name for gene in names)
-        warn_of_strangers(f"network '{name}'", parts[name], others, f"cell.networks.{name}.strip_prefix")
 
 
 @dataclass

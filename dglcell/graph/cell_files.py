@@ -45,8 +45,6 @@ _FIELDS = {
     "titles": mapping_of(mapping_of(TEXT)),
     "media": mapping_of(mapping_of(Kind("a number, 0 to 1", lambda v: isinstance(v, float) and 0 <= v <= 1))),
 }
-_EARLIER = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
-"""Cell graphs of earlier versions do not say these."""
 
 
 def losses_of_cell(relations: Container[Relation], *, lose_blocked: bool) -> tuple[Rule, ...]:
@@ -156,7 +154,9 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             expected=f"schema version {SCHEMA_VERSION}",
             do="build the cell graph again, or use the version that wrote it",
         )
-    content: dict[str, Any] = _EARLIER | meta
+    # Cell graphs of earlier versions do not say these.
+    earlier = {"lose_blocked": False, "other_names": {}, "standard_names": {}, "titles": {}, "media": {}}
+    content: dict[str, Any] = earlier | meta
     wrong = find_wrong(content, _FIELDS)
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)

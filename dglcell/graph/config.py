@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dglcell.checks import Count, check_values, one_of
+from dglcell.checks import Count, check_values, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
@@ -17,15 +17,8 @@ from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 UNION, MODEL = "union", "model"
 
 
-def check_derived(key: str, names: list[str]) -> None:
-    """Refuse relations that cannot be computed from a model."""
-    stray = [name for name in names if name not in DERIVED]
-    if stray:
-        raise ConfigError(f"`{key}` names no relation", got=stray[0], expected=", ".join(DERIVED))
-
-
 Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
-Derived = Annotated[list[str], check_derived]
+Derived = Annotated[list[str], must(lambda of: {*of} <= {*DERIVED}, "names no relation", ", ".join(DERIVED))]
 
 
 @dataclass

@@ -36,13 +36,16 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
         cell: the cell graph.
         names: whether to append the whole gene vocabulary.
     """
+    untouched = [cell.genes.names[i] for i in cell.untouched_genes()]
+    head = f"{len(untouched):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
+    more = [f"  … and {len(untouched) - LISTED:,} more"] if len(untouched) > LISTED else []
     parts = [
         [f"Cell graph {cell.sha256[:16]}"],
         _node_lines(cell),
         _relation_lines(cell),
         _source_lines(cell.provenance),
         _dropped_lines(cell),
-        _untouched_lines(cell),
+        [head, *_wrapped(untouched[:LISTED]), *more] if untouched else ["every gene is touched by a relation"],
         ["all genes", *_wrapped(cell.genes.names)] if names else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -141,15 +144,6 @@ def _dropped_lines(cell: CellGraph) -> list[str]:
             rows = sum(counts["dropped"] for counts in network["relations"].values())
             lines.append(f"  {name}: names {len(left_out):,} ({listing(left_out, 5)}), rows {rows:,}")
     return ["left out by `unknown: drop`", *lines] if lines else []
-
-
-def _untouched_lines(cell: CellGraph) -> list[str]:
-    untouched = [cell.genes.names[i] for i in cell.untouched_genes()]
-    if not untouched:
-        return ["every gene is touched by a relation"]
-    head = f"{len(untouched):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
-    more = [f"  … and {len(untouched) - LISTED:,} more"] if len(untouched) > LISTED else []
-    return [head, *_wrapped(untouched[:LISTED]), *more]
 
 
 def _wrapped(names: Iterable[str]) -> list[str]:

@@ -56,9 +56,6 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
 WILD_TYPE = "wild_type"
 """This name, in place of a table of features, stands for what `wild_type_features` computes."""
 
-UNUSED_FLUX = 1e-9
-"""Fluxes below this are the solver's zero."""
-
 Fluxes = dict[str, float]
 
 
@@ -103,7 +100,7 @@ def wild_type_fluxes(model: Model) -> Fluxes:
         fluxes = pfba(model).fluxes.to_dict()
     except OptimizationError as error:
         raise GraphError("the wild type has no fluxes", got=error, expected="a model that grows") from error
-    return {name: flux if abs(flux) > UNUSED_FLUX else 0.0 for name, flux in fluxes.items()}
+    return {name: flux if abs(flux) > 1e-9 else 0.0 for name, flux in fluxes.items()}  # the solver's zero
 
 
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:

@@ -104,18 +104,13 @@ class Media:
 
         Exchange reactions that are the same in all media are left out, and so are those without uptake.
         """
-        # cobra writes 1000 where a model has no bound.
-        uptakes = np.minimum(self.uptakes, NO_BOUND)
+        uptakes = np.minimum(self.uptakes, 1000.0)  # cobra writes this where a model has no bound
         largest = uptakes.max(axis=0)
         varied = np.flatnonzero((uptakes != largest).any(axis=0))
         return {
             name: {self.exchanges[i]: float(row[i] / largest[i]) for i in varied}
             for name, row in zip(self.names, uptakes, strict=True)
         }
-
-
-NO_BOUND = 1000.0
-"""An uptake of so much, in mmol/gDW/h, is not limited."""
 
 
 def _exchanges(model: Model) -> list[Reaction]:

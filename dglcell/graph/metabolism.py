@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 Complex = frozenset[str]
 """A complex is the set of genes that an enzyme needs, all of them together."""
 
-MAX_COMPLEXES = 10_000
-"""Largest number of complexes one rule may expand to; curated models stay below a few hundred."""
 
-
-def enzyme_complexes(rule: GPR, *, limit: int = MAX_COMPLEXES, where: str = "rule") -> list[Complex]:
+def enzyme_complexes(rule: GPR, *, limit: int = 10_000, where: str = "rule") -> list[Complex]:
     """Return the enzyme complexes of a rule, without duplicates, in a fixed order.
 
     A complex that contains another one is kept: curators write ``A or (A and B)`` when the enzyme works with and
@@ -48,7 +45,7 @@ def enzyme_complexes(rule: GPR, *, limit: int = MAX_COMPLEXES, where: str = "rul
 
     Args:
         rule: a rule parsed by cobra.
-        limit: largest number of complexes allowed.
+        limit: largest number of complexes allowed; those of curated models are below a few hundred.
         where: reaction name, for the message.
 
     Returns:
@@ -219,18 +216,6 @@ def _check_not_empty(model: Model, where: str) -> None:
 def _reaction_nodes(reaction: Reaction) -> list[_Node]:
     complexes = enzyme_complexes(reaction.gpr, where=f"reaction '{reaction.id}'")
     labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
-    _check_numbers(reaction)
-    backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
-    signs = [(1, "+")] if forward or not backward else []
-    signs += [(-1, "-")] if backward else []
-    return [
-        _Node(label + suffix, reaction, genes, sign)
-        for label, genes in labelled or [(reaction.id, frozenset())]
-        for sign, suffix in signs
-    ]
-
-
-def _check_numbers(reaction: Reaction) -> None:
     largest = float(np.finfo(np.float32).max)
     wrong = {m.id: n for m, n in reaction.metabolites.items() if not abs(n) <= largest}
     if wrong or any(math.isnan(bound) for bound in reaction.bounds):
@@ -239,6 +224,14 @@ def _check_numbers(reaction: Reaction) -> None:
             got=f"bounds {reaction.bounds}, stoichiometry {wrong}" if wrong else f"bounds {reaction.bounds}",
             do="mend the reaction in the model file",
         )
+    backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
+    signs = [(1, "+")] if forward or not backward else []
+    signs += [(-1, "-")] if backward else []
+    return [
+        _Node(label + suffix, reaction, genes, sign)
+        for label, genes in labelled or [(reaction.id, frozenset())]
+        for sign, suffix in signs
+    ]
 
 
 def _assemble(model: Model, nodes: list[_Node], where: str) -> Metabolism:

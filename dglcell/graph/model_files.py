@@ -44,9 +44,6 @@ SHIPPED = {
 FORMATS = {".xml": "sbml", ".sbml": "sbml", ".json": "json", ".yml": "yaml", ".yaml": "yaml", ".mat": "matlab"}
 """This maps a file's extension (before ``.gz``) to its format."""
 
-MISSING_BOUND = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")
-"""cobra says this of a reaction of SBML that it gives its own default."""
-
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
     """Return the file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`).
@@ -215,9 +212,10 @@ def _read_sbml(content: bytes, lacking: list[str]) -> Model:
 def _missing_bounds() -> Iterator[dict[str, list[str]]]:
     """Collect the reactions of which cobra remarks that they lack a bound: identifier in SBML → which."""
     found: dict[str, list[str]] = {}
+    missing_bound = re.compile(r"Missing (lower|upper) flux bound .* reaction: '<Reaction (\S+?)( .*)?>'")
 
     def collect(record: logging.LogRecord) -> bool:
-        if remark := MISSING_BOUND.match(record.getMessage()):
+        if remark := missing_bound.match(record.getMessage()):
             found.setdefault(remark[2], []).append(remark[1])
         return False
 

@@ -103,8 +103,6 @@ PLACEHOLDERS = frozenset(("-", "--", ".", "?", "n/a", "na", "nan", "none", "null
 FEW = 0.1
 """Two parts whose smaller one shares less than this with the other one hardly meet."""
 
-_PART = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
-
 
 def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | None:
     """Return the text before and behind the gene that every name holds, of the first name whose text is not empty.
@@ -114,7 +112,7 @@ def around_genes(names: Iterable[str], genes: Vocabulary) -> tuple[str, str] | N
     """
     found = []
     for name in itertools.islice(names, LOOKED_AT):
-        ends = [0, *(part.end() for part in _PART.finditer(name))]
+        ends = [0, *(part.end() for part in re.finditer(r"[A-Za-z0-9]+|[^A-Za-z0-9]", name))]
         spans = sorted(itertools.combinations(ends, 2), key=lambda span: span[0] - span[1])
         held = next((span for span in spans if genes.find(name[slice(*span)]) in genes), None)
         if held is None:

@@ -110,19 +110,19 @@ def _resolve_ends(
     columns = [table.text(column) for column in config.columns]
     of_genes = columns[:1] if config.layout == GROUPS else columns
     named = [[name.removeprefix(config.strip_prefix) for name in names] for names, _ in of_genes]
-    resolved = [aliases.resolve([_spelled(name, aliases, known) for name in names], known) for names in named]
+
+    def spelled(name: str) -> str:
+        """Return the known name that differs from an unknown one in nothing but case, or the name itself."""
+        same = () if name in known or name in aliases.systematic else known.spelled(spelling(name))
+        return same[0] if len(same) == 1 else name
+
+    resolved = [aliases.resolve(list(map(spelled, names)), known) for names in named]
     vocabulary = Vocabulary.of(name for names, _ in resolved for name in names)
     ends = [vocabulary.indices(names)[rows] for (names, _), (_, rows) in zip(resolved, of_genes, strict=True)]
     if config.layout == GROUPS:
         ends = list(pairs_within_groups(ends[0], columns[1][1]))
     ambiguous = {name for _, names in resolved for name in names}
     return vocabulary.names, tuple(sorted(ambiguous)), ends[0], ends[1]
-
-
-def _spelled(name: str, aliases: AliasTable, known: Vocabulary) -> str:
-    """Return the known name that differs from an unknown one in nothing but case, or the name itself."""
-    same = () if name in known or name in aliases.systematic else known.spelled(spelling(name))
-    return same[0] if len(same) == 1 else name
 
 
 def _split_relations(

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """These separators are accepted; a space stands for any run of blanks."""
 
-UNDECODABLE = re.compile("\N{REPLACEMENT CHARACTER}")
-"""This character stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is
-read."""
-
 
 @dataclass(frozen=True)
 class EdgeTable:
@@ -124,7 +120,10 @@ def read_table(
 
     has_header = header if header is not None else not all(column.isdecimal() for column in wanted)
     try:
-        _refuse_nul(path)
+        if path.suffix != ".gz" and path.stat().st_size:
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if (at := content.find(b"\0")) >= 0:  # pandas ends a name there, and other programs do not
+                    raise _unreadable(path, ValueError(f"a NUL at byte {at:,}"))
         first = _first_line(path)
         if separator == "auto":
             separator = next((mark for mark in ("\t", ",", ";") if mark in first), " ")
@@ -151,8 +150,10 @@ def read_table(
         raise _unreadable(path, error) from error
     whole.index = pd.RangeIndex(1 + has_header, len(whole) + 1 + has_header)
     frame = pd.DataFrame({column: _names(whole[position]) for column, position in positions.items()})
+    # This character stands for bytes that are no UTF-8, which are harmless in columns that are not read.
+    undecodable = re.compile("\N{REPLACEMENT CHARACTER}")
     for column in frame:
-        for what, sign in (("bytes that are not UTF-8", UNDECODABLE), ("control characters", CONTROL)):
+        for what, sign in (("bytes that are not UTF-8", undecodable), ("control characters", CONTROL)):
             if any(map(sign.search, frame[column].cat.categories)):
                 raise _unreadable(path, ValueError(f"{what} in column '{column}'"))
     nothing = (frame == "").all(axis=1)
@@ -178,15 +179,6 @@ def _unreadable(path: Path, error: Exception) -> GraphError:
         expected="a text table, plain or .gz, with equally many columns in every row",
         do="copy or download the file again",
     )
-
-
-def _refuse_nul(path: Path) -> None:
-    """Refuse a file with a NUL, where pandas ends a name and other programs do not."""
-    if path.suffix == ".gz" or not path.stat().st_size:
-        return
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if (at := content.find(b"\0")) >= 0:
-            raise _unreadable(path, ValueError(f"a NUL at byte {at:,}"))
 
 
 def _first_line(path: Path) -> str:

@@ -68,7 +68,6 @@ def _numbers(name: str) -> list[str]:
 
 
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
-LONGER = {"MAR": ("MARC", "MARCH"), "SEP": ("SEPT", "SEPTIN")}
 DATE = re.compile(
     r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Z]{3})[A-Z]*([-/. ]\d+)?|(?P<month_>[A-Z]{3})[A-Z]*[-/. ](?P<day_>\d{1,2})"
     r"|\d{4}-(?P<number>\d\d)-(?P<day__>\d\d)([T ]00:00:00)?",
@@ -83,7 +82,8 @@ def names_of_date(text: str) -> tuple[str, ...]:
     number = int(found["number"] or 0)
     month = MONTHS[number - 1] if 0 < number < 13 else (found["month"] or found["month_"] or "").upper()
     day = int(found["day"] or found["day_"] or found["day__"])
-    return tuple(f"{start}{day}" for start in (month, *LONGER.get(month, ()))) if month in MONTHS else ()
+    longer = {"MAR": ("MARC", "MARCH"), "SEP": ("SEPT", "SEPTIN")}.get(month, ())
+    return tuple(f"{start}{day}" for start in (month, *longer)) if month in MONTHS else ()
 
 
 def spelling(name: str) -> str:
@@ -271,16 +271,13 @@ class AliasTable:
         for name in names:
             targets = () if known is not None and name in known else self.systematic.get(name, ())
             if spelled and not targets and (known is None or name not in known):
-                targets = self._meant(name, known)
+                wanted = spelling(name)
+                same = known.spelled(wanted) if known is not None else ()
+                targets = same or tuple(self._spelled.get(wanted, ()))
             elif len(targets) > 1:
                 ambiguous.add(name)
             resolved.append(targets[0] if len(targets) == 1 else name)
         return resolved, sorted(ambiguous)
-
-    def _meant(self, name: str, known: Vocabulary | None) -> tuple[str, ...]:
-        wanted = spelling(name)
-        same = known.spelled(wanted) if known is not None else ()
-        return same or tuple(self._spelled.get(wanted, ()))
 
 
 SYSTEMATIC_COLUMNS = ("systematic", "orf")
@@ -359,9 +356,6 @@ def read_aliases(path: Path) -> AliasTable:
     return AliasTable(_targets((c.strip(), gene) for gene, row in of_genes for c in row if gene and c.strip() != gene))
 
 
-ORF, GFF_GENE = "ORF", "gene"
-FEATURE_COLUMNS = 16
-
 Named = tuple[str, str, Sequence[str]]
 """A gene of a genome: its systematic name, its standard name or none, and its aliases."""
 
@@ -380,14 +374,14 @@ def read_sgd_features(path: Path) -> Vocabulary:
     genes: list[Named] = []
     for number, line in numbered_lines(path):
         fields = line.split("\t")
-        if len(fields) != FEATURE_COLUMNS:
+        if len(fields) != 16:
             raise GraphError(
                 f"'{path.name}', line {number}: not a row of SGD_features.tab",
                 got=f"{len(fields)} columns",
-                expected=f"{FEATURE_COLUMNS} columns, separated by tabs",
+                expected="16 columns, separated by tabs",
                 do="copy or download the file again",
             )
-        if fields[1] == ORF and fields[3]:
+        if fields[1] == "ORF" and fields[3]:
             genes.append((fields[3], fields[4], fields[5].split("|")))
     return _gene_set(genes, path)
 
@@ -406,7 +400,7 @@ def read_gff(path: Path) -> Vocabulary:
         if line.startswith("##FASTA"):
             break
         fields = line.split("\t")
-        if line.startswith("#") or len(fields) != 9 or fields[2] != GFF_GENE:
+        if line.startswith("#") or len(fields) != 9 or fields[2] != "gene":
             continue
         attributes = dict(pair.partition("=")[::2] for pair in fields[8].split(";"))
         if not attributes.get("ID"):

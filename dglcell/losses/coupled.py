@@ -55,7 +55,8 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
     # Entries that are no pairs come first, so that they are in no denominator of a pair.
     distance_TNN, order_TNN = distance_TNN.masked_fill(~pair_TNN, -1.0).sort(dim=-1)
     with torch.autocast(embedding_ND.device.type, enabled=False):
-        unit_ND = _normalised(embedding_ND)
+        length_N1 = torch.linalg.vector_norm(embedding_ND, dim=-1, keepdim=True)
+        unit_ND = embedding_ND / length_N1.masked_fill(length_N1 == 0, math.inf)  # zeros stay zeros
         similarity_NN = unit_ND @ unit_ND.T / temperature
     similarity_TNN = similarity_NN.expand_as(order_TNN).gather(-1, order_TNN)
     tail_TNN = similarity_TNN.flip(-1).logcumsumexp(-1).flip(-1)
@@ -69,12 +70,6 @@ def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
     position_N = torch.arange(sorted_TNN.shape[-1], device=sorted_TNN.device)
     differs_TNN = F.pad(sorted_TNN[..., 1:] != sorted_TNN[..., :-1], (1, 0))
     return torch.where(differs_TNN, position_N, 0).cummax(-1).values
-
-
-def _normalised(rows_ND: Tensor) -> Tensor:
-    """Scale rows to length one; zeros stay zeros, with zero gradient."""
-    length_N1 = torch.linalg.vector_norm(rows_ND, dim=-1, keepdim=True)
-    return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)
 
 
 def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
@@ -166,10 +161,6 @@ class Rows:
         return ~self.target.isnan()
 
 
-MOST_CONTRASTED = 2048
-"""An evaluation's contrast compares at most so many strains with each other, as it needs a matrix of them."""
-
-
 class RowBuffer(nn.Module):
     """Keep the last ``size`` labelled strains, oldest first, without gradient.
 
@@ -238,10 +229,6 @@ class RowBuffer(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-Distance = Callable[[Tensor, Tensor], Tensor]
-"""A distance takes predictions [T, N] and labels [T, N] (NaN where missing), and returns [T]."""
-
-
 class CoupledLoss(Loss):
     r"""Compute λ₁ · squared error + λ₂ · distance between distributions + λ₃ · SupCR.
 
@@ -267,12 +254,12 @@ class CoupledLoss(Loss):
     Args:
         config: validated.
         epochs: number of epochs of the whole training.
-        distance: function that computes the distance between distributions.
+        distance: function of predictions [T, N] and labels [T, N] (NaN where missing) that returns [T].
     """
 
     weight_T: Tensor | None
 
-    def __init__(self, config: CoupledConfig, epochs: int, distance: Distance) -> None:
+    def __init__(self, config: CoupledConfig, epochs: int, distance: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         self.config, self.epochs, self.distance = config, epochs, distance
         self.distance_weight = float(getattr(config, config.distance_key))
@@ -299,7 +286,10 @@ class CoupledLoss(Loss):
             weighted["supcr"] = (factor, self._mean(costs_T, many, enough))
         total = torch.stack([weight * term for weight, term in weighted.values()]).sum()
         terms = {name: term.detach() for name, (_, term) in weighted.items()}
-        return LossTerms(total, terms | self._schedules(epoch, like=total.detach()))
+        if self.training:  # for the record
+            changing = zip(("temperature", "buffer_share"), self.changes_by(epoch), strict=True)
+            terms |= {name: torch.full_like(total.detach(), value) for name, value in changing if value is not None}
+        return LossTerms(total, terms)
 
     def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
@@ -323,16 +313,6 @@ class CoupledLoss(Loss):
             return None
         return buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
 
-    def _schedules(self, epoch: int, like: Tensor) -> dict[str, Tensor]:
-        """Return the values of the loss that change with the epoch, for the record of training."""
-        if not self.training:
-            return {}
-        values = {
-            "temperature": self.temperature(epoch) if self.config.supcr > 0 else None,
-            "buffer_share": self.share(epoch),
-        }
-        return {name: torch.full_like(like, value) for name, value in values.items() if value is not None}
-
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
         return cost if enough is None else torch.where(enough, cost, 0.0)
@@ -345,7 +325,7 @@ class CoupledLoss(Loss):
             [] bool; None where they always are.
         """
         if not self.training:
-            return batch, batch.some(MOST_CONTRASTED), None
+            return batch, batch.some(2048), None
         if self.buffer is None:
             return batch, batch, None
         assert isinstance(self.config, BufferedConfig)

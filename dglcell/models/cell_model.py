@@ -30,9 +30,6 @@ from dglcell.perturbation.rules import from_source
 
 log = logging.getLogger("dglcell")
 
-ROW_TENSORS = 3
-"""An evaluation has about so many tensors of the rows of a layer at once."""
-
 SHARE_OF_MEMORY = 0.7
 """Layers may keep this part of the memory that is free at a first step; optimiser and gradients need some, too."""
 
@@ -169,8 +166,10 @@ class CellModel(StrainModel):
         No step of it synchronises with the host or loops over strains, but for the strategy ``edge_subgraph``, which
         does both, and for strains that change edges, which synchronise.
         """
-        if not genotypes.num_strains:
-            return self._of_no_strains(genotypes)
+        if not genotypes.num_strains:  # the tensors have no rows
+            given = genotypes.conditions
+            conditions = None if given is None else given.new_zeros(1, given.shape[1])
+            return self.forward(replace(genotypes.of_shared(), conditions=conditions)).with_rows(lambda x: x[:0])
         terms = self._terms
         for term in terms.values():
             genotypes = term.strains(genotypes)
@@ -203,13 +202,6 @@ class CellModel(StrainModel):
         """Return the sum of scores, or their mean."""
         total = sum(scores[1:], scores[0])
         return total / len(scores) if self.config.combination == "mean" else total
-
-    def _of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:
-        """Return the prediction of a batch without strains, whose tensors have no rows."""
-        seen = genotypes.conditions
-        conditions = None if seen is None else seen.new_zeros(1, seen.shape[1])
-        one: Prediction = self(replace(genotypes.of_shared(), conditions=conditions))
-        return one.with_rows(lambda x: x[:0])
 
     def encode(self, genotypes: GenotypeBatch) -> Encoded:
         """Return what terms read of the strains."""
@@ -301,14 +293,14 @@ class CellModel(StrainModel):
         return self._recomputing[known]
 
     def fitting_batch(self, most: int) -> int:
-        """See ``StrainModel.fitting_batch``; what fits is a power of two, by the rows of all relations of a layer."""
+        """See ``StrainModel.fitting_batch``; what fits is a power of two, by three tensors of the rows of a layer."""
         if not self.own_graphs:
             return most
         weight = next(self.parameters())
         room = free_memory(weight.device)
         nodes = sum(self.cell.num_nodes[node_type] for node_type in self.encoder.node_types)
         rows = nodes + max((sum(self.cell.num_nodes[r[2]] for r in layer) for layer in self.encoder.plan), default=0)
-        of_strain = ROW_TENSORS * rows * self.config.hidden * weight.dtype.itemsize
+        of_strain = 3 * rows * self.config.hidden * weight.dtype.itemsize
         if room is None or most * of_strain <= SHARE_OF_MEMORY * room:
             return most
         return 1 << (max(1, int(SHARE_OF_MEMORY * room / of_strain)).bit_length() - 1)

@@ -50,10 +50,6 @@ CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
 Switch = Annotated[str, one_of("auto", "true", "false")]
 
 
-OF_DGL = re.compile(r"^(dgl\.nn)\.(\w+)$")
-"""A module of DGL is named so, as it is in Python."""
-
-
 @dataclass
 class ModelConfig(CovariatesConfig):
     """Configure a model; each kind adds its own keys.
@@ -264,7 +260,8 @@ class EncoderConfig(CellModelConfig):
         return kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options")
 
     def _conv_class(self) -> type[Convolution]:
-        kind: type[Convolution] | None = class_of("conv", OF_DGL.sub(r"\1:\2", self.conv), CONVS)
+        of_dgl = re.sub(r"^(dgl\.nn)\.(\w+)$", r"\1:\2", self.conv)  # a module of DGL is named as it is in Python
+        kind: type[Convolution] | None = class_of("conv", of_dgl, CONVS)
         if kind is None:
             known = (*CONVS, *installed_names("conv"))
             expected, do = f"{', '.join(known)}, dgl.nn.NAME, or {FORM}", did_you_mean(self.conv, known)

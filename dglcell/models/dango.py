@@ -41,7 +41,7 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
     """Return λ of one network.
 
     Args:
-        relation: name of the network; see ``channel_of``.
+        relation: name of the network, which may be a channel of STRING, or end in one after an underscore.
         given: relation → λ from the configuration, which has precedence over the rule.
 
     Raises:
@@ -49,21 +49,15 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
     """
     if relation in given:
         return given[relation]
-    channel = channel_of(relation)
-    if channel is not None:
-        return CHANNEL_ZERO_WEIGHTS[channel]
+    for channel, weight in CHANNEL_ZERO_WEIGHTS.items():
+        if relation == channel or relation.endswith(f"_{channel}"):
+            return weight
     raise ConfigError(
         f"how much do the pairs that are no edges of '{relation}' count when it is reconstructed?",
         got=f"a name that ends in no channel of STRING ({', '.join(CHANNEL_ZERO_WEIGHTS)})",
         expected=f"{UNCERTAIN} for a network that still grows by much, {CERTAIN} for one that hardly does",
         do=f"set `model.zero_weights: {{{relation}: {CERTAIN}}}`, or leave the network out of `model.relations`",
     )
-
-
-def channel_of(relation: str) -> str | None:
-    """Return the channel of STRING that a network's name is, or ends in after an underscore; None for other names."""
-    found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
-    return next(found, None)
 
 
 class NetworksEncoder(nn.Module):

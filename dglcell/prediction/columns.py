@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.checks import STRONGEST
-from dglcell.data.changes import GENE, GENES, NUMBERED, Changes, gene_columns, read_changes, strength_columns
+from dglcell.data.changes import (
+    GENE,
+    GENES,
+    NUMBERED,
+    Changes,
+    gene_columns,
+    list_genotypes,
+    read_changes,
+    strength_columns,
+)
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.guides import SITE, GuideConfig
 from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
+from dglcell.files.atomic import canonical_hash
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction.conditions import (
     ANOTHER,
     Completion,
     Seen,
     added_column,
     asked_of,
+    check_conditions,
     completion_of,
     find_conditions,
     guide_columns,
@@ -37,27 +49,76 @@ from dglcell.training.checkpoint import Trained
 if TYPE_CHECKING:
     import pandas as pd
 
+
 log = logging.getLogger("dglcell")
 
 UNKNOWN = ("refuse", "empty")
 """These are the ways to treat rows with genes that the cell graph lacks."""
 
 
-class Read(NamedTuple):
+@dataclass(frozen=True)
+class GenotypeTable:
     """Hold the strains of a table.
 
     Attributes:
-        strains: a strain for each row, with genes of the cell graph and the conditions that the model sees; without a
+        strains: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a
             changed gene where the cell graph lacks one of them.
         is_known: [S] whether the cell graph has all genes of the strain.
         lacking: the names in each row that the cell graph lacks, separated by ``;``.
-        changes: the genes that the rows change.
+        changes: the genes that the rows change; None of strains that come from no table.
+        frame: the rows as text; None of strains that come from no file.
     """
 
     strains: Strains
     is_known: NDArray[np.bool_]
-    lacking: list[str]
-    changes: Changes
+    lacking: Sequence[str] = ()
+    changes: Changes | None = None
+    frame: pd.DataFrame | None = None
+
+    @classmethod
+    def of(cls, strains: Strains) -> Self:
+        """Return strains whose genes are all in the cell graph."""
+        return cls(strains, np.ones(len(strains), bool))
+
+    def __len__(self) -> int:
+        return len(self.strains)
+
+    @property
+    def known(self) -> int:
+        """Return the number of strains whose genes are all in the cell graph."""
+        return int(self.is_known.sum())
+
+    def part(self, first: int, last: int) -> GenotypeTable:
+        """Return the rows from ``first`` to before ``last``."""
+        return GenotypeTable(self.strains.slice(first, last), self.is_known[first:last])
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the rows as plain containers."""
+        assert self.frame is not None
+        return {"table_sha256": canonical_hash([[*self.frame], self.frame.to_numpy().tolist()])}
+
+    def record(self, names: tuple[str, ...]) -> Strains:
+        """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""
+        assert names == self.strains.names
+        return self.strains
+
+    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
+        """Yield the known strains in order, ``size`` at a time. Shared deletions are not looked for."""
+        known = self.strains.take(np.flatnonzero(self.is_known)).to("cpu")
+        for first in range(0, len(known), size):
+            batch = known.slice(first, min(first + size, len(known)))
+            yield replace(batch.perturbations, max_deletions=known.max_deletions)
+
+    def with_column(self, name: str, values: Any) -> GenotypeTable:
+        """Return the table with another column.
+
+        Raises:
+            GenotypeError: the table has such a column already.
+        """
+        assert self.frame is not None
+        if name in self.frame:
+            raise GenotypeError(f"column '{name}' is there already", do="rename or remove it")
+        return replace(self, frame=self.frame.assign(**{name: values}))
 
 
 @dataclass(frozen=True)
@@ -149,7 +210,7 @@ class GenotypeColumns:
         others = [*seen, *([] if self.guides is None else [*self.guides.columns, SITE])]
         return Rows.of_frame(frame, [*dict.fromkeys([*genes, *strengths, *(set(others) & {*header})])])
 
-    def read(self, rows: Rows, vocabulary: Vocabulary) -> Read:
+    def read(self, rows: Rows, vocabulary: Vocabulary) -> GenotypeTable:
         """Read the strains of a table.
 
         Args:
@@ -178,7 +239,7 @@ class GenotypeColumns:
 
     def _strains(
         self, changes: Changes, numbers: Sequence[NDArray[np.float32]], vocabulary: Vocabulary, where: str
-    ) -> Read:
+    ) -> GenotypeTable:
         genes, row_of = vocabulary.indices(changes.names)[changes.genes], changes.row_of
         is_known = np.bincount(row_of[genes < 0], minlength=len(changes.rows)) == 0
         kept = is_known[row_of]
@@ -200,7 +261,7 @@ class GenotypeColumns:
                     strengths.max(),
                 )
         strains = with_conditions(strains, self.seen, np.transpose(numbers) if len(numbers) else [])
-        return Read(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
+        return GenotypeTable(strains if self.complete is None else self.complete(strains), is_known, lacking, changes)
 
 
 def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
@@ -220,3 +281,74 @@ def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
         if asked:
             raise
         return AliasTable()
+
+
+Genotypes = Iterable[Sequence[str] | Mapping[str, float]]
+"""These are strains as lists of deleted genes, or as gene → strength."""
+
+
+def read_strains(
+    strains: Genotypes | pd.DataFrame | Strains,
+    conditions: Mapping[str, Any],
+    how: GenotypeColumns,
+    vocabulary: Vocabulary,
+) -> tuple[pd.DataFrame, GenotypeTable]:
+    """Read strains to predict.
+
+    Args:
+        strains: lists, a DataFrame, in whose index texts are names of strains for messages, or a record.
+        conditions: condition → a value for all strains, or one for each.
+        vocabulary: gene vocabulary of the model's cell graph.
+
+    Returns:
+        The strains as a DataFrame, and what was read.
+
+    Raises:
+        GenotypeError: strains cannot be predicted.
+    """
+    frame = _as_frame(strains, how)
+    check_conditions(how.seen, conditions)
+    for name, values in conditions.items():
+        if added_column(name) in frame.columns:
+            raise GenotypeError(f"condition '{name}' is given twice", expected="with the strains, or beside them")
+        frame = frame.assign(**{added_column(name): _one_each(name, values, len(frame))})
+    return frame, how.read(how.rows_of(frame), vocabulary)
+
+
+def _one_each(condition: str, given: Any, number: int) -> list[Any]:
+    """Return a value of a condition for each strain, given one for all or one for each."""
+    values = [given] * number if isinstance(given, str) or not np.iterable(given) else list(given)
+    if len(values) != number:
+        raise GenotypeError(
+            f"condition '{condition}' does not fit the strains",
+            got=f"{len(values):,} values",
+            expected=f"one for each of {number:,} strains, or one for all",
+        )
+    return values
+
+
+def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns) -> pd.DataFrame:
+    """Return strains as a DataFrame with columns of genes, strengths and conditions."""
+    import pandas as pd
+
+    given: Any = strains
+    if isinstance(given, pd.DataFrame):
+        return given
+    changes = given.changes if isinstance(given, Strains) else list(given)
+    genotypes = list_genotypes(changes)
+    width = max([1, *map(len, genotypes)])
+    columns: dict[str, Any] = {
+        f"gene_{k + 1}": [genes[k] if k < len(genes) else "" for genes in genotypes] for k in range(width)
+    }
+    if any(isinstance(changed, Mapping) for changed in changes):
+        # What is missing is no strength here, where a DataFrame has it for a deletion.
+        left = [
+            [of if of == of and of is not None else str(of) for of in one.values()]
+            if isinstance(one, Mapping)
+            else [0.0] * len(one)
+            for one in changes
+        ]
+        columns |= {f"strength_{k + 1}": [of[k] if k < len(of) else None for of in left] for k in range(width)}
+    if isinstance(given, Strains):
+        columns |= {added_column(name): given.shown(name) for name in how.seen if name in given.conditions}
+    return pd.DataFrame(columns)

@@ -30,8 +30,6 @@ NEW, NEW_NUMBER = None, -1
 ANOTHER = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
 """Messages say so of a condition with categories."""
 
-GIVE = "add such a column, or give one value for all: `--condition NAME=VALUE`, in Python `conditions={NAME: VALUE}`"
-
 
 def seen_by(trained: Trained) -> dict[str, Sequence[str]]:
     """Return the conditions that a model sees, in its order."""
@@ -102,6 +100,8 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
         GenotypeError: a condition has no column, or several.
     """
     found = []
+    of_python = "in Python `conditions={NAME: VALUE}`"
+    otherwise = f"add such a column, or give one value for all: `--condition NAME=VALUE`, {of_python}"
     for name in seen:
         known = list(dict.fromkeys([trained_on.get(name, name), name, added_column(name)]))
         there = [column for column in known if column in header]
@@ -111,7 +111,7 @@ def find_conditions(seen: Seen, header: Sequence[str], trained_on: Mapping[str, 
                 "which the model sees",
                 got=listing(there or header),
                 expected=f"a column {' or '.join(known)} with {values_of(seen, name)} in each row",
-                do="keep one of them" if there else did_you_mean(name, header, GIVE),
+                do="keep one of them" if there else did_you_mean(name, header, otherwise),
             )
         found += there
     return found

@@ -24,9 +24,6 @@ from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack, write_
 from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
-NEUTRAL_TIME = (1980, 1, 1, 0, 0, 0)
-"""Files inside a model's one file have this time, so that the same model has the same hash."""
-
 
 @dataclass(frozen=True)
 class About:
@@ -87,8 +84,12 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
         return output
     with tempfile.TemporaryDirectory() as name:
         _write(Path(name), found, trained, about, strains)
-        with atomic_file(output) as partial:
-            _pack(Path(name), partial)
+        with atomic_file(output) as partial, zipfile.ZipFile(partial, "w") as file:
+            for path in sorted(path for path in Path(name).rglob("*") if path.is_file()):
+                # All have this time, so that the same model has the same hash.
+                member = zipfile.ZipInfo(path.relative_to(name).as_posix(), (1980, 1, 1, 0, 0, 0))
+                member.compress_type = zipfile.ZIP_DEFLATED
+                file.writestr(member, path.read_bytes())
     return output
 
 
@@ -195,12 +196,3 @@ def _card(run: RunFiles, trained: Trained, about: About, files: dict[str, str]) 
         rows=[row for row in run.results["rows"] if row["part"] == "test"],
         files=files,
     )
-
-
-def _pack(folder: Path, target: Path) -> None:
-    """Write the files of a folder into one file."""
-    with zipfile.ZipFile(target, "w") as file:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), NEUTRAL_TIME)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            file.writestr(member, path.read_bytes())

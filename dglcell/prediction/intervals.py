@@ -15,8 +15,9 @@ from dglcell.data.config import ALIKE_EVERYWHERE
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import CheckpointError, ConfigError, count, listing
+from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.design import Design
-from dglcell.prediction.table import GenotypeTable, predicted_column, prediction_columns, spread_column
+from dglcell.prediction.table import predicted_column, prediction_columns, spread_column
 from dglcell.report.run_files import read_predictions
 from dglcell.runs.directory import MEND, RunDirectory
 from dglcell.training.checkpoint import Trained

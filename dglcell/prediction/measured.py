@@ -22,15 +22,13 @@ from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, listing
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import ResultRow, row_of
-from dglcell.prediction.columns import GenotypeColumns
+from dglcell.prediction.columns import GenotypeColumns, GenotypeTable, read_strains
 from dglcell.prediction.conditions import asked_of
-from dglcell.prediction.frames import read_strains
 from dglcell.prediction.predict import predict_rows
-from dglcell.prediction.table import GenotypeTable, predicted_by, predicted_column
+from dglcell.prediction.table import predicted_by, predicted_column
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.baselines import kept_baselines
 from dglcell.training.checkpoint import Trained
-from dglcell.training.predicting import ENSEMBLE, NETWORK, predicting_with
+from dglcell.training.predicting import ENSEMBLE, NETWORK, kept_baselines, predicting_with
 from dglcell.training.prepare import open_store, store_of_run
 
 log = logging.getLogger("dglcell")
@@ -63,7 +61,7 @@ def rows_on(
             f"no strain of '{name}' that is left has a measured {' or '.join(empty)}",
             do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
         )
-    read = read_measured(trained, strains)
+    read = read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[1]
     labels = {one: strains.phenotypes[column] for one, column in measured.items()}
     rows, pairs = [], list(zip(members, directories, strict=True))
     for way in (NETWORK, ENSEMBLE):
@@ -78,15 +76,6 @@ def rows_on(
                 predicted = model.predict(read.strains)
                 rows.append(row_of(baseline, phenotype, name, predicted, labels[phenotype], is_null=True))
     return rows
-
-
-def read_measured(trained: Trained, strains: Strains) -> GenotypeTable:
-    """Return measured strains as a model reads them.
-
-    Raises:
-        GenotypeError: strains cannot be predicted.
-    """
-    return GenotypeTable.of_read(read_strains(strains, {}, GenotypeColumns.of(trained), trained.cell.genes)[1])
 
 
 def measured_rows(

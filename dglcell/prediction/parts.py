@@ -19,8 +19,6 @@ from dglcell.files.parquet import import_pyarrow, open_writer
 RECORD = "_predictions.json"
 """This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
 
-REPLACE = "name another file, or replace it: `--overwrite`"
-
 ROWS = "rows_of_a_part"
 FOOTER = "dglcell"
 
@@ -64,7 +62,8 @@ class PartFiles:
             elif self._was_joined():
                 self._leave()
             else:
-                raise DataError(f"'{output}' exists already; nothing was written", do=REPLACE)
+                do = "name another file, or replace it: `--overwrite`"
+                raise DataError(f"'{output}' exists already; nothing was written", do=do)
         if self.joined:
             shutil.rmtree(self._leaving, ignore_errors=True)
 
@@ -119,8 +118,10 @@ class PartFiles:
                 return self.output.exists()
             if self.missing(range(len(self))):
                 return False
+            _, pq = import_pyarrow()
             with self._writing(), atomic_file(self.output) as partial:
-                write(partial, self._tables())
+                # `read_table` would take the names of parent folders for columns.
+                write(partial, (pq.ParquetFile(self._path(number)).read() for number in range(len(self))))
             self._leave()
         # The folder is removed last: as long as it exists, it proves that a CSV is complete.
         shutil.rmtree(self._leaving, ignore_errors=True)
@@ -186,13 +187,6 @@ class PartFiles:
                 do="make room; the same command goes on from here",
             ) from error
 
-    def _tables(self) -> Iterator[Any]:
-        _, pq = import_pyarrow()
-        for number in range(len(self)):
-            # `read_table` would take the names of parent folders for columns.
-            with pq.ParquetFile(self._path(number)) as file:
-                yield file.read()
-
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
 
@@ -218,14 +212,11 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
             parquet.write_table(table)
 
 
-GIVEN = ("strength_", "condition_")
-"""Columns of a design with these names hold numbers that a user gave, and all others numbers that are predicted."""
-
-
 def _texts(name: str, column: Any) -> list[str]:
     """Return the cells of a column of texts or numbers as a CSV has them."""
     if str(column.type) == "float":
-        return (shortest if name.startswith(GIVEN) else six_digits)(column.to_numpy())
+        is_given = name.startswith(("strength_", "condition_"))  # by the user; others are predicted
+        return (shortest if is_given else six_digits)(column.to_numpy())
     cells: list[Any] = column.to_pylist()
     written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
     return [written[cell] for cell in cells]

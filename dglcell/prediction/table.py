@@ -3,97 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.text_table import read_rows
-from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
-from dglcell.files.atomic import atomic_file, canonical_hash, no_formula, six_digits
+from dglcell.files.atomic import atomic_file, no_formula, six_digits
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.prediction.columns import GenotypeColumns, Read
+from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
 from dglcell.prediction.conditions import ANOTHER, added_column, check_conditions, condition_number
 from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-
-Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class GenotypeTable:
-    """This is a table of genotypes as read from a file.
-
-    Attributes:
-        strains: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a
-            changed gene where the cell graph lacks one of them.
-        is_known: [S] whether the cell graph has all genes of the strain.
-        frame: the rows as text; None of strains that come from no file.
-    """
-
-    strains: Strains
-    is_known: Flags
-    frame: pd.DataFrame | None = None
-
-    @classmethod
-    def of(cls, strains: Strains) -> Self:
-        """Return strains whose genes are all in the cell graph."""
-        return cls(strains, np.ones(len(strains), bool))
-
-    @classmethod
-    def of_read(cls, read: Read, frame: pd.DataFrame | None = None) -> Self:
-        """Return what was read of a table."""
-        return cls(read.strains, read.is_known, frame)
-
-    def __len__(self) -> int:
-        return len(self.strains)
-
-    @property
-    def known(self) -> int:
-        """Return the number of strains whose genes are all in the cell graph."""
-        return int(self.is_known.sum())
-
-    def part(self, first: int, last: int) -> GenotypeTable:
-        """Return the rows from ``first`` to before ``last``."""
-        return GenotypeTable(self.strains.slice(first, last), self.is_known[first:last])
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the rows as plain containers."""
-        assert self.frame is not None
-        return {"table_sha256": canonical_hash([[*self.frame], self.frame.to_numpy().tolist()])}
-
-    def record(self, names: tuple[str, ...]) -> Strains:
-        """Return all strains, whose targets have these names; those with genes that the cell lacks change nothing."""
-        assert names == self.strains.names
-        return self.strains
-
-    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-        """Yield the known strains in order, ``size`` at a time. Shared deletions are not looked for."""
-        known = self.strains.take(np.flatnonzero(self.is_known)).to("cpu")
-        for first in range(0, len(known), size):
-            batch = known.slice(first, min(first + size, len(known)))
-            yield replace(batch.perturbations, max_deletions=known.max_deletions)
-
-    def with_column(self, name: str, values: Any) -> GenotypeTable:
-        """Return the table with another column.
-
-        Raises:
-            GenotypeError: the table has such a column already.
-        """
-        assert self.frame is not None
-        if name in self.frame:
-            raise GenotypeError(f"column '{name}' is there already", do="rename or remove it")
-        return replace(self, frame=self.frame.assign(**{name: values}))
+    pass
 
 
 def read_genotypes(
@@ -134,12 +63,12 @@ def read_genotypes(
     taken = [name for name in made if name in rows.frame]
     if taken:
         raise GenotypeError(f"{rows.title}: column '{taken[0]}' is there already", do="rename or remove it")
-    read = how.read(rows, vocabulary)
-    table = GenotypeTable.of_read(read, rows.frame)
-    other = (name for name, gene in read.changes.meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
+    table = replace(how.read(rows, vocabulary), frame=rows.frame)
+    meant = {} if table.changes is None else table.changes.meant
+    other = (name for name, gene in meant.items() if gene in vocabulary and name.replace(" ", "") != gene)
     if SYSTEMATIC in rows.frame or next(other, None) is None:
         return table
-    return table.with_column(SYSTEMATIC, [";".join(genes) for genes in read.strains.genotypes])
+    return table.with_column(SYSTEMATIC, [";".join(genes) for genes in table.strains.genotypes])
 
 
 SYSTEMATIC = "systematic_names"

@@ -22,7 +22,7 @@ from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
+from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals
 

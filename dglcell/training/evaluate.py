@@ -29,11 +29,17 @@ from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.report.sentences import predicts_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
-from dglcell.training.baselines import Baselines, baselines_of_run, fit_baselines, kept_baselines
-from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.checkpoint_file import refuse
+from dglcell.training.checkpoint import Trained, load_trained, refuse
 from dglcell.training.predicted import predict_and_embed, write_predictions
-from dglcell.training.predicting import Scored, choices_as_json, score
+from dglcell.training.predicting import (
+    Baselines,
+    Scored,
+    baselines_of_run,
+    choices_as_json,
+    fit_baselines,
+    kept_baselines,
+    score,
+)
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 from dglcell.uncertainty.calibration import OF_CLASSES, OF_INTERVALS, Calibration
 

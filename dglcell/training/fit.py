@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import re
+import secrets
+import signal
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.utilities import rank_zero_only
 
 from dglcell.baselines.simple import not_fitness_like
-from dglcell.config.experiment import Config, TrainerConfig
+from dglcell.config.experiment import Config
+from dglcell.config.read import without_secrets
 from dglcell.data.config import EVALUATED, PARTS, TRAIN
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.split import Split
 from dglcell.data.table import CLASSIFICATION
-from dglcell.data.transform import Normaliser
-from dglcell.errors import CheckpointError, ConfigError, count, listing
+from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError, StoppedError, count, listing
+from dglcell.files.atomic import atomic_file
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.loss import make_loss
@@ -36,13 +44,88 @@ from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.trained_models import find_run
 from dglcell.training.callbacks import CheckpointFiles, Preemption, leave_signals_alone
-from dglcell.training.checkpoint import MODEL, describe_run
-from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
+from dglcell.training.checkpoint import MODEL, ReadCheckpoint, describe_run, refuse
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
-from dglcell.training.tracking import tracked
+
+KILLED = 255
+"""Exit code by which W&B tells a run that its user has ended from one that has failed."""
+
+
+class StepLogger(WandbLogger):
+    """This logger numbers rows by the optimiser's step, so that a continued run counts on."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add a row to the history."""
+        self.experiment.log(dict(metrics), step=step, commit=True)
+
+
+def run_id(file: Path) -> str:
+    """Return the id of the W&B run that ``file`` keeps, or a new id if the file is missing or damaged."""
+    kept = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""
+    if not re.fullmatch("[0-9a-f]{8}", kept):
+        kept = secrets.token_hex(4)
+        with atomic_file(file) as partial:
+            partial.write_text(kept, encoding="utf-8")
+    return kept
+
+
+@contextmanager
+def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
+    """Provide a W&B logger, or None where it is disabled; rank 0 alone logs.
+
+    The run id is kept in the run directory, so that a continued run stays the same run. A run that a signal has stopped
+    is to be continued: W&B shows it as preempted, and one that its user has stopped with Ctrl-C as killed.
+
+    Raises:
+        MissingDependencyError: wandb is not installed.
+    """
+    mode = config.tracking.wandb
+    if mode == "disabled" or not is_rank_zero():
+        yield None
+        return
+    try:
+        import wandb
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "`tracking.wandb` needs the package wandb",
+            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
+        ) from error
+    logging.getLogger("wandb").setLevel(logging.WARNING)
+    # Nodes of a cluster often reach no network.
+    offline = mode == "offline" or (mode == "auto" and "SLURM_JOB_ID" in os.environ)
+    logger = StepLogger(
+        name=f"{config.experiment.name} seed {config.seed}",
+        save_dir=directory.path,
+        project=config.tracking.project,
+        id=run_id(directory.wandb_id),
+        mode="offline" if offline else "online",
+        entity=config.tracking.entity,
+        group=config.tracking.group or config.experiment.name,
+        tags=list(config.experiment.tags),
+        settings=wandb.Settings(silent=True),
+    )
+    run, exit_code = logger.experiment, 1
+    try:
+        run.config.update(OmegaConf.to_container(without_secrets(config), resolve=True), allow_val_change=True)
+        yield logger
+        exit_code = 0
+    except StoppedError as stop:
+        if stop.signal == signal.SIGINT:
+            exit_code = KILLED
+        else:
+            run.mark_preempting()
+            exit_code = 128 + stop.signal
+        raise
+    finally:
+        folder = Path(run.dir).parent
+        run.finish(exit_code)
+        if offline:
+            log.info("W&B: upload with `wandb sync %s`", folder)
+
 
 log = logging.getLogger("dglcell")
 
@@ -55,6 +138,11 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
     """
     settings = config.trainer
     precision: Any = settings.lightning_precision  # Lightning lists all there are
+    profilers: dict[str | None, type[Profiler]] = {"simple": SimpleProfiler, "pytorch": PyTorchProfiler}
+    profiler: Any = profilers.get(settings.profiler)
+    many = settings.devices * settings.num_nodes > 1
+    waiting = DDPStrategy(timeout=timedelta(seconds=settings.timeout))  # for one another, where there are several
+    by_ddp = settings.strategy == "ddp" or (settings.strategy == "auto" and many)
     with warnings.catch_warnings():
         quieten()
         try:
@@ -62,14 +150,14 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
-                strategy=_strategy(settings),
+                strategy=waiting if by_ddp else settings.strategy,
                 precision=precision,
                 max_epochs=settings.epochs,
                 gradient_clip_val=settings.gradient_clip_val,
                 deterministic="warn" if settings.deterministic else False,
                 callbacks=list(callbacks),
                 plugins=[CheckpointFiles()],
-                profiler=_profiler(settings.profiler, directory),
+                profiler=profiler and profiler(dirpath=directory.path, filename="profile"),
                 enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in callbacks),
                 logger=False,
                 default_root_dir=directory.path,
@@ -88,22 +176,6 @@ def make_trainer(config: Config, directory: RunDirectory, callbacks: Sequence[Ca
             ) from error
     leave_signals_alone(trainer)
     return trainer
-
-
-def _profiler(kind: str | None, directory: RunDirectory) -> Profiler | None:
-    """Return Lightning's profiler, which writes its table, and torch's its trace, into the run directory."""
-    if kind is None:
-        return None
-    made = {"simple": SimpleProfiler, "pytorch": PyTorchProfiler}[kind]
-    return made(dirpath=directory.path, filename="profile")
-
-
-def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
-    """Return Lightning's strategy; with several processes it has the time for which they wait for one another."""
-    many = settings.devices * settings.num_nodes > 1
-    if settings.strategy == "ddp" or (settings.strategy == "auto" and many):
-        return DDPStrategy(timeout=timedelta(seconds=settings.timeout))
-    return settings.strategy
 
 
 def make_callbacks(
@@ -263,7 +335,10 @@ def make_task(
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     if checkpoint is None:
-        model.fit(_training(prepared, normaliser))
+        strains = dataset.take(prepared.parts["train"])
+        columns = zip(dataset.kinds, strains.labels.unbind(1), strict=True)
+        like = (kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None for kind, labels_S in columns)
+        model.fit(Training(strains, normaliser, tuple(like)))
     strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
@@ -286,14 +361,6 @@ def make_task(
     if begin_with is not None:
         take_weights(begin_with, model, prepared)
     return task
-
-
-def _training(prepared: Prepared, normaliser: Normaliser) -> Training:
-    """Return what terms may learn from before the first step."""
-    strains = prepared.dataset.take(prepared.parts["train"])
-    columns = zip(prepared.dataset.kinds, strains.labels.unbind(1), strict=True)
-    like = (kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None for kind, labels_S in columns)
-    return Training(strains, normaliser, tuple(like))
 
 
 def _check_weights(checkpoint: ReadCheckpoint, task: StrainTask) -> None:
@@ -368,9 +435,6 @@ def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
 SHORT = 5
 """A training of fewer epochs is meant to be short, so its end says nothing about the loss."""
 
-FALL = 0.02
-"""A loss still falls if it has lost this share of its value in the last quarter of the epochs."""
-
 
 def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     """Warn if a longer training would have gone on learning."""
@@ -379,7 +443,7 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     if len(losses) < SHORT or not is_rank_zero():
         return
     before = min(losses[: -max(1, len(losses) // 4)])
-    if losses[-1] <= min(losses) and before - losses[-1] > FALL * abs(before):
+    if losses[-1] <= min(losses) and before - losses[-1] > 0.02 * abs(before):
         log.warning(
             "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run "
             "directory",

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from dglcell.data.changes import LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.columns import CONDITION
-from dglcell.data.dataset import EpochBatches
+from dglcell.data.dataset import EpochBatches, Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.files.atomic import atomic_file, no_formula, shortest
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.processor import is_out_of_memory

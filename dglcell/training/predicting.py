@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping
@@ -12,18 +13,114 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.problem import NullModel
+from dglcell.baselines.fit import fit_null_models, left_out_null_models, load_models, save_models
+from dglcell.baselines.problem import NullModel, Problem, in_words
+from dglcell.baselines.similarity import Reactions, gene_similarity
 from dglcell.data.columns import CONDITION
 from dglcell.data.strains import Strains
-from dglcell.errors import ConfigError, count, did_you_mean, listing
+from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.files.untrusted import NUMBER, TEXT, Kind, UnreadableError, mapping_of, optional, read_json, record
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES
 from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, ResultRow, best_row, format_metric, rows_of
 from dglcell.report.run_files import damaged_file
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.baselines import Baselines, kept_baselines, strains_by_part
 from dglcell.training.checkpoint import Chosen, Trained
 from dglcell.training.prepare import Prepared
 from dglcell.uncertainty.paired import ahead
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Hold the fitted baselines of a run.
+
+    Attributes:
+        models: phenotype → name → the fitted baseline.
+        left_out: phenotype → name → why the baseline does not apply.
+    """
+
+    models: Mapping[str, Mapping[str, NullModel]] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
+    """Return part → its strains."""
+    everything = prepared.dataset.numpy()
+    return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
+
+
+def problems(prepared: Prepared) -> dict[str, Problem]:
+    """Return phenotype → what its baselines are fitted to; all strains are in memory."""
+    dataset, strains = prepared.dataset, strains_by_part(prepared)
+    reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].targets))
+    return {
+        name: Problem(
+            strains["train"],
+            strains["validation"],
+            strains["train"].phenotypes[name],
+            strains["validation"].phenotypes[name],
+            similarity=similarity,
+            most_deletions=dataset.max_deletions,
+            reactions=reactions,
+        )
+        for name in dataset.phenotypes
+    }
+
+
+def fit_baselines(prepared: Prepared) -> Baselines:
+    """Fit all baselines that apply to the training part, for every phenotype; none where every strain trains."""
+    models, left_out = {}, {}
+    for phenotype, problem in problems(prepared).items() if prepared.evaluated else ():
+        strains = count(int(np.isfinite(problem.y_train).sum()), "strain")
+        log.info("fitting baselines of %s to %s", phenotype, strains)
+        left_out[phenotype] = left_out_null_models(problem)
+        models[phenotype] = fit_null_models(problem)
+        log.debug("fitted: %s", "; ".join(in_words(name, model) for name, model in models[phenotype].items()))
+    return Baselines(models, left_out)
+
+
+def baselines_of_run(prepared: Prepared, directory: RunDirectory) -> Baselines:
+    """Read the baselines that are kept in a run's directory; fit and keep them where it has none of these strains."""
+    made_of = _made_of(prepared)
+    try:
+        models, about = load_models(directory.baselines, prepared.cell)
+        if about["made_of"] == made_of:
+            return Baselines(models, about["left_out"])
+    except UnreadableError:
+        pass  # of a run that was stopped before, or of another version
+    found = fit_baselines(prepared)
+    save_models(directory.baselines, found.models, {"made_of": made_of, "left_out": found.left_out})
+    return found
+
+
+def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
+    """Read the baselines of a finished run.
+
+    Raises:
+        CheckpointError: the directory has none, or the file is damaged.
+    """
+    try:
+        models, about = load_models(directory.baselines, cell)
+    except UnreadableError as error:
+        raise CheckpointError(
+            f"the run '{directory.path}' has no baselines",
+            got=f"{directory.baselines.name}: {error}",
+            expected="a run that was trained to its end with `null_models: true`",
+            do="run its `dglcell train` command again, or predict with `--with network`",
+        ) from error
+    return Baselines(models, about["left_out"])
+
+
+def _made_of(prepared: Prepared) -> dict[str, Any]:
+    """Return what baselines were fitted to, as plain containers."""
+    return {
+        "cell": prepared.cell.sha256,
+        "store": prepared.store.sha256,
+        "split": prepared.split.sha256,
+        "phenotypes": list(prepared.dataset.phenotypes),
+    }
+
 
 log = logging.getLogger("dglcell")
 
@@ -59,11 +156,6 @@ class Choice:
         way = self.by if way == BEST else way
         of_baseline = None if self.baseline is None else 1.0
         return {NETWORK: 0.0, BASELINE: of_baseline, ENSEMBLE: self.weight}[way]
-
-
-CHOICES = mapping_of(
-    record({"by": Kind("", lambda v: v in WAYS[1:]), "name": TEXT, "why": TEXT, "weight": optional(NUMBER)})
-)
 
 
 def ensemble_weight(
@@ -185,16 +277,15 @@ def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Ch
     except UnreadableError as error:
         raise damaged_file(directory.results, error) from error
     found = content.get("predicts", {}) if isinstance(content, dict) else None
-    if found is None or not CHOICES.fits(found):
+    fields = {"by": Kind("", lambda v: v in WAYS[1:]), "name": TEXT, "why": TEXT, "weight": optional(NUMBER)}
+    if found is None or not mapping_of(record(fields)).fits(found):
         raise damaged_file(directory.results, "other fields in `predicts`")
     of = content.get("checkpoint"), content.get("epoch")
-    choices = {name: Choice(**fields) for name, fields in found.items()}
+    choices = {name: Choice(**one) for name, one in found.items()}
     return choices, of == (trained.path.name, trained.epoch)
 
 
 Values = NDArray[np.floating]
-
-NO_BASELINE = "no baseline has a score on a validation part"
 
 
 @dataclass(frozen=True)
@@ -292,7 +383,7 @@ class _Phenotype:
             weight = ensemble_weight(own["validation"], of_best["validation"], validation)
             both = {part: mixed(own[part], of_best[part], weight) for part in own}
             of_ensemble = self.rows(ensemble_name(best.model, weight), both)
-        unscored = NO_BASELINE if baselines else "no baselines were fitted"
+        unscored = "no baseline has a score on a validation part" if baselines else "no baselines were fitted"
         note = unscored if best is None else f"no ensemble, because {few}" if few else ""
         first, third = (next(iter(_on_validation(rows)), None) for rows in (of_network, of_ensemble))
         choice = choose(first, best, third, weight, note)

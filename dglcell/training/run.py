@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -15,19 +18,21 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
 from dglcell.config.experiment import Config
+from dglcell.data.split import Split
 from dglcell.errors import ConfigError, OwnerError
 from dglcell.files.atomic import atomic_file, write_json
-from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held, lives
+from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, foreign_holder, held, lives
 from dglcell.graph.cell_files import save_cell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.perturbation.perturb import check_strategy_device
+from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory, complete_usage, environment, write_usage
 from dglcell.training.checkpoint import check_continues, resume_from, starting_point
 from dglcell.training.distributed import PARENT, check_allocation, heed_signals
-from dglcell.training.evaluate import report
+from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, report, rows_as_json
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer, read_start
 from dglcell.training.prepare import Prepared, prepare_run, say_what_changed, settle_what_models_see
 from dglcell.training.signals import POLL_SECONDS, StopSignals, is_rank_zero
@@ -147,16 +152,12 @@ def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) 
     """
 
     def patience(holder: Holder) -> float:
-        return LEASE_SECONDS if _is_earlier_start(holder) else 0.0
+        here = Holder.this()  # another step of the job may run beside this one
+        restarted = here.job is not None and holder.job == here.job and holder.starts < here.starts
+        return LEASE_SECONDS if restarted else 0.0
 
-    with held(Lease(directory.owner, directory.path), patience, sleep, _is_earlier_start):
+    with held(Lease(directory.owner, directory.path), patience, sleep):
         yield
-
-
-def _is_earlier_start(holder: Holder) -> bool:
-    """Return whether a holder is of this job before SLURM restarted it; another step of the job may run beside it."""
-    here, other = Process.this(), holder.process
-    return other is not None and here.job is not None and other.job == here.job and other.starts < here.starts
 
 
 def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -261,3 +262,70 @@ def write_run_files(
         "parameters": count_parameters(task.model),
     }
     write_json(directory.environment, about)
+
+
+def without_messages(config: Config, epochs: int | None = None) -> Config:
+    """Return the same experiment with no round of messages, and without reactions that are lost because others are.
+
+    The best epoch is chosen on the validation part, even if the experiment would take the last one. Two rounds of
+    messages make an epoch of ``hetero_cell`` about twenty times as long, so that the control is given less time than
+    the model, and it is seldom better for more.
+
+    Args:
+        epochs: number of epochs of the control; None for eight times those of the experiment.
+
+    Raises:
+        ConfigError: the model passes no messages, or has no rounds.
+    """
+    model = config.model
+    quiet = model.without_messages()
+    if quiet is None:
+        raise ConfigError(
+            "there is no control without messages, because the model itself passes none in rounds",
+            got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
+            expected="`model.layers: 1` or more",
+            do="leave `--without-messages` out",
+        )
+    best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
+    control = dataclasses.replace(
+        config,
+        experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{CONTROL}", expected=None),
+        cell=dataclasses.replace(config.cell, lose_blocked=False),
+        model=quiet,
+        trainer=dataclasses.replace(config.trainer, epochs=epochs or 8 * config.trainer.epochs, checkpoint=best),
+        null_models=False,
+        plot=False,
+    )
+    control.validate()
+    return control
+
+
+def train_control(
+    config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
+) -> list[ResultRow]:
+    """Train the control of ``without_messages``, or continue it, and add its rows to the results of the run.
+
+    The rows are returned; there are none if the run is not finished.
+
+    Raises:
+        DglcellError: there is a fault that the user can mend.
+        StoppedError: a signal came, and what is needed to continue is on disk.
+    """
+    control = without_messages(config, epochs)
+    log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
+    train(control, command, signals)
+    run = RunDirectory(config.run_directory)
+    if not run.results.exists():
+        return []
+    rows = control_rows(run.path, Split.load(run.split).sha256)
+    results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
+    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
+    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})
+    if config.plot:
+        write_report(run.path)
+    return rows
+
+
+def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
+    """Return the rows of a run with those of its control, in place of earlier ones."""
+    return [row for row in rows if row.model != WITHOUT_MESSAGES] + control

@@ -54,8 +54,6 @@ def wait_for(path: Path, timeout: float) -> None:
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
-SAVING = b"\ntold to stop: what is done is being saved; press Ctrl-C again to end at once\n"
-
 
 class StopSignals:
     """Receive the signals of a run within a context; afterwards they have their earlier effect again.
@@ -135,7 +133,7 @@ class StopSignals:
         if number == signal.SIGINT and is_rank_zero():
             # print and loggers are not used, because the signal may have come in the middle of one.
             with suppress(OSError):
-                os.write(2, SAVING)
+                os.write(2, b"\ntold to stop: what is done is being saved; press Ctrl-C again to end at once\n")
 
     def _send_again(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Send a signal again if it came where Python ignores exceptions, as in a destructor or during an import."""

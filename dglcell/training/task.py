@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import GradientAccumulationScheduler
+from pytorch_lightning.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
-from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.metrics import classification_metrics, error_metrics, regression_metrics
@@ -23,7 +28,125 @@ from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, rate_of
 from dglcell.runs.directory import EpochLog
 from dglcell.training.distributed import collect_rows
-from dglcell.training.whole_step import WholeStep, fits
+
+log = logging.getLogger("dglcell")
+
+WORTH = 20
+"""A step is recorded when so many of its kind were done; recording takes about as long as these."""
+
+ASIDE = 3
+"""So many steps before recording run on another stream, where libraries make what they keep."""
+
+Work = Callable[[Strains], Sequence[Tensor]]
+"""Everything that a step does on the device; and what is read of it afterwards."""
+
+Replay = Callable[[], Sequence[Tensor]]
+"""Does it once more, with what lies in the recorded batch now."""
+
+
+def fits(trainer: pl.Trainer) -> bool:
+    """Return whether a run's steps are alike: of one process, in one precision, an optimiser's step for every batch."""
+    alike = trainer.world_size == trainer.accumulate_grad_batches == 1
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    alike &= not any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks)
+    return alike and type(trainer.precision_plugin) in (Precision, DoublePrecision)
+
+
+def record(work: Work, batch: Strains) -> Replay:
+    """Record a step as a CUDA graph, which computes nothing yet."""
+    gc.collect()  # what is freed during a recording would be freed by other rules
+    torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = work(batch)
+
+    def replay() -> Sequence[Tensor]:
+        graph.replay()
+        return results
+
+    return replay
+
+
+def aside(work: Work, batch: Strains) -> Sequence[Tensor]:
+    """Do a step on another stream than the usual one, as must be done before a graph is recorded."""
+    here, there = torch.cuda.current_stream(), torch.cuda.Stream()
+    there.wait_stream(here)
+    with torch.cuda.stream(there):
+        results = work(batch)
+    here.wait_stream(there)
+    return results
+
+
+@dataclass
+class _Recorded:
+    """Hold a recorded step: what it depends on beside the batch, where its batch lies, and how to do it."""
+
+    key: Hashable
+    batch: Strains
+    replay: Replay
+
+
+class WholeStep:
+    """Do training steps, by a recorded one as soon as one is worth it.
+
+    Steps that wait for the device, as some cell graphs make them do, cannot be recorded; then all are done as ever.
+
+    Args:
+        work: the step.
+        record: records it.
+        aside: does one of the steps before that.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        record: Callable[[Work, Strains], Replay] = record,
+        aside: Callable[[Work, Strains], Sequence[Tensor]] = aside,
+    ) -> None:
+        self._work, self._record, self._aside = work, record, aside
+        self._seen: Counter[Hashable] = Counter()
+        self._recorded: dict[Hashable, _Recorded] = {}
+        self._gave_up = False
+
+    def __call__(self, batch: Strains, key: Hashable) -> list[Tensor]:
+        """Do a step, and return tensors of their own with its results.
+
+        Args:
+            batch: on the device.
+            key: what the step depends on beside the batch and the weights; where it changes a step is recorded anew.
+        """
+        if self._gave_up:
+            return list(self._work(batch))
+        shapes = tuple(tensor.shape for tensor in tensors_of(batch))
+        known = self._recorded.get(shapes)
+        if known is None or known.key != key:
+            self._seen[shapes, key] += 1
+            left = WORTH - self._seen[shapes, key]
+            if left >= 0:
+                return list(self._aside(self._work, batch) if left < ASIDE else self._work(batch))
+            known = self._record_step(shapes, batch, key)
+            if known is None:
+                return list(self._work(batch))
+        for mine, theirs in zip(tensors_of(known.batch), tensors_of(batch), strict=True):
+            mine.copy_(theirs)
+        return [result.clone() for result in known.replay()]
+
+    def _record_step(self, shapes: Hashable, batch: Strains, key: Hashable) -> _Recorded | None:
+        self._recorded.pop(shapes, None)  # its memory is free for the next
+        own = batch.map(torch.clone)
+        try:
+            self._recorded[shapes] = _Recorded(key, own, self._record(self._work, own))
+        except RuntimeError as error:
+            log.info("steps are launched one by one; a CUDA graph cannot hold them: %s", str(error).partition("\n")[0])
+            self._gave_up = True
+            return None
+        return self._recorded[shapes]
+
+
+def tensors_of(batch: Strains) -> list[Tensor]:
+    """Return all that a step reads of a batch."""
+    given = [batch.targets, batch.offsets, batch.strengths, *batch.columns.values()]
+    return [tensor for tensor in given if tensor is not None]
 
 
 class StrainTask(pl.LightningModule):
@@ -150,14 +273,6 @@ class StrainTask(pl.LightningModule):
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
-    def _validation_loss(self, prediction: Prediction) -> Tensor:
-        """Return [1, L] the loss of the whole part of all ranks, its terms, and one, however it was cut."""
-        labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
-        with all_rows_here():
-            loss = self._loss(prediction, labels_ST)
-        self._terms["validation"] = list(loss.terms)
-        return torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
-
     def on_train_epoch_start(self) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
@@ -177,7 +292,11 @@ class StrainTask(pl.LightningModule):
         """Compute validation metrics exactly over all ranks."""
         prediction = joined(self._validated).with_rows(collect_rows)
         self._validated.clear()
-        losses = self._validation_loss(prediction)
+        labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
+        with all_rows_here():  # so that the loss of the whole part does not depend on how it was cut
+            loss = self._loss(prediction, labels_ST)
+        self._terms["validation"] = list(loss.terms)
+        losses = torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
         self._epoch_metrics = self._measure("validation", losses)[2]
 
     def on_train_epoch_end(self) -> None:
@@ -268,7 +387,10 @@ class StrainTask(pl.LightningModule):
         checkpoint["dglcell"] = self.about
         for state in (*checkpoint["optimizer_states"], *checkpoint["lr_schedulers"]):
             _with_plain_rates(state)
-        checkpoint["unfinished"] = self._unfinished()
+        checkpoint["unfinished"] = None
+        if self._seen["train"]:  # what the epoch's metrics need of its steps so far, of all ranks
+            seen = [collect_rows(one) for one in self._seen_rows("train")]
+            checkpoint["unfinished"] = {"seen": seen, "seconds": time.perf_counter() - self._started}
         checkpoint["rng"] = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
             checkpoint["rng"]["cuda"] = torch.cuda.get_rng_state_all()
@@ -294,13 +416,6 @@ class StrainTask(pl.LightningModule):
                     tensor.to(self.trainer.strategy.root_device) for tensor in unfinished["seen"]
                 )
                 self._seen["train"].append((outputs, labels, losses))
-
-    def _unfinished(self) -> dict[str, Any] | None:
-        """Return what the epoch's metrics need of its steps so far, of all ranks; None between epochs."""
-        if not self._seen["train"]:
-            return None
-        seen = [collect_rows(one) for one in self._seen_rows("train")]
-        return {"seen": seen, "seconds": time.perf_counter() - self._started}
 
     def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:
         """Return predictions and labels [S, T] of this rank, and its losses, a row per batch."""

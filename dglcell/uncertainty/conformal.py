@@ -172,11 +172,6 @@ def learn_difficulty(features_SF: Values, errors_S: Values) -> Difficulty:
     return replace(made, weights=tuple(found.coef_.tolist()))
 
 
-def by_spread(features_SF: Values, errors_S: Values) -> Difficulty:
-    """Return the difficulty that is the spread over seeds, of which a tenth of the median is the least that counts."""
-    return Difficulty(SPREAD, floor=max(0.1 * float(np.median(np.exp(features_SF[:, -1]))), TINY))
-
-
 def choose_difficulty(features_SF: Values, errors_S: Values, *, with_spread: bool) -> Difficulty:
     """Return the difficulty that makes intervals narrowest, on halves that it was not learned on.
 
@@ -192,7 +187,10 @@ def choose_difficulty(features_SF: Values, errors_S: Values, *, with_spread: boo
     if errors_S.any():
         ways[LEARNED] = learn_difficulty
         if with_spread:
-            ways[SPREAD] = by_spread
+            # Of the spread over seeds, a tenth of the median is the least that counts.
+            ways[SPREAD] = lambda features, errors: Difficulty(
+                SPREAD, floor=max(0.1 * float(np.median(np.exp(features[:, -1]))), TINY)
+            )
     half = np.arange(len(errors_S)) % 2 == 0
 
     def width(way: Callable[[Values, Values], Difficulty], learns: NDArray[np.bool_]) -> float:

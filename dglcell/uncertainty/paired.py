@@ -13,7 +13,6 @@ from dglcell.data.columns import PHENOTYPE, REPLICATES, SD, Column
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 
-RESAMPLES = 1000
 LARGEST = 20_000_000
 """Larger test parts are drawn again fewer times, so that strains × draws is no more than this; at least 100 times."""
 
@@ -22,9 +21,6 @@ CHUNK = 4_000_000
 
 FEWEST_GENES = 10
 """With fewer genes, drawing them again says nothing that can be relied on."""
-
-INTERVAL = (0.025, 0.975)
-"""These quantiles of the differences are the ends of an interval."""
 
 ROUNDING = 1e-12
 """Smaller variances of values with a range of 1 are rounding."""
@@ -70,7 +66,7 @@ def ahead(
             drawn_RP = _differences(np.concatenate([score(chunk) for chunk in weights]))
             for p, name in enumerate(others):
                 if name in found:
-                    low, high = np.nanquantile(drawn_RP[:, p], INTERVAL)
+                    low, high = np.nanquantile(drawn_RP[:, p], (0.025, 0.975))
                     found[name] |= {f"{over}_low": float(low), f"{over}_high": float(high)}
     return found
 
@@ -82,7 +78,7 @@ def _differences(scores_RP: Values) -> Values:
 
 def _draws(number: int) -> Iterator[int]:
     """Yield how many draws of so many strains are made at once, until all are made."""
-    left = max(min(RESAMPLES, LARGEST // number), 100)
+    left = max(min(1000, LARGEST // number), 100)
     while left > 0:
         now = min(left, max(CHUNK // number, 1))
         yield now

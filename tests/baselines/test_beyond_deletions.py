@@ -19,7 +19,7 @@ from dglcell.data.columns import CONDITION, Column
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from tests.baselines.invented import among, problem_of, strains_of, weakened
-from tests.baselines.test_packed import growth
+from tests.baselines.test_kernel_ridge import growth
 from tests.examples import examples
 
 Table = tuple[Strains, NDArray[np.float64]]

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dglcell.baselines import kernel_ridge, problem
+from dglcell.api import load_cell
+from dglcell.baselines import kernel_ridge, problem, similarity
+from dglcell.baselines.fit import ALL_NULL_MODELS, fit_null_models, load_models, save_models
 from dglcell.baselines.kernel_ridge import ADDITIVE, KERNEL_RIDGE, KernelRidge, fit_kernel_ridge
-from dglcell.baselines.problem import in_words
-from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.problem import ANY, DELETIONS, MORE, NullModel, Problem, in_words
+from dglcell.baselines.similarity import GeneSimilarity, Reactions, gene_similarity
+from dglcell.data.columns import condition_columns
 from dglcell.data.strains import Strains
+from dglcell.files.untrusted import UnreadableError
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
+from dglcell.graph.vocabulary import Vocabulary
 from dglcell.metrics import regression_metrics
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of, unlike
 
@@ -163,3 +173,134 @@ def test_profiles_do_not_depend_on_the_units(scale: float) -> None:
     (one,) = fitted(strains, y, unlike(12), 1.0, (0.1,))
     (other,) = fitted(strains, y * scale, unlike(12), 1.0, (0.1,))
     assert other.predict(strains) / scale == pytest.approx(one.predict(strains), rel=1e-3, abs=1e-3)
+
+
+def cell_of(num_genes: int, relations: dict[Relation, list[tuple[int, int]]], reactions: int = 0) -> CellGraph:
+    vocabularies = {GENE: Vocabulary.of(f"g{i:04}" for i in range(num_genes))}
+    if reactions:
+        vocabularies[REACTION] = Vocabulary.of(f"r{i}" for i in range(reactions))
+    edges = {name: Edges(*np.array(pairs, np.int64).T) for name, pairs in relations.items()}
+    return CellGraph.assemble(vocabularies, edges)
+
+
+def plain_similarity(num_genes: int, networks: list[list[tuple[int, int]]]) -> np.ndarray:
+    total = np.zeros((num_genes, num_genes))
+    for pairs in networks:
+        links = np.zeros((num_genes, num_genes))
+        for a, b in pairs:
+            links[a, b] = links[b, a] = a != b
+        walk = links / np.maximum(links.sum(1, keepdims=True), 1)
+        profile = walk + 0.8 * walk @ walk + 0.64 * walk @ walk @ walk
+        length = np.linalg.norm(profile, axis=1)
+        cosine = profile @ profile.T / np.maximum(np.outer(length, length), 1e-30)
+        total += cosine**2
+    scale = np.sqrt(np.maximum(total.diagonal(), 1))
+    return total / np.outer(scale, scale)
+
+
+def test_it_is_the_sum_of_squared_cosines_of_walks() -> None:
+    rng = np.random.default_rng(0)
+    networks = [[(int(a), int(b)) for a, b in rng.integers(0, 20, (size, 2))] for size in (25, 40)]
+    cell = cell_of(22, {gene_relation("one"): networks[0], gene_relation("two"): networks[1]})
+    genes = np.array([3, 21, 7, 7, 12, 0])
+    found = gene_similarity(cell, genes)
+    assert found.genes.tolist() == [0, 3, 7, 12, 21]
+    np.testing.assert_allclose(found.matrix, plain_similarity(22, networks)[:, found.genes], atol=1e-6)
+    assert not found.matrix[21].any(), "gene 21 has no neighbour"
+
+
+def test_genes_of_a_metabolic_model_are_linked_by_their_reactions() -> None:
+    cell = cell_of(5, {CATALYSES: [(0, 0), (1, 0), (2, 0), (3, 1)]}, reactions=2)
+    found = gene_similarity(cell, np.arange(5)).matrix
+    np.testing.assert_allclose(found, plain_similarity(5, [[(0, 1), (0, 2), (1, 2)]]), atol=1e-6)
+
+
+def test_a_relation_that_follows_from_the_others_does_not_count() -> None:
+    links = {gene_relation("one"): [(0, 1), (1, 2)]}
+    with_similar = cell_of(4, {**links, gene_relation("similar"): [(0, 3), (2, 3)]})
+    np.testing.assert_array_equal(
+        gene_similarity(with_similar, np.arange(4)).matrix, gene_similarity(cell_of(4, links), np.arange(4)).matrix
+    )
+
+
+def test_cosines_of_many_genes_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    cell = cell_of(60, {gene_relation("one"): [(int(a), int(b)) for a, b in rng.integers(0, 60, (90, 2))]})
+    exact = gene_similarity(cell, np.arange(60)).matrix
+    monkeypatch.setattr(similarity, "MOST_EXACT", 10)
+    estimated = gene_similarity(cell, np.arange(60)).matrix
+    assert np.abs(estimated - exact).max() < 0.15
+    np.testing.assert_array_equal(estimated, gene_similarity(cell, np.arange(60)).matrix)
+
+
+CELL = load_cell("quickstart")
+
+
+def growth(strains: int, seed: int = 0) -> Problem:
+    """Pairs of the genes of *E. coli* core, whose effects multiply."""
+    genes, rng = len(CELL.genes), np.random.default_rng(seed)
+    effects = rng.uniform(0.5, 1, genes)
+    pairs = rng.permutation(np.stack(np.triu_indices(genes, 1), axis=1))[: 2 * strains]
+    y = effects[pairs].prod(1)
+    train, validation = pairs_of(pairs[:strains], genes), pairs_of(pairs[strains:], genes)
+    return replace(problem_of(train, y[:strains], validation, y[strains:]), reactions=Reactions(CELL))
+
+
+def again(models: dict[str, NullModel], folder: Path) -> dict[str, NullModel]:
+    """Return the models after they were in a file, which is the same when it is written again."""
+    path, other = folder / "baselines.npz", folder / "again.npz"
+    save_models(path, {"growth": models}, {"split": "of this run"})
+    found, about = load_models(path, CELL)
+    assert about == {"split": "of this run"}
+    save_models(other, found, about)
+    with np.load(path) as first, np.load(other) as second:
+        assert first.files == second.files
+        for name in first.files:
+            np.testing.assert_array_equal(first[name], second[name])
+    return found["growth"]
+
+
+def check(problem: Problem, expected: set[str], folder: Path) -> None:
+    models = fit_null_models(problem)
+    assert expected <= models.keys()
+    for name, model in again(models, folder).items():
+        assert repr(model) == repr(models[name])
+        strains = problem.validation
+        np.testing.assert_array_equal(model.predict(strains), models[name].predict(strains), err_msg=name)
+
+
+def test_what_is_read_predicts_the_same(tmp_path: Path) -> None:
+    problem, genes = growth(300), len(CELL.genes)
+    of_deletions = {name for name, family in ALL_NULL_MODELS.items() if family.about in (ANY, DELETIONS)}
+    check(problem, of_deletions - {"smallest subset"}, tmp_path)
+    singles = strains_of([[gene] for gene in range(genes)], genes)
+    check(replace(problem, train=singles, y_train=np.linspace(0.5, 1, genes)), {"smallest subset"}, tmp_path)
+
+
+def test_baselines_of_strengths_and_media_are_kept(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    genotypes = [[number % 12, *([12] if number % 3 == 0 else [])] for number in range(240)]
+    strains = strains_of(genotypes, 13)
+    media = condition_columns({"medium": np.tile(["a", "b"], 120), "dose": draw.random(240)})
+    strengths = draw.uniform(0.05, 0.95, len(strains.targets)).astype(np.float32)
+    strains = strains.with_(strengths=strengths, columns=media)
+    y = draw.random(240)
+    train, validation = np.arange(120), np.arange(120, 240)
+    problem = Problem(strains.take(train), strains.take(validation), y[train], y[validation], lambda: unlike(13), 2)
+    check(problem, {name for name, family in ALL_NULL_MODELS.items() if family.about == MORE}, tmp_path)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.npz"
+    for content in (b"", b"PK", b"nothing of the kind" * 10):
+        path.write_bytes(content)
+        with pytest.raises(UnreadableError):
+            load_models(path, CELL)
+    wrong = (["Strains", {}], ["TrainingMean", {}], ["TrainingMean", {"mean": "1"}], ["MeanOfAll", {"mean": 1.0}])
+    for model in wrong:
+        np.savez(path, np.array(json.dumps({"about": {}, "models": {"growth": {"some": model}}})))
+        with pytest.raises(UnreadableError, match="no fitted baselines"):
+            load_models(path, CELL)
+    np.savez(path, np.array([{"an": "object"}], dtype=object))
+    with pytest.raises(UnreadableError):
+        load_models(path, CELL)

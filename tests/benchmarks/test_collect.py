@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks import collect
+from benchmarks import collect, gpu_once
+from benchmarks.cells import GENES, PUBLISHED, generated_cell
+from benchmarks.own_tables import CLASSES, CORE, TABLES, OwnTable, interacting, measure, viable
+from dglcell.errors import ConfigError
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import gene_relation
+from dglcell.new_experiment.settings import GROWTH, PAIRS, choose_settings
+from dglcell.training.run import train
 
 
 def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metrics: float) -> Path:
@@ -89,3 +97,123 @@ def test_other_numbers_have_tables_of_their_own(results: Path, monkeypatch: pyte
     run(monkeypatch, write_run(results, "101-x/y", 0, 0.5), write_run(results, "quickstart", 0, None, auroc=0.75))
     assert {path.name for path in results.glob("*.csv")} == {"101.csv", "quickstart.csv", "runs.csv"}
     assert collect.read(results / "quickstart.csv")[0]["auroc"] == "0.75"
+
+
+STORED = {
+    "physical": 144_211,
+    "regulatory": 44_310,
+    "tflink": 207_250,
+    "coexpression": 1_002_806,
+    "experimental": 828_701,
+    "neighborhood": 153_320,
+    "database": 79_224,
+    "fusion": 18_394,
+    "cooccurence": 17_692,
+}
+
+
+@pytest.fixture(scope="module")
+def cell() -> CellGraph:
+    """At full size."""
+    return generated_cell()
+
+
+@pytest.mark.slow
+def test_every_network_has_the_published_number_of_stored_edges(cell: CellGraph) -> None:
+    assert len(cell.genes) == GENES == 6_607
+    assert {r[1]: len(cell.edges(r)) for r in cell.relations} == STORED
+
+
+def test_seeds_decide_and_scale_keeps_density() -> None:
+    one, same, other = (generated_cell(seed=seed, scale=0.1) for seed in (0, 0, 1))
+    assert one.sha256 == same.sha256 != other.sha256
+    number = len(one.genes)
+    share = (len(one.edges(gene_relation("coexpression"))) - number) / number**2
+    assert share == pytest.approx(996_199 / GENES**2, rel=0.01)
+
+
+def test_symmetrised_networks_have_both_directions_but_regulation_stays_directed() -> None:
+    once, both = generated_cell(scale=0.05), generated_cell(scale=0.05, symmetrise=True)
+    number = len(once.genes)
+    for size in PUBLISHED:
+        relation = gene_relation(size.name)
+        pairs = len(once.edges(relation)) - number
+        factor = 2 if size.regulators is None else 1
+        assert len(both.edges(relation)) == factor * pairs + number
+
+
+def test_scales_without_enough_genes_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"`scale` is out of range\n  got:      0.001"):
+        generated_cell(scale=0.001)
+    with pytest.raises(ConfigError, match="`scale` is out of range"):
+        generated_cell(scale=9.5)
+
+
+OF_CORE = {table.name: table for table in TABLES if table.cell == CORE}
+
+ROWS = {
+    "growth-60": (60, {1, 2}),
+    "growth-144": (144, {1, 2}),
+    "singles-137": (137, {1}),
+    "growth-3000": (3000, {1, 2}),
+    "pairs-3000": (3000, {2}),
+    "growth-30000": (29453, {1, 2, 3}),
+    "viable-1000": (1000, {1, 2}),
+    "epsilon-5000": (5000, {2}),
+}
+
+
+def test_there_are_twelve() -> None:
+    assert len({table.name for table in TABLES}) == 12
+    assert set(ROWS) == set(OF_CORE)
+    assert set(CLASSES) < {table.name for table in TABLES}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_they_are_what_they_are_called_and_the_same_each_time(name: str, tmp_path: Path) -> None:
+    rows = OF_CORE[name].make()
+    assert (len(rows), {len(genes) for genes, _ in rows}) == ROWS[name]
+    assert len({genes for genes, _ in rows}) == len(rows)
+    assert {label for _, label in rows} <= {0.0, 1.0} if name in CLASSES else True
+    assert OF_CORE[name].make() == rows
+    assert OF_CORE[name].write(tmp_path / "table.csv") == len(rows)
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == len(rows) + 1
+
+
+def test_scores_become_classes() -> None:
+    rows = [((str(i),), float(i)) for i in range(10)]
+    assert [label for _, label in interacting(rows, 0.2)] == [1.0, 1.0, *[0.0] * 8]
+    assert [label for _, label in viable(rows, 7.5)] == [*[0.0] * 8, 1.0, 1.0]
+
+
+def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(*arguments: object) -> object:
+        chosen = choose_settings(*arguments)  # type: ignore[arg-type]
+        chosen.keys["trainer"]["epochs"] = 2
+        return chosen
+
+    monkeypatch.setattr("dglcell.new_experiment.experiment.choose_settings", quick)
+    monkeypatch.setattr("benchmarks.own_tables.train", lambda config: train(replace(config, plot=False)))
+    here = Path.cwd()
+    few = OwnTable("few", CORE, "growth", lambda: OF_CORE["growth-144"].make()[::3])
+    found = measure(few, seeds=2)
+    assert Path.cwd() == here
+    assert (found["rows"], found["splits"], found["chosen"]["model"]) == (48, 2, GROWTH)
+    assert found["difference"] == pytest.approx(found["score"] - found["best_null_score"], abs=1e-3)
+    assert len(found["each_split"][GROWTH]) == 2
+    assert PAIRS not in found["each_split"]
+
+
+@pytest.mark.slow
+def test_all_stages_come_to_their_end(tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric", reason="the peer is not installed")
+    words = [str(tmp_path), "--device", "cpu", "--tiny", "--tests", "tests/gpu/test_devices.py"]
+    assert gpu_once.main(words) == 0
+    stages = json.loads((tmp_path / "results.json").read_text())["stages"]
+    assert list(stages) == list(gpu_once.LIMITS)
+    assert {stage["status"] for stage in stages.values()} == {"done"}
+    rows = [row for stage in stages.values() for row in stage["found"].get("rows", [])]
+    assert len(rows) == 20
+    assert all(row["least_ms"] <= row["ms"] <= row["largest_ms"] and "failed" not in row for row in rows)
+    assert max(row["error"] for row in rows if "float32" in row["method"] and "error" in row) < 1e-5
+    assert "080" in (tmp_path / "table.md").read_text()

@@ -11,7 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dglcell.data import strains as strains_module
-from dglcell.data.dataset import EpochBatches, strains_of_cell
+from dglcell.data.config import NORMALISATIONS
+from dglcell.data.datamodule import StrainDataModule, genes_in_batch
+from dglcell.data.dataset import EpochBatches, Normaliser, strains_of_cell
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
@@ -186,3 +188,139 @@ def test_pieces_change_nothing(data: st.DataObject) -> None:
     assert dataset.labels[:, 0].tolist() == table.phenotypes["s_score"][dataset.rows.numpy()].tolist()
     assert dataset.max_deletions == max(len(strain) for _, strain in expected)
     assert (dataset.targets.dtype, dataset.offsets.dtype) == (torch.int32, torch.int64)
+
+
+TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+
+columns = st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=50, unique=True)
+
+
+def reference(kind: str, values: list[float]) -> tuple[float, float]:
+    """Shift and scale by numpy."""
+    x = np.array(values, dtype=np.float64)
+    if kind == "standard":
+        return float(x.mean()), float(x.std())
+    return 0.0, 1.0
+
+
+@given(values=columns, kind=st.sampled_from(["standard", "none"]))
+def test_labels_are_shifted_and_scaled_and_come_back(values: list[float], kind: str) -> None:
+    labels = torch.tensor([*values, torch.nan]).unsqueeze(1)
+    shift, scale = reference(kind, values)
+    if not TINY <= scale <= HUGE:
+        with pytest.raises(DataError, match=r"does not fit into single precision\n"):
+            Normaliser.fit(labels, ("a",), kind)
+        return
+    normaliser = Normaliser.fit(labels, ("a",), kind)
+    assert float(normaliser.shift) == pytest.approx(shift, rel=1e-5, abs=1e-5)
+    assert float(normaliser.scale) == pytest.approx(scale, rel=1e-5, abs=1e-30)
+    normalised = normaliser.normalise(labels)
+    assert normalised[:-1].isfinite().all()
+    torch.testing.assert_close(normaliser.restore(normalised), labels, equal_nan=True, rtol=1e-4, atol=1e-3)
+
+
+def test_under_logistic_labels_stay_and_predictions_are_logits() -> None:
+    labels = torch.tensor([[0.0], [1.0], [0.25], [torch.nan]])
+    normaliser = Normaliser.fit(labels, ("a",), "logistic")
+    torch.testing.assert_close(normaliser.normalise(labels), labels, equal_nan=True)
+    logits = torch.tensor([[-100.0], [0.0], [float(np.log(3))]])
+    torch.testing.assert_close(normaliser.restore(logits), torch.tensor([[0.0], [0.5], [0.75]]))
+    torch.testing.assert_close(normaliser.expect(logits), normaliser.restore(logits))
+    standard = Normaliser.fit(labels, ("a",))
+    assert standard.expect(logits) is logits
+
+
+def test_every_phenotype_has_its_own_statistics() -> None:
+    labels = torch.tensor([[0.0, 10.0], [2.0, torch.nan], [4.0, 30.0]])
+    normaliser = Normaliser.fit(labels, ("a", "b"))
+    assert normaliser.shift.tolist() == [2.0, 20.0]
+    assert normaliser.scale.tolist() == pytest.approx([(8 / 3) ** 0.5, 10.0])
+    assert normaliser.normalise(labels)[:, 1].isnan().tolist() == [False, True, False]
+
+
+def test_statistics_are_buffers() -> None:
+    normaliser = Normaliser.fit(torch.tensor([[1.0], [3.0]]), ("a",))
+    assert set(normaliser.state_dict()) == {"shift", "scale"}
+    assert not list(normaliser.parameters())
+    assert normaliser.double().normalise(torch.tensor([[3.0]])).dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", NORMALISATIONS)
+def test_constant_and_missing_labels_are_refused(kind: str) -> None:
+    # The mean of seven times 0.1 is not exactly 0.1, so that their deviation is not exactly zero.
+    both = torch.stack([torch.arange(7.0) / 6, torch.full((7,), 0.1)], dim=1)
+    with pytest.raises(DataError, match=r"phenotype 'b' is constant in the training part\n  got: +0.1"):
+        Normaliser.fit(both, ("a", "b"), kind)
+    with pytest.raises(
+        DataError, match=r"'a' is constant in the training part\n  got: +5 in 1 strain\n  do: +add strains"
+    ):
+        Normaliser.fit(torch.tensor([[5.0], [torch.nan]]), ("a",), kind)
+    with pytest.raises(DataError, match="phenotype 'a' has no label in the training part"):
+        Normaliser.fit(torch.full((4, 1), torch.nan), ("a",), kind)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.4e-45], [1e-40, 2e-40, 5e-40]])
+def test_a_spread_beyond_single_precision_is_refused(values: list[float]) -> None:
+    labels = torch.tensor(values).unsqueeze(1)
+    message = r"phenotype 'a': the spread of its training labels does not fit into single precision\n  got: .*, labels "
+    with pytest.raises(DataError, match=message + r".*\n  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"):
+        Normaliser.fit(labels, ("a",))
+
+
+def test_labels_that_are_no_probabilities_are_refused_under_logistic() -> None:
+    labels = torch.tensor([[0.5, -0.5], [1.0, 0.5]])
+    with pytest.raises(DataError, match=r"labels of phenotype 'b' are no probabilities\n  got: +-0.5 … 0.5\n.*0 … 1"):
+        Normaliser.fit(labels, ("a", "b"), "logistic")
+
+
+def make_module() -> StrainDataModule:
+    """Fifty strains in three parts."""
+    table = random_table(50, 12, deletions=(0, 4))
+    dataset = strains_of_cell(table, Vocabulary.of(table.names))
+    parts = {"train": torch.arange(0, 30), "validation": torch.arange(30, 37), "test": torch.arange(37, 50)}
+    return StrainDataModule(dataset, parts, batch_size=8, eval_batch_size=5, seed=1)
+
+
+def test_parts_do_not_mix_and_batches_have_their_sizes() -> None:
+    module = make_module()
+    for loader, expected, size in (
+        (module.train_dataloader(), range(0, 30), 8),
+        (module.val_dataloader(), range(30, 37), 5),
+    ):
+        batches = [batch.strains for batch in loader]
+        assert sorted(torch.cat(batches).tolist()) == list(expected)
+        assert max(map(len, batches)) <= size
+        assert len(batches) == len(loader)
+    assert torch.cat([b.strains for b in module.train_dataloader()]).tolist() != list(range(30))
+    assert torch.cat([b.strains for b in module.val_dataloader()]).tolist() == list(range(30, 37))
+
+
+def test_fillers_are_strains_without_labels() -> None:
+    module = make_module()
+    loader = module.train_dataloader()
+    numbers = loader.dataset[torch.tensor([7, -1 - 3, -1 - 7])]
+    assert numbers.strains.tolist() == [7, 3, 7]
+    assert numbers.fillers == 2
+    batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
+    assert batch.perturbations.num_strains == 3
+    assert numbers.num_genes == len(batch.perturbations.genes)
+    torch.testing.assert_close(batch.labels[:1], module.dataset.labels[[7]])
+    assert batch.labels[1:].isnan().all()
+    assert not module.dataset.labels[[3, 7]].isnan().any()
+
+
+def test_batches_on_a_gpu_have_one_shape() -> None:
+    module = make_module()
+    assert genes_in_batch(8, 11, 3, torch.device("cpu")) == 11
+    assert genes_in_batch(8, 11, 3, torch.device("meta")) == 24
+    assert len({len(numbers.strains) for numbers in module.train_dataloader()}) <= 2
+
+
+def test_batches_are_gathered_with_the_right_number_of_genes() -> None:
+    module = make_module()
+    counts = module.dataset.offsets.diff()
+    for numbers in module.train_dataloader():
+        batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
+        assert numbers.num_genes == len(batch.perturbations.genes) == int(counts[numbers.strains].sum())
+        assert batch.rows.tolist() == numbers.strains.tolist()
+        torch.testing.assert_close(batch.labels, module.dataset.labels[numbers.strains])

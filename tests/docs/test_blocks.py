@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
+import functools
 import io
 import re
 import shutil
@@ -22,7 +24,7 @@ from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.training.tuning import Search, read_space
 from tests.docs.commands import call, check, why_not
-from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
+from tests.docs.pages import DOCS, PAGES, ROOT, Block, blocks, commands
 
 CELL = "{code-cell}"
 PYTHON = {page: list(group) for page, group in groupby(blocks("python", CELL), key=lambda block: block.page)}
@@ -207,3 +209,116 @@ def test_there_is_something_to_test() -> None:
     assert len(PYTHON) > 8
     assert len(SHELL) > 12
     assert len(blocks("yaml")) > 8
+
+
+ANY = "…"
+
+
+def rendered(node: ast.expr) -> list[str]:
+    """Return what a message looks like with ``…`` for values; both where it is one of two."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(ANY if isinstance(part, ast.FormattedValue) else str(part.value) for part in node.values)]
+    if isinstance(node, ast.IfExp):
+        return rendered(node.body) + rendered(node.orelse)
+    if isinstance(node, ast.BinOp):
+        return [left + right for left in rendered(node.left) for right in rendered(node.right)]
+    return [ANY]
+
+
+def plain(text: str) -> str:
+    """Without backquotes, line ends and several ``…`` in a row; only the first line."""
+    return re.sub(r"…[ :]*(?=…)", "", text.split("\n")[0].replace("`", "").strip())
+
+
+@functools.cache
+def messages() -> set[str]:
+    """Return the first argument of every error of the package."""
+    found = set()
+    for path in (ROOT / "dglcell").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if isinstance(node, ast.Call) and name.endswith("Error") and node.args:
+                found |= {plain(message) for message in rendered(node.args[0])}
+    return found
+
+
+PAGE = (DOCS / "messages.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^\| `([^|]*)` \|", PAGE[PAGE.index("| message |") :], flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_messages_of_the_page_are_messages(shown: str) -> None:
+    assert plain(shown) in messages()
+
+
+def test_messages_are_found() -> None:
+    assert len(messages()) > 200
+    assert len(SHOWN) > 10
+    assert "unknown strategy" in messages()
+
+
+PATH = re.compile(r"`((?:dglcell|tests|benchmarks|conf|jobs)/[\w./-]+)`")
+HOLDS = re.compile(r"`(dglcell/[\w/]+\.py)`: `([\w.]+)`")
+WRITTEN = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WRITTEN])
+def test_paths_exist(page: Path) -> None:
+    assert not [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WRITTEN])
+def test_files_define_what_is_named_behind_them(page: Path) -> None:
+    for path, name in HOLDS.findall(page.read_text()):
+        source = (ROOT / path).read_text()
+        for part in name.split("."):
+            assert re.search(rf"\b(class|def) {part}\b|^{part}\b.* = ", source, flags=re.MULTILINE), f"{path}: {name}"
+
+
+def test_the_architecture_names_files() -> None:
+    assert len(HOLDS.findall((ROOT / "docs" / "architecture.md").read_text())) > 20
+
+
+PACKAGE = ROOT / "dglcell"
+
+
+def public_names(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+    """Classes, functions, methods and properties without a leading underscore, with those inside classes."""
+    for child in node.body:
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or child.name.startswith("_"):
+            continue
+        decorators = [ast.unparse(decorator) for decorator in child.decorator_list]
+        if any(name.endswith((".setter", "overload")) for name in decorators):
+            continue
+        yield f"{prefix}.{child.name}", child
+        if isinstance(child, ast.ClassDef):
+            yield from public_names(child, f"{prefix}.{child.name}")
+
+
+def names_of(path: Path) -> list[tuple[str, ast.AST]]:
+    """Public names of a module, the module itself included."""
+    tree = ast.parse(path.read_text())
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return [(module, tree), *public_names(tree, module)] if tree.body else []
+
+
+def methods(node: ast.AST) -> set[str]:
+    """Return names of a class's documented methods."""
+    children = node.body if isinstance(node, ast.ClassDef) else []
+    return {c.name for c in children if isinstance(c, ast.FunctionDef) and ast.get_docstring(c)}
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """Methods that do what a method of another class says need none of their own."""
+    known = [pair for path in sorted(PACKAGE.rglob("*.py")) for pair in names_of(path)]
+    inherited = set().union(*(methods(node) for _, node in known if isinstance(node, ast.ClassDef)))
+    missing = [name for name, node in known if not ast.get_docstring(node)]  # type: ignore[arg-type]
+    top = {name for name, node in known if isinstance(node, ast.ClassDef)}
+    assert not [n for n in missing if n.rpartition(".")[0] not in top or n.rpartition(".")[2] not in inherited]
+
+
+def test_a_missing_one_is_found(tmp_path: Path) -> None:
+    tree = ast.parse('"""Module."""\nclass A:\n    """A."""\n    def f(self): ...\n    def _g(self): ...\n')
+    assert [name for name, node in public_names(tree, "m") if not ast.get_docstring(node)] == ["m.A.f"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.data.transform import Normaliser
+from dglcell.data.dataset import Normaliser
 from dglcell.explain.attribute import GRAPH, POOLING, Attributed, _in_conditions
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import HeteroCell, SetOperator

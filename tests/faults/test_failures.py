@@ -22,8 +22,7 @@ from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
 from tests.forked import Forked
-from tests.integration.processes import PATIENCE, ended, other_ranks, start, wait_until
-from tests.integration.test_processes import DDP
+from tests.integration.processes import DDP, PATIENCE, ended, other_ranks, start, wait_until
 from tests.integration.test_resume import assert_same_end
 from tests.small_disk import small_disk
 from tests.tiny import BARE, ENDLESS, Tiny, history, process_environment

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.data.store import Store
-from dglcell.files.owner import LEASE_SECONDS
 from dglcell.runs.directory import EpochLog, RunDirectory
+from tests.files.test_owner import run_out
 from tests.forked import Forked
 from tests.integration.processes import PATIENCE, start, state, wait_until
 from tests.tiny import BARE, ENDLESS, Tiny, process_environment
@@ -55,12 +53,6 @@ def train(tiny: Tiny, runs: Path, *options: str) -> int:
 def numbers(run: RunDirectory) -> list[int]:
     """Of the epochs in the record."""
     return [row["epoch"] for row in EpochLog(run.metrics, 0).read()]
-
-
-def run_out(lock: Path) -> None:
-    """Let a lease be as old as one that has run out."""
-    then = time.time() - LEASE_SECONDS - 1
-    os.utime(lock, (then, then))
 
 
 def test_a_second_start_is_refused_and_one_whose_lease_has_run_out_stops(

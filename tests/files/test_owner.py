@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,56 +20,40 @@ from dglcell.errors import OwnerError
 from dglcell.files import owner
 from dglcell.files.owner import (
     LEASE_SECONDS,
+    Holder,
     Lease,
-    Process,
     foreign_holder,
     held,
     lives,
+    mark_of,
     partial_of,
     refuse_if_taken_over,
 )
 from tests.tiny import process_environment
 
-# Processes.
 
-
-def child(program: str, folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
+def child(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program after the imports that these tests share."""
-    imports = (
-        "import os, signal\nfrom pathlib import Path\n"
-        "from dglcell.files import owner\nfrom dglcell.files.owner import *\n"
-    )
-    command = [*before, sys.executable, "-c", imports + program]
+    imports = "import os, signal\nfrom pathlib import Path\nfrom dglcell.files.owner import *\n"
+    command = [sys.executable, "-c", imports + program]
     return subprocess.run(command, cwd=folder, env=process_environment(), capture_output=True, text=True)
 
 
-def test_this_process_lives(tmp_path: Path) -> None:
-    assert lives(Process.this().mark) is True
+def test_whether_a_process_lives_is_known_for_those_of_this_machine(tmp_path: Path) -> None:
     assert lives(partial_of(tmp_path / "x").name.removeprefix(".x.partial-")) is True
-    assert str(replace(Process.this(), pid=7, host="n1", job=None)) == "process 7 on n1"
-    assert str(replace(Process.this(), pid=7, host="n1", job="12")) == "process 7 on n1 (SLURM job 12)"
-
-
-def test_a_process_that_has_ended_is_gone_for_certain(tmp_path: Path) -> None:
-    assert lives(child("print(Process.this().mark)", tmp_path).stdout.strip()) is False
-
-
-def test_a_process_whose_end_nobody_has_noticed_yet_is_gone() -> None:
+    assert lives(child("print(mark_of(os.getpid()))", tmp_path).stdout.strip()) is False
+    machine, number, started = mark_of(os.getpid()).split("-")
+    assert lives(f"{machine}-{number}-{int(started) - 1}") is False, "its number was used again"
+    assert lives(f"{'0' * 10}-{number}-{started}") is None
     unnoticed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mark = replace(Process.this(), pid=unnoticed.pid, started=owner._state(unnoticed.pid)[0]).mark
+    mark = mark_of(unnoticed.pid)
     assert lives(mark) is True
     unnoticed.kill()
     os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
-    assert lives(mark) is False
+    assert lives(mark) is False, "nobody has noticed its end"
     unnoticed.communicate()
-
-
-@pytest.mark.parametrize("change", [{"boot": "another boot"}, {"namespace": 1}, {"boot": "", "host": "another host"}])
-def test_of_processes_elsewhere_nothing_is_known(change: dict[str, object]) -> None:
-    assert lives(replace(Process.this(), **change).mark) is None
-
-
-# Leases.
+    assert str(Holder("", "n1", "0-7-0", since="y")) == "process 7 on n1, since y"
+    assert str(Holder("", "n1", "0-7-0", job="12", since="y")) == "process 7 on n1 (SLURM job 12), since y"
 
 
 @pytest.fixture
@@ -91,22 +74,11 @@ def run_out(lock: Path) -> None:
 
 
 def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
-    lease = lease_of(lock)
-    assert lease.acquire() is None
-    about = json.loads(lock.read_text())
-    assert about.keys() == {"token", "since", "host", "boot", "namespace", "pid", "started", "job", "launch"}
-    assert about["pid"] == os.getpid()
-    assert os.listdir(lock.parent) == ["owner.json"]
-    lease.release()
-    assert not lock.parent.exists(), "it was made for the lease"
-    lock.parent.mkdir()
-    assert lease_of(lock).acquire() is None
-    lease.release()
-    assert lock.exists(), "it is another's"
-
-
-def test_one_that_is_held_is_refused(lock: Path) -> None:
-    with held(lease_of(lock), lambda holder: 0.0):
+    with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
+        about = json.loads(lock.read_text())
+        assert about.keys() == {"token", "since", "host", "mark", "job", "launch", "age"}
+        assert about["mark"] == mark_of(os.getpid())
+        assert os.listdir(lock.parent) == ["owner.json"]
         message = (
             rf"another process is writing '{lock.parent}'\n  got: +process {os.getpid()} on .*, since 20.*\n"
             r"  expected: one process at a time\n  do: +wait until .*its lease runs out in 1[78]\d s, and the same"
@@ -114,13 +86,8 @@ def test_one_that_is_held_is_refused(lock: Path) -> None:
         with pytest.raises(OwnerError, match=message), held(lease_of(lock), lambda holder: 0.0):
             raise AssertionError("two have it")
         assert os.listdir(lock.parent) == ["owner.json"]
-    assert not lock.exists()
-
-
-def test_an_error_gives_it_back(lock: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
         raise KeyboardInterrupt
-    assert not lock.exists()
+    assert not lock.parent.exists(), "it was made for the lease"
 
 
 def test_that_of_a_killed_process_is_taken_over_at_once(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -156,22 +123,18 @@ def test_one_that_has_run_out_is_taken_over_and_its_owner_writes_no_more(lock: P
     new.release()
 
 
-def test_an_owner_whose_file_is_gone_stops(lock: Path) -> None:
-    lease = lease_of(lock)
-    assert lease.acquire() is None
-    lock.unlink()
-    with pytest.raises(OwnerError, match=r"got: +'owner.json' is gone: that process has ended, or the file was"):
-        lease.renew()
-    lease.release()
-
-
-def test_a_lease_is_renewed_while_it_is_held(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_while_it_is_held_and_is_lost_with_its_file(
+    lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(owner, "RENEW_SECONDS", 0.001)
     lease = lease_of(lock)
     assert lease.acquire() is None
     run_out(lock)
     while lock.stat().st_mtime < time.time() - LEASE_SECONDS:
         assert threading.active_count() > 1
+    lock.unlink()
+    with pytest.raises(OwnerError, match=r"got: +'owner.json' is gone: that process has ended, or the file was"):
+        lease.renew()
     lease.release()
 
 
@@ -236,10 +199,10 @@ def test_a_process_that_is_killed_while_it_takes_over_is_followed_by_the_next(lo
 
 def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path) -> None:
     lock.parent.mkdir()
-    whole = {"token": "0" * 16, "since": "y", **vars(Process.this())}
-    odd = {"token": [7], "pid": ["7", None, []], "host": [{}], "job": [3], "since": [1]}
+    whole = vars(Holder.this("0" * 16))
+    odd = {"token": [7], "mark": ["7", None, []], "host": [{}], "job": [3], "since": [1]}
     changed = [json.dumps({**whole, name: value}) for name, values in odd.items() for value in values]
-    for content in ("", "[]", "[" * 100_000, '{"token": 1}', '{"token": "x", "since": "y", "pid": 1}', *changed):
+    for content in ("", "[]", "[" * 100_000, '{"token": 1}', '{"token": "x", "since": "y", "mark": "1"}', *changed):
         lock.write_text(content)
         lease = lease_of(lock)
         holder = lease.acquire()

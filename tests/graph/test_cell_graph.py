@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cobra
 import numpy as np
 import pytest
 import torch
@@ -17,10 +18,14 @@ from hypothesis import strategies as st
 from dglcell.errors import DataError, GraphError
 from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges, merge_pairs
+from dglcell.graph.features import COLUMNS, wild_type_features, wild_type_fluxes
+from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
+from dglcell.graph.resident_graph import ResidentRelation
+from dglcell.graph.schema import CATALYSES, CONVERTS, GENE, REACTION, Relation, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 from tests.examples import examples
+from tests.random_cells import resident_cell
 
 NODES = 8
 Triple = tuple[int, int, float]
@@ -205,3 +210,124 @@ def test_load_with_changed_names_or_relations(saved: Path) -> None:
     assert "whole arrays for every relation" in refused(saved)
     (saved / "cell.json").write_text(json.dumps({"schema_version": 1}))
     assert "cell.json: `sha256` is missing" in refused(saved)
+
+
+PHYSICAL = ("gene", "physical", "gene")
+
+
+def small_cell() -> ResidentCell:
+    return resident_cell(
+        {PHYSICAL: ([0, 2, 1], [2, 0, 0]), CONVERTS: ([0], [1])},
+        {"gene": 3, "reaction": 1, "metabolite": 2},
+        {CONVERTS: [-2.0]},
+    )
+
+
+def test_the_heterograph_has_all_nodes_edges_and_weights() -> None:
+    graph = small_cell().heterograph()
+    assert graph.edges["converts"].data["weight"].tolist() == [-2.0]
+    assert graph.num_edges("physical") == 3
+    assert {kind: graph.num_nodes(kind) for kind in graph.ntypes} == small_cell().num_nodes
+    assert set(graph.canonical_etypes) == set(small_cell().relations)
+    for relation in small_cell().relations:
+        mine, (src, dst) = small_cell()[relation], graph.edges(etype=relation)
+        assert (mine.src.tolist(), mine.dst.tolist()) == (src.tolist(), dst.tolist())
+        assert (mine.weight is None) == ("weight" not in graph.edges[relation].data)
+
+
+def test_buffers_follow_the_dtype_and_are_not_in_checkpoints() -> None:
+    cell = small_cell().double()
+    converts = cell["reaction", "converts", "metabolite"]
+    assert converts.weight is not None
+    assert converts.weight.dtype == torch.float64
+    assert converts.src.dtype == torch.int64
+    assert cell.state_dict() == {}
+
+
+def test_an_unknown_relation_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"no such relation\n  got:      \('gene', 'genetic', 'gene'\)"):
+        small_cell()["gene", "genetic", "gene"]
+
+
+def weighted_relation() -> ResidentRelation:
+    ends = torch.tensor([2, 0, 2, 1]), torch.tensor([1, 1, 0, 1])
+    return ResidentRelation(("a", "b", "c"), *ends, num_src=3, num_dst=3, weight=torch.tensor([1.5, 2.0, 3.0, 4.0]))
+
+
+@pytest.mark.parametrize(("edges", "weight", "exact"), [(256, 1.0, True), (257, 1.0, False), (1, 0.1, False)])
+def test_a_dense_adjacency_that_half_precision_would_round_stays_in_float32(
+    edges: int, weight: float, exact: bool
+) -> None:
+    ends = torch.zeros(edges, dtype=torch.int64), torch.zeros(edges, dtype=torch.int64)
+    relation = ResidentRelation(("a", "b", "c"), *ends, num_src=1, num_dst=1, weight=torch.full((edges,), weight))
+    matrix = relation.dense(torch.bfloat16, weighted=True)
+    assert matrix.dtype == (torch.bfloat16 if exact else torch.float32)
+    assert matrix.item() == torch.tensor(edges * weight).item()
+
+
+def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
+    relation = weighted_relation()
+    before = relation.compact(torch.float32, transposed=False), relation.dense(torch.float32, weighted=True)
+    index = relation.index_tensors(transposed=True)
+    relation.double()
+    assert relation.index_tensors(transposed=True)[2].dtype == torch.float64
+    assert index[2].dtype == torch.float32
+    assert relation.compact(torch.float32, transposed=False) is not before[0]
+    assert relation.dense(torch.float32, weighted=True) is not before[1]
+
+
+@pytest.fixture(scope="module")
+def model() -> cobra.Model:
+    return cobra.io.load_model("textbook")
+
+
+@pytest.fixture(scope="module")
+def metabolism(model: cobra.Model) -> Metabolism:
+    return Metabolism.from_model(model)
+
+
+def row_of(model: cobra.Model, node_type: str, name: str) -> list[float]:
+    return [float(x) for x in COLUMNS[node_type](model, wild_type_fluxes(model), [name])[0]]
+
+
+def test_a_reaction_has_its_flux_in_its_own_direction(model: cobra.Model) -> None:
+    flux = wild_type_fluxes(model)["PGI"]
+    forward, backward = (row_of(model, "reaction", f"PGI#1{sign}") for sign in "+-")
+    assert flux == pytest.approx(4.861, abs=1e-3)
+    assert forward[:4] == pytest.approx([1, flux, 1.768, 1], abs=1e-3)
+    assert backward[:4] == [-1, 0, 0, 0]
+    assert forward[4:] == backward[4:] == [1, 1, 1, 1, 0, 0]  # reversible, 1 → 1, one complex, inside, no biomass
+
+
+def test_a_metabolite_has_the_flux_that_goes_through_it(model: cobra.Model) -> None:
+    found = row_of(model, "metabolite", "g6p_c")
+    inflow = wild_type_fluxes(model)["GLCpts"]
+    assert found[0] == pytest.approx(inflow)
+    assert found[4] == pytest.approx(-0.205, abs=1e-3)  # taken by the biomass reaction
+
+
+def test_features_are_standardised_for_every_node(model: cobra.Model, metabolism: Metabolism) -> None:
+    for node_type, names in (("reaction", metabolism.reactions.names), ("metabolite", metabolism.metabolites.names)):
+        features = wild_type_features(model, node_type, names)
+        assert len(features) == len(names)
+        assert torch.allclose(features.mean(0), torch.zeros(features.shape[1]), atol=1e-5)
+        assert torch.allclose(features.std(0, correction=0), torch.ones(features.shape[1]), atol=1e-5)
+
+
+def test_the_model_stays_as_it_is(model: cobra.Model, metabolism: Metabolism) -> None:
+    bounds = {reaction.id: reaction.bounds for reaction in model.reactions}
+    wild_type_features(model, "reaction", metabolism.reactions.names)
+    assert {reaction.id: reaction.bounds for reaction in model.reactions} == bounds
+    assert model.slim_optimize() == pytest.approx(0.8739, abs=1e-4)
+
+
+def test_genes_have_no_such_features(model: cobra.Model) -> None:
+    with pytest.raises(GraphError, match=r"no features `wild_type` of the node type 'gene'\n.*reaction or metabolite"):
+        wild_type_features(model, "gene", ["b0001"])
+
+
+def test_a_cell_that_does_not_grow_has_no_fluxes(model: cobra.Model) -> None:
+    starved = model.copy()
+    starved.reactions.get_by_id("ATPM").lower_bound = 1000
+    with pytest.raises(GraphError, match=r"the wild type has no fluxes\n  got: .*\n  expected: a model that grows"):
+        wild_type_fluxes(starved)

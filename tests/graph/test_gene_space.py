@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.csv_table import load_csv
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import gene_space
-from dglcell.graph.catalogue import NetworkConfig
+from dglcell.graph import names as names_module
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.cell_files import read_cell, save_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, similar_genes
+from dglcell.graph.features import read_features
+from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, read_gene_vectors, similar_genes
+from dglcell.graph.model_files import SHIPPED, read_model
+from dglcell.graph.names import add_names, named_aliases, names_of_genes, names_of_model
 from dglcell.graph.schema import gene_relation
+from dglcell.graph.vocabulary import AliasTable, Vocabulary, read_genome_table
 from tests.examples import examples
 
 # The relation between genes with similar neighbours, against the definition.
@@ -149,3 +161,182 @@ def test_the_name_of_a_source_names_a_relation() -> None:
     config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
     with pytest.raises(GraphError, match="similar_no name"):
         config.validate()
+
+
+ECOLI = 'Location,Gene,Synonym,Product\n1..2,thrL,b0001,leader\n3..4,adhE,b1241,"aldehyde, alcohol"\n5..6,-,b0003,x\n'
+
+
+def test_a_name_is_meant_by_another_name_case_or_blanks() -> None:
+    others = AliasTable(
+        {"TFC3": ("YAL001C",), "Tfc3p": ("YAL001C",), "FUN": ("YAL001C", "YAL002W")}, {"YAL001C": "TFC3"}
+    )
+    genes = Vocabulary(("YAL001C", "YAL002W", "yal 3"), others)
+    written = ["YAL001C", "yal001c", " TFC 3", "tfc3P", "YAL3", "FUN", "ADE2"]
+    assert [genes.find(name) for name in written] == ["YAL001C"] * 4 + ["yal 3", "FUN", "ADE2"]
+    assert (genes.standard("YAL001C"), genes.standard("YAL002W")) == ("TFC3", "")
+
+
+def test_two_genes_that_are_spelled_alike_are_not_guessed() -> None:
+    genes = Vocabulary(("abC", "aBc"))
+    assert genes.find("abc") == "abc"
+    assert genes.find("abC") == "abC"
+
+
+def test_a_standard_name_stands_for_its_gene_however_it_is_spelled() -> None:
+    table = AliasTable({"ADH1": ("YOL086C",), "Adh1": ("YMR303C",)}, {"YOL086C": "ADH1"})
+    assert table.resolve(["adh1"], spelled=True) == (["YOL086C"], [])
+    assert table.resolve(["adh1"]) == (["adh1"], [])
+
+
+def test_the_right_gene_is_suggested_or_none() -> None:
+    genes = Vocabulary(("b0002", "b0003", "b0114"), AliasTable({"thrA": ("b0002",), "aceE": ("b0114",)}))
+    assert genes.suggestion("thrAA") == " (close: thrA (b0002))"
+    assert genes.suggestion("b00002") == " (close: b0002)"
+    assert genes.suggestion("b0001") == ""
+    assert genes.suggestion("ADE2") == ""
+
+
+def test_names_of_a_cell_are_saved_and_change_nothing_else(tmp_path: Path) -> None:
+    cell = build_cell(CellConfig(model="textbook"))
+    assert cell.genes.find("ADHE") == "b1241"
+    save_cell(cell, tmp_path / "cell")
+    loaded = read_cell(tmp_path / "cell")
+    assert loaded.genes.find("adhe") == "b1241"
+    assert loaded.genes.standard("b1241") == "adhE"
+    assert loaded.titles == cell.titles
+    assert loaded.titles["reaction"]["CS"] == "citrate synthase"
+    assert loaded.titles["metabolite"]["cit_c"] == "Citrate"
+    plain = {**cell.vocabularies, "gene": Vocabulary(cell.genes.names)}
+    assert CellGraph.assemble(plain, cell.content).sha256 == cell.sha256
+
+
+def test_the_catalogue_names_the_genes_of_known_models_and_forms() -> None:
+    assert names_of_model("yeast-GEM_9.0.2") == names_of_genes(["YAL001C", "Q0045", "REP1"]) == "sgd_names"
+    assert names_of_model("iJO1366") == names_of_genes(["b0001", "s0001"]) == "ecoli_names"
+    assert names_of_model("mini") is names_of_model(None) is names_of_genes(["ENSG0001"]) is names_of_genes([]) is None
+    for source in GENE_SETS.values():
+        assert set(source.models) <= {*MODELS, *SHIPPED}
+
+
+def test_a_genome_table_has_names_and_locus_tags(tmp_path: Path) -> None:
+    file = tmp_path / "genes.csv"
+    file.write_text(ECOLI)
+    found = read_genome_table(file)
+    assert found.others.resolve(["thrL", "ADHE"], spelled=True) == (["b0001", "b1241"], [])
+    assert found.others.standard["b0001"] == "thrL"
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(
+        GraphError, match=r"is no protein table\n  got:      a, b\n  expected: columns Gene and Synonym"
+    ):
+        read_genome_table(file)
+
+
+def test_the_file_of_the_catalogue_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = GENE_SETS["ecoli_names"]
+    own = replace(source, file=replace(source.file, sha256=None, size=None))
+    monkeypatch.setitem(names_module.GENE_SETS, "ecoli_names", own)
+    genes = Vocabulary(("b0001", "b1241"))
+    plain, provenance = add_names(genes, [], str(tmp_path))
+    assert (plain.find("thrL"), provenance) == ("thrL", {})
+    file = tmp_path / f"{source.file.path}.gz"
+    file.parent.mkdir()
+    with gzip.open(file, "wt") as packed:
+        packed.write(ECOLI)
+    named, provenance = add_names(genes, [AliasTable({"mine": ("b0001",)})], str(tmp_path))
+    assert [named.find(name) for name in ("thrL", "adhE", "mine")] == ["b0001", "b1241", "b0001"]
+    assert (provenance["source"], len(provenance["sha256"])) == ("ecoli_names", 64)
+    table, path = named_aliases("ecoli_names", str(tmp_path))
+    assert (table.resolve(["B0003"], table.targets, spelled=True)[0], path) == (["b0003"], file)
+
+
+def test_a_table_of_strains_is_read_by_the_names_of_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "strains.csv"
+    file.write_text("gene_1,gene_2,fitness\nadhE,b0008,0.5\nB 1241,TALB,0.7\n")
+    config = CsvConfig(
+        path=str(file), genes=["gene_1", "gene_2"], phenotypes={"fitness": "fitness"}, aliases="textbook"
+    )
+    table = load_csv(config)
+    assert table.genotypes == [["b1241", "b0008"]]  # one strain, measured twice
+    assert len(table.provenance.files) == 2
+    assert named_aliases("textbook")[0].resolve(["adhE"])[0] == ["b1241"]
+    assert {gene.id for gene in read_model("textbook").genes} == set(named_aliases("textbook")[0].targets)
+
+
+GENES = Vocabulary.of(["a", "b", "c", "d"])
+NAMES, VECTORS = ["c", "other", "a", "b"], np.array([[3.0, 1.0], [9.0, 9.0], [1.0, 2.0], [2.0, 6.0]])
+
+
+def read(path: Path, max_missing: float = 0.5) -> np.ndarray:
+    return read_gene_vectors(path, GENES, max_missing, "KEY")
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.parquet", "x.npz"])
+def test_columns_are_standardised_and_rows_of_length_one_in_any_form(tmp_path: Path, name: str) -> None:
+    path, frame = tmp_path / name, pd.DataFrame(VECTORS).assign(gene=NAMES)[["gene", 0, 1]]
+    frame.columns = frame.columns.astype(str)
+    if name == "x.npz":
+        np.savez(path, genes=np.array(NAMES), vectors=VECTORS)
+    elif name == "x.parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False)
+    known = VECTORS[[2, 3, 0]]
+    expected = (known - known.mean(0)) / known.std(0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(read(path), np.concatenate([expected, np.zeros((1, 2))]), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("gene,x\na,1\n", r"'x.csv' lacks too many genes .*\n  got:      75% are missing.*\n  expected: at most 50%"),
+        ("gene,x\na,1\nb,nan\nc,2\n", r"'x.csv' has numbers that are not finite\n  got:      b\n"),
+        ("gene,x,y\na,1,2\nb,1\nc,2,2\n", r"'x.csv' has numbers that are not finite\n  got:      b\n"),
+        ("gene,x\na,1,2\nb,1,3\nc,2,4\n", r"'x.csv' cannot be read"),
+        ("gene,x\na,1\nb,1,2\nc,2\n", r"'x.csv' cannot be read"),
+        ("gene,x\na,1\nb,high\nc,2\n", r"'x.csv' cannot be read\n.*\n  expected: a name and equally many numbers"),
+        ("gene\na\nb\nc\n", r"'x.csv' has no vector for each name"),
+        ("gene,x\na,1\na,2\nb,1\n", r"'x.csv' has names twice\n  got:      a\n"),
+        ("", r"'x.csv' cannot be read"),
+    ],
+)
+def test_a_table_that_is_not_right_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    with pytest.raises(GraphError, match=f"`KEY.vectors`: {message}"):
+        read(path)
+
+
+def test_an_npz_of_wrong_widths_or_names_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, genes=np.array(["a", "b"]), vectors=np.ones((3, 2)))
+    with pytest.raises(GraphError, match=r"no vector for each name\n  got:      2 names and numbers of shape \[3, 2\]"):
+        read(path)
+    np.savez(path, names=np.array(["a", "b"]))
+    with pytest.raises(GraphError, match=r"cannot be read\n.*\n  expected: .* in npz the arrays `genes` and `vectors`"):
+        read(path)
+    with pytest.raises(GraphError, match=r"unknown form of file\n  got:      x.txt\n  expected: .csv, "):
+        read(tmp_path / "x.txt")
+
+
+def test_features_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("\ufeffgene,length,constant\nc,3,7\n\na,1,7\nother,99,7\n\n")
+    expected = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(read_features(path, GENES, "gene"), expected)
+    path.write_text("gene,x\nz,1\n")
+    message = r"`model.features.gene`: 'x.csv' names no gene of the cell graph\n.* e.g. z\n  expected: names such as a"
+    with pytest.raises(GraphError, match=message):
+        read_features(path, GENES, "gene")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("x.csv.gz", gzip.compress(b"gene,x\na,1\n", mtime=0)[:-12]), ("x.csv", b"gene,x\n\xff,1\n")],
+    # The archive holds the time at which it is made, which would be another one in every worker.
+    ids=["torn archive", "no text"],
+)
+def test_damaged_tables_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(GraphError, match=rf"{name}' cannot be read\n  got:      .+\n  expected: a name and equally"):
+        read(tmp_path / name)

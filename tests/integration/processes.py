@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.forked import Forked
 from tests.tiny import BARE, Tiny, process_environment
 
+DDP = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp")
+
 PATIENCE = 600.0
 """Seconds; only a hang takes so long, on however busy a machine."""
 

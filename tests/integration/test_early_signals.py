@@ -10,8 +10,7 @@ import pytest
 
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint
-from tests.integration.processes import PATIENCE, catches, other_ranks, start, start_fresh, wait_until
-from tests.integration.test_processes import DDP
+from tests.integration.processes import DDP, PATIENCE, catches, other_ranks, start, start_fresh, wait_until
 from tests.tiny import ENDLESS, Tiny, history
 from tests.training.test_signals import fake_scontrol
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import gaussian_kde
 
+from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError, DataError
-from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig
+from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig, MleWassSupcrConfig
+from dglcell.losses.distribution import distribution_matching, label_quantiles, transport_cost
 from dglcell.losses.elementwise import ELEMENTS
 from dglcell.losses.loss import make_loss
 from dglcell.models.model import Prediction
+from tests.config_files import refusal, write
+from tests.examples import examples
 
 # Losses against their definitions, with missing labels.
 
@@ -116,3 +124,166 @@ def test_the_gaussian_loss_is_the_negative_log_likelihood() -> None:
 def test_noise_levels_are_checked(keys: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         GaussianConfig(**keys).validate()  # type: ignore[arg-type]
+
+
+# What the section `loss` can say: every wrong value is named by its key.
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> Path:
+    """Return a valid experiment."""
+    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("{name: rmse}", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, bce, gaussian, mse_dist_"),
+        ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
+        ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
+        (
+            "{name: mle_dist_supcr, wasserstein: 1}",
+            "unknown key `loss.wasserstein`\n  expected: among name, phenotype_weights, mse, supcr",
+        ),
+        (
+            "{name: huber, phenotype_weights: [1, -1]}",
+            "`loss.phenotype_weights` are no weights\n  got:      [1.0, -1.0]\n  expected: 0 or more each, not all",
+        ),
+        ("{name: bce, phenotype_weights: [0, 0]}", "`loss.phenotype_weights` are no weights"),
+        ("{name: mse_dist_supcr, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),
+        ("{name: mse_dist_supcr, distribution: .inf}", "`loss.distribution` is no finite number\n  got:      inf"),
+        ("{name: mse_dist_supcr, supcr: -0.1}", "`loss.supcr` is no weight"),
+        (
+            "{name: mle_wass_supcr, mse: 0, wasserstein: 0, supcr: 1}",
+            "`loss` leaves the predictions without any term\n  got:      `loss.mse: 0`, `loss.wasserstein: 0`\n"
+            "  do:       give one of them a weight; `loss.supcr` trains embeddings only",
+        ),
+        ("{name: mse_dist_supcr, temperature: 0}", "`loss.temperature` must be positive\n  got:      0.0"),
+        ("{name: mse_dist_supcr, temperature_final: -1}", "`loss.temperature_final` must be positive"),
+        (
+            "{name: mse_dist_supcr, temperature_schedule: linear}",
+            "`loss.temperature_schedule` is unknown\n  got:      linear\n  expected: none, exponential, cosine",
+        ),
+        (
+            "{name: mse_dist_supcr, bandwidth: 0}",
+            "`loss.bandwidth` must be positive\n  got:      0.0\n  expected: e.g. 0.5",
+        ),
+        ("{name: mle_dist_supcr, bandwidth: -1}", "`loss.bandwidth` must be positive"),
+        ("{name: mle_wass_supcr, p: 3}", "`loss.p` is no order of the distance\n  got:      3\n  expected: 1 or 2"),
+        ("{name: mle_wass_supcr, buffer_size: -1}", "`loss.buffer_size` is too small\n  got:      -1"),
+        ("{name: mle_wass_supcr, min_samples: -1}", "`loss.min_samples` is too small"),
+        ("{name: mle_wass_supcr, adaptive_warmup: -1}", "`loss.adaptive_warmup` is too small"),
+        (
+            "{name: mle_wass_supcr, min_samples: 300}",
+            "`loss.min_samples` waits for more strains than are kept\n  got:      300\n"
+            "  expected: at most `loss.buffer_size: 256`",
+        ),
+        (
+            "{name: mle_wass_supcr, adaptive_warmup: 5, adaptive_stable: 4}",
+            "`loss.adaptive_stable` comes before the end of `loss.adaptive_warmup`\n  got:      4\n  expected: 5 or",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_by_key(minimal: Path, override: str, expected: str) -> None:
+    assert expected in refusal(minimal, f"loss={override}")
+
+
+def test_an_experiment_says_what_it_compares(minimal: Path) -> None:
+    keys = "mse: 1.0, wasserstein: 0.1, p: 2, supcr: 0.0, buffer_size: 224, temperature: 1.0, adaptive: true"
+    config = load_config(minimal, [f"loss={{name: mle_wass_supcr, {keys}}}"])
+    assert isinstance(config.loss, MleWassSupcrConfig)
+    assert config.loss.enough == 224
+    assert "temperature_schedule: exponential" in to_yaml(config)
+
+
+def test_contrast_needs_embeddings_and_says_so() -> None:
+    assert MleWassSupcrConfig().needs() == frozenset()
+    assert MleWassSupcrConfig(supcr=0.1).needs() == {"embedding"}
+
+
+def test_weights_must_fit_the_phenotypes() -> None:
+    with pytest.raises(ConfigError) as error:
+        MaskedConfig(phenotype_weights=[1.0, 2.0, 3.0]).check_labels(torch.zeros(1, 2), ("a", "b"))
+    assert str(error.value) == (
+        "`loss.phenotype_weights` do not fit the phenotypes\n  got:      [1.0, 2.0, 3.0]\n"
+        "  expected: 2: one each for a, b"
+    )
+
+
+# Distribution matching against scipy's density, inverted by root finding.
+
+
+def quantiles_by_scipy(labels: np.ndarray, bandwidth: float) -> np.ndarray:
+    """(i − ½)/n of the density between the smallest and the largest label."""
+    density = gaussian_kde(labels, bw_method=bandwidth)
+    low, high = labels.min(), labels.max()
+    whole = density.integrate_box_1d(low, high)
+    levels = (np.arange(len(labels)) + 0.5) / len(labels)
+    return np.array([brentq(lambda x, q=q: density.integrate_box_1d(low, x) / whole - q, low, high) for q in levels])
+
+
+@examples(15)
+@given(
+    labels=st.lists(st.floats(-5, 5), min_size=2, max_size=12).filter(lambda x: max(x) - min(x) > 0.1),
+    bandwidth=st.sampled_from([0.1, 0.5, 1.0]),
+    missing=st.integers(0, 3),
+)
+def test_quantiles_are_those_of_scipys_density(labels: list[float], bandwidth: float, missing: int) -> None:
+    target = torch.tensor([math.nan] * missing + labels, dtype=torch.float64)
+    got = label_quantiles(target.unsqueeze(0), bandwidth)[0, : len(labels)].numpy()
+    reach = max(labels) - min(labels)
+    np.testing.assert_allclose(got, quantiles_by_scipy(np.array(labels), bandwidth), atol=2e-3 * reach)
+    assert (np.diff(got) >= 0).all()
+    assert got.min() >= min(labels)
+    assert got.max() <= max(labels)
+
+
+def test_the_cost_is_the_mean_square_of_sorted_differences() -> None:
+    generator = torch.Generator().manual_seed(0)
+    prediction, target = torch.randn(2, 9, generator=generator), torch.randn(2, 9, generator=generator)
+    target[1, [0, 4, 5]] = math.nan
+    got = distribution_matching(prediction, target, 0.5)
+    for t in range(2):
+        there = ~target[t].isnan()
+        quantiles = label_quantiles(target[t][there].unsqueeze(0), 0.5)[0]
+        expected = (prediction[t][there].sort().values - quantiles).square().mean()
+        torch.testing.assert_close(got[t], expected)
+
+
+# Transport on a line against scipy, and against plans between repeated values.
+
+
+VALUES = st.lists(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 1.5, 40.0]) | st.floats(-9, 9), min_size=1, max_size=8)
+
+
+def cost(x: torch.Tensor, y: torch.Tensor, p: int) -> torch.Tensor:
+    """All values count."""
+    return transport_cost(x[None], y[None], torch.ones(1, len(x)).bool(), torch.ones(1, len(y)).bool(), p)[0]
+
+
+@examples(50)
+@given(x=VALUES, y=VALUES)
+def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_number(
+    x: list[float], y: list[float]
+) -> None:
+    got = cost(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64), 2)
+    # n values, m times each, are as many as m values, n times each.
+    many_x, many_y = np.sort(np.repeat(x, len(y))), np.sort(np.repeat(y, len(x)))
+    assert float(got) == pytest.approx(0.5 * np.square(many_x - many_y).mean(), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("sizes", [(6, 6), (5, 8), (8, 3)])
+def test_its_gradient_is_that_of_differences(p: int, sizes: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(n, generator=generator).double().requires_grad_() for n in sizes)
+    assert torch.autograd.gradcheck(lambda x, y: cost(x, y, p), (x, y))
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_an_empty_sample_costs_nothing(p: int) -> None:
+    x = torch.randn(1, 4, requires_grad=True)
+    got = transport_cost(x, torch.randn(1, 3), torch.zeros(1, 4).bool(), torch.ones(1, 3).bool(), p)
+    got.sum().backward()
+    assert got == 0
+    assert not x.grad.any()

@@ -9,13 +9,19 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dglcell.losses.config import LOSSES
+from dglcell.errors import ConfigError
+from dglcell.losses.config import LOSSES, DangoLossConfig
+from dglcell.losses.coupled import CoupledLoss, buffer_share, supcr
+from dglcell.losses.elementwise import DangoLoss
 from dglcell.losses.loss import Loss, largest_over_ranks, make_loss, sum_over_ranks
-from dglcell.models.model import Prediction
+from dglcell.models.model import OnDemand, Prediction
 from dglcell.training.distributed import leave_group
+from tests.examples import examples
 from tests.forked import FORKS
 from tests.losses.coupled_losses import make
 
@@ -152,3 +158,197 @@ def test_numbers_of_ranks_are_summed_and_compared(found: list[dict[str, Any]]) -
     for seen in found:
         assert seen["largest"] == 4
         assert seen["sum"].tolist() == [2.0, 1.0]
+
+
+# Supervised contrast against a triple loop over its definition.
+
+
+def by_definition(embedding: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Return one phenotype: for every i and j ≠ i, over all k ≠ i at least as far."""
+    there = [i for i in range(len(labels)) if not labels[i].isnan()]
+    costs = []
+    for i in there:
+        for j in there:
+            if i == j:
+                continue
+            distance = abs(labels[i] - labels[j])
+            far = [k for k in there if k != i and abs(labels[i] - labels[k]) >= distance]
+            similarity = {k: torch.cosine_similarity(embedding[i], embedding[k], dim=0) / temperature for k in far}
+            costs.append(-torch.log(torch.exp(similarity[j]) / sum(torch.exp(s) for s in similarity.values())))
+    return torch.stack(costs).mean() if costs else embedding.sum() * 0
+
+
+# Few values, so that distances are often equal; halves, so that they are exact.
+LABELS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, math.nan]), min_size=0, max_size=7)
+
+
+@examples(30)
+@given(labels=LABELS, temperature=st.sampled_from([0.05, 0.1, 1.0]), seed=st.integers(0, 99))
+def test_it_is_its_definition_with_ties_missing_labels_and_gradients(
+    labels: list[float], temperature: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.tensor(labels, dtype=torch.float64)
+    embedding = torch.randn(len(labels), 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    (got,) = supcr(embedding, target.unsqueeze(0), temperature)
+    expected = by_definition(embedding, target, temperature)
+    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12)
+    for one, other in zip(torch.autograd.grad(got, embedding), torch.autograd.grad(expected, embedding), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e4])
+def test_no_temperature_overflows(temperature: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    embedding = torch.randn(40, 4, generator=generator, requires_grad=True)
+    cost = supcr(embedding, torch.randn(1, 40, generator=generator), temperature)
+    cost.sum().backward()
+    assert cost.isfinite().all()
+    assert embedding.grad.isfinite().all()
+    if temperature > 1:
+        # Nothing is told from anything: −log(1/k) over the k = 1 … 39 that remain.
+        assert float(cost.detach()) == pytest.approx(sum(math.log(k) for k in range(1, 40)) / 39, rel=1e-3)
+
+
+def test_embeddings_of_zeros_are_as_far_from_all() -> None:
+    embedding = torch.eye(3, dtype=torch.float64)
+    embedding[0] = 0
+    embedding.requires_grad_()
+    cost = supcr(embedding, torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), 0.1)
+    cost.sum().backward()
+    assert float(cost.detach()) == pytest.approx(math.log(2) / 2)
+    assert not embedding.grad[0].any()
+    assert embedding.grad.isfinite().all()
+
+
+def test_one_label_cannot_be_compared() -> None:
+    embedding = torch.ones(3, 2, requires_grad=True)
+    cost = supcr(embedding, torch.tensor([[math.nan, 1.0, math.nan]]), 0.1)
+    cost.sum().backward()
+    assert cost == 0
+    assert not embedding.grad.any()
+
+
+# Temperatures and shares of the buffer by epoch.
+
+
+def temperature_of(start: float, end: float, schedule: str, epoch: int) -> float:
+    keys = {"temperature": start, "temperature_final": end, "temperature_schedule": schedule}
+    loss = make("mle_wass_supcr", 4, **keys)
+    assert isinstance(loss, CoupledLoss)
+    return loss.temperature(epoch)
+
+
+def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all() -> None:
+    exponential = [temperature_of(1.0, 0.1, "exponential", e) for e in range(5)]
+    assert exponential == pytest.approx([1.0, 10**-0.25, 10**-0.5, 10**-0.75, 0.1])
+    cosine = [temperature_of(1.0, 0.1, "cosine", e) for e in range(5)]
+    assert cosine == pytest.approx([1.0, 0.55 + 0.45 * math.sqrt(0.5), 0.55, 0.55 - 0.45 * math.sqrt(0.5), 0.1])
+    assert {temperature_of(0.3, 0.1, "none", e) for e in range(5)} == {0.3}
+    assert temperature_of(1.0, 0.1, "exponential", 9) == pytest.approx(0.1)
+
+
+def test_the_share_of_the_buffer_rises_in_a_line_then_a_sigmoid_then_stays() -> None:
+    assert [buffer_share(e, 100, None, None) for e in (0, 5, 9)] == pytest.approx([0.1, 0.2, 0.28])
+    # Half way between epoch 10 and epoch 50.
+    assert buffer_share(30, 100, None, None) == pytest.approx(0.6)
+    assert buffer_share(10, 100, None, None) == pytest.approx(0.3 + 0.6 / (1 + math.exp(5)))
+    assert [buffer_share(e, 100, None, None) for e in (50, 99, 1000)] == [0.9] * 3
+
+
+def test_its_epochs_can_be_set() -> None:
+    assert buffer_share(3, 1000, 4, 8) == pytest.approx(0.25)
+    assert buffer_share(6, 1000, 4, 8) == pytest.approx(0.6)
+    assert buffer_share(8, 1000, 4, 8) == 0.9
+    assert buffer_share(0, 1000, 0, 0) == 0.9
+    # A warm-up beyond half of all epochs ends in the last value.
+    assert buffer_share(79, 100, 80, None) == pytest.approx(0.1 + 0.2 * 79 / 80)
+    assert buffer_share(80, 100, 80, None) == 0.9
+
+
+ALPHAS = {
+    "pre_then_post": {0: 1, 3: 1, 4: 0, 100: 0},
+    "linear_until_uniform": {0: 1, 1: 0.875, 3: 0.625, 4: 0.5, 100: 0.5},
+    "linear_until_flipped": {0: 1, 1: 0.75, 3: 0.25, 4: 0, 100: 0},
+}
+
+
+@pytest.mark.parametrize(("schedule", "alphas"), ALPHAS.items())
+def test_schedules_weigh_epochs_as_published(schedule: str, alphas: dict[int, float]) -> None:
+    config = DangoLossConfig(schedule=schedule, transition_epoch=4)
+    assert {epoch: config.alpha(epoch) for epoch in alphas} == pytest.approx(alphas)
+
+
+def test_the_default_is_that_of_the_original() -> None:
+    assert [DangoLossConfig().alpha(epoch) for epoch in (0, 5, 10, 11)] == [1, 0.75, 0.5, 0.5]
+
+
+def make_prediction() -> tuple[Prediction, torch.Tensor, torch.Tensor, list[int]]:
+    """Return a prediction, its leaves, and a list that grows when the reconstruction is read."""
+    phenotypes = torch.tensor([[1.0], [3.0], [0.0]], requires_grad=True)
+    error, reads = torch.tensor(2.0, requires_grad=True), []
+
+    def read() -> torch.Tensor:
+        reads.append(1)
+        return error.square()
+
+    return Prediction(phenotypes, auxiliary=OnDemand({"reconstruction": read})), phenotypes, error, reads
+
+
+TARGET = torch.tensor([[0.5], [torch.nan], [2.0]])
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 7])
+def test_the_total_is_the_weighted_sum_of_its_terms(epoch: int) -> None:
+    prediction, phenotypes, error, _ = make_prediction()
+    config = DangoLossConfig(transition_epoch=4)
+    loss = make_loss(config, epochs=10)
+    assert isinstance(loss, DangoLoss)
+    result = loss(prediction, TARGET, epoch)
+    result.total.backward()
+    alpha = config.alpha(epoch)
+    interaction = (math.log(math.cosh(0.5)) + math.log(math.cosh(2))) / 2
+    expected = {
+        "reconstruction": 4.0,
+        "interaction": interaction,
+        "weighted_reconstruction": alpha * 4,
+        "weighted_interaction": (1 - alpha) * interaction,
+        "alpha": alpha,
+    }
+    assert {name: float(term) for name, term in result.terms.items()} == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert result.total.item() == pytest.approx(alpha * 4 + (1 - alpha) * interaction, rel=1e-6)
+    assert not any(term.requires_grad for term in result.terms.values())
+    assert error.grad.item() == pytest.approx(alpha * 4)
+    slopes = [(1 - alpha) * math.tanh(e) / 2 for e in (0.5, 0, -2)]
+    assert phenotypes.grad.flatten().tolist() == pytest.approx(slopes, rel=1e-5)
+
+
+def test_a_reconstruction_of_no_weight_is_not_computed() -> None:
+    prediction, _, _, reads = make_prediction()
+    result = DangoLoss(DangoLossConfig(schedule="pre_then_post", transition_epoch=4), 10)(prediction, TARGET, 4)
+    assert not reads
+    assert set(result.terms) == {"interaction", "weighted_interaction", "alpha"}
+
+
+def test_a_batch_without_labels_still_reconstructs() -> None:
+    prediction, phenotypes, error, _ = make_prediction()
+    DangoLoss(DangoLossConfig(), 10)(prediction, torch.full((3, 1), torch.nan), 20).total.backward()
+    assert not phenotypes.grad.any()
+    assert error.grad.item() == pytest.approx(0.5 * 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            {"schedule": "linear"},
+            "`loss.schedule` is unknown\n  got:      linear\n  expected: pre_then_post, linear_until_",
+        ),
+        ({"transition_epoch": -1}, "`loss.transition_epoch` is negative\n  got:      -1\n  expected: 0 or more"),
+        ({"final_alpha": 1.5}, "`loss.final_alpha` is no share\n  got:      1.5\n  expected: 0 to 1, or null"),
+    ],
+)
+def test_wrong_values_are_refused_by_key(config: dict, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        DangoLossConfig(**config).validate()
+    assert str(error.value).startswith(expected)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import dglcell.machine.devices as memory
 from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.machine import devices, processor
 from dglcell.machine.devices import available_memory, check_device, device_here, device_of, threads
-from dglcell.machine.processor import status
+from dglcell.machine.processor import (
+    BFLOAT16_FLAGS,
+    Ranks,
+    is_out_of_memory,
+    keep_freed_memory,
+    multiplies_bfloat16,
+    processor_name,
+    status,
+)
 
 
 def test_accelerators_are_devices() -> None:
@@ -48,7 +58,7 @@ def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, 
     (group / "memory.max").write_text("3000000\n")
     (group / "memory.current").write_text("1500000\n")
     (group / "memory.stat").write_text("anon 1000000\nfile 500000\n")
-    monkeypatch.setattr(memory, "control_groups", lambda _: [(group, True)])
+    monkeypatch.setattr(devices, "control_groups", lambda _: [(group, True)])
     assert available_memory() == 2_000_000
     (group / "memory.max").write_text("max\n")
     assert available_memory() > 2_000_000
@@ -64,8 +74,120 @@ def test_the_resident_set_is_read_in_bytes() -> None:
 
 def test_threads_are_those_given_or_the_cores_that_are_allotted(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
-    monkeypatch.setattr(memory, "allotted_cores", lambda: 3)
+    monkeypatch.setattr(devices, "allotted_cores", lambda: 3)
     for number, expected in ((1, 1), (None, 3)):
         with threads(number):
             assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == before
+
+
+def test_name_and_flags_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert processor_name()
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Abacus 3000\nflags : fpu avx512_bf16\n")
+    processor._description.cache_clear()
+    monkeypatch.setattr(processor, "PROC", tmp_path)
+    assert processor_name() == "Abacus 3000"
+    assert multiplies_bfloat16()
+    processor._description.cache_clear()
+    monkeypatch.setattr(processor, "PROC", tmp_path / "nowhere")
+    assert processor_name()
+    assert not multiplies_bfloat16()
+    processor._description.cache_clear()
+    assert set(BFLOAT16_FLAGS) == {"avx512_bf16", "amx_bf16"}
+
+
+@pytest.mark.parametrize(
+    ("given", "quota", "expected"),
+    [
+        ({}, None, 8),
+        ({}, "max 100000", 8),
+        ({}, "250000 100000", 2),
+        ({"OMP_NUM_THREADS": "3"}, None, 3),
+        ({"SLURM_CPUS_PER_TASK": "5"}, None, 5),
+        ({"SLURM_CPUS_PER_TASK": "5"}, "50000 100000", 1),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}, None, 2),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "OMP_NUM_THREADS": "2"}, None, 2),
+    ],
+    ids=str,
+)
+def test_allotted_cores_are_those_that_nobody_else_may_use(
+    given: dict[str, str], quota: str | None, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK", "SLURM_PROCID", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processor, "cores", lambda: 8)
+    (tmp_path / "job").mkdir()
+    if quota is not None:
+        (tmp_path / "job" / "cpu.max").write_text(quota + "\n")
+    (tmp_path / "cgroup").write_text("0::/job/step\n")
+    monkeypatch.setattr(processor, "PROCESS", tmp_path)
+    monkeypatch.setattr(processor, "CONTROL_GROUPS", tmp_path)
+    assert processor.allotted_cores() == expected
+
+
+def test_older_control_groups_limit_cores_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("3:cpu,cpuacct:/job\n2:memory:/job\n")
+    group = tmp_path / "cpu" / "job"
+    group.mkdir(parents=True)
+    (group / "cpu.cfs_quota_us").write_text("150000\n")
+    (group / "cpu.cfs_period_us").write_text("100000\n")
+    monkeypatch.setattr(processor, "PROCESS", tmp_path)
+    monkeypatch.setattr(processor, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(processor, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert processor.allotted_cores() == 1
+
+
+FAULTS = """
+import resource, torch
+from dglcell.machine.processor import keep_freed_memory
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+default = faults(3)
+keep_freed_memory()
+faults(12)
+print(default, faults(3))
+"""
+"""Page faults of making and freeing 64 MB, before and after, in a process of its own."""
+
+
+@pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")
+def test_freed_memory_is_used_again() -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    default, kept = map(int, done.stdout.split())
+    assert kept * 10 < default
+
+
+def test_out_of_memory_is_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Ranks()),
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Ranks(3, 8, 1, 2)),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1"}, Ranks(1, 2, 1, 1)),
+        # The script of a job is one process, however many tasks the job has.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, Ranks()),
+    ],
+)
+def test_launchers_say_which_process_this_is(environment: dict[str, str], expected: Ranks) -> None:
+    assert Ranks.of(environment) == expected
+
+
+def test_what_launchers_cannot_mean_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"the variables RANK and WORLD_SIZE contradict each other\s+got: +RANK=2, WORLD_SIZE=2"
+    ):
+        Ranks.of({"RANK": "2", "WORLD_SIZE": "2"})
+    with pytest.raises(ConfigError, match=r"the variable WORLD_SIZE is no number\s+got: +two"):
+        Ranks.of({"RANK": "0", "WORLD_SIZE": "two"})

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from dglcell.models.cell_model import HeteroCell
-from dglcell.models.config import CONVS, HeteroCellConfig
+from dglcell.checks import LEAST_STRENGTH
+from dglcell.errors import GenotypeError
+from dglcell.models.cell_model import HeteroCell, SetOperator
+from dglcell.models.config import CONVS, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.terms.config import OPERATORS
+from dglcell.models.terms.link import Link
 from dglcell.nn.config import CROSS_RELATION, PAIRWISE
+from dglcell.nn.heads import HyperSAGNN
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import Choices
@@ -21,7 +28,7 @@ from tests.gpu.devices import as_on_a_gpu, needs_gpu
 from tests.models.plain_network import left_of, plain_forward
 from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree
 from tests.perturbation.test_strengths import Strain, batch_of, strains_of
-from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise
+from tests.random_cells import RandomCell, genotypes_of, random_cells, randomise, results
 
 CPU, GPU_PATHS, GPU = "cpu", "as on a gpu", "cuda"
 
@@ -93,3 +100,72 @@ def test_a_model_equals_plain_torch_on_the_strains_own_graphs(
         device = GPU if where == GPU else CPU
         found = model.to(device)(batch.to(device)).parts["graph"]
         agree(gradients(found, model, *leaves), expected, f"{strategy} {where}")
+
+
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+SMALL = {"hidden": 8, "layers": 2, "local_heads": 2, "strength_curves": True}
+KINDS = st.sampled_from(["hyper_sagnn", "factorisation", "both"])
+
+
+def set_operator(cell: RandomCell, **changes: Any) -> nn.Module:
+    return randomise(
+        SetOperator(cell.resident, SetOperatorConfig(**SMALL, local_deviations=True, **changes), 2).double()
+    )
+
+
+def predicted(model: nn.Module, strains: list[Any]) -> Tensor:
+    return model(GenotypeBatch.from_lists(strains)).phenotypes
+
+
+def check_ends(model: nn.Module, strains: list[list[int]], draw: Callable[[Any], Any]) -> None:
+    """A strength of 0 is a deletion, in every gradient too; one of 1 is no change; the order of genes is nothing."""
+    lost = [dict.fromkeys(strain, 0.0) for strain in strains]
+    agree(*(results(model, GenotypeBatch.from_lists(given)) for given in (lost, strains)))
+    whole = predicted(model, [dict.fromkeys(strain, 1.0) for strain in strains])
+    torch.testing.assert_close(whole, predicted(model, [[]] * len(strains)), **TOLERANCE)
+    strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 2))
+    some = [{gene: draw(strength) for gene in strain} for strain in strains]
+    turned = [dict(reversed(strain.items())) for strain in some]
+    assert predicted(model, some).isfinite().all()
+    torch.testing.assert_close(predicted(model, turned), predicted(model, some), **TOLERANCE)
+    alone = torch.cat([predicted(model, [strain]) for strain in some])
+    torch.testing.assert_close(predicted(model, some), alone, **TOLERANCE)
+
+
+@st.composite
+def sets_of(draw: Any, cell: RandomCell) -> list[list[int]]:
+    gene = st.integers(0, cell.sizes["gene"] - 1)
+    return draw(st.lists(st.lists(gene, min_size=1, max_size=5, unique=True), min_size=1, max_size=3))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@examples(3)
+@given(data=st.data(), cell=random_cells(), local_kind=KINDS)
+def test_the_ends_of_strength_where_genes_attend(operator: str, data: Any, cell: RandomCell, local_kind: str) -> None:
+    check_ends(set_operator(cell, operator=operator, local_kind=local_kind), data.draw(sets_of(cell)), data.draw)
+
+
+def test_the_ends_of_strength_in_dango() -> None:
+    head = randomise(HyperSAGNN(8, 2, layers=2, heads=2, gain=0.5, activation="relu", dropout=0.0).double())
+    x = torch.randn(3, 2, 8, dtype=torch.float64)
+    removed = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(head(x, removed), head(x, removed > 0), **TOLERANCE)
+    assert not head(x, removed)[2].any()
+
+
+def test_a_link_that_compares_losses_refuses_strengths() -> None:
+    edges = {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}
+    cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
+    config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
+    model = HeteroCell(cell.resident, config, 1).double()
+    link = model.terms["link"]
+    assert isinstance(link, Link)
+    assert link.measured is not None
+    assert model(GenotypeBatch.from_lists([{0: 0.5}])).phenotypes.isfinite().all(), "nothing is measured yet"
+    link.measured.remember(model.cell, GenotypeBatch.from_lists([[1]]), torch.full((1, 1), 0.5))
+    with pytest.raises(
+        GenotypeError,
+        match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"
+        r"  got:      strains with weakened genes\n  expected: .*\n  do:       set `model.link: saturation`",
+    ):
+        model(GenotypeBatch.from_lists([{0: 0.5}]))

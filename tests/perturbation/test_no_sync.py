@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dglcell.data.columns import ROW, Column, columns_of
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.config import (
     BceConfig,

@@ -18,7 +18,6 @@ from dglcell.errors import CheckpointError, ConfigError, DglcellError
 from dglcell.prediction.design import Design
 from dglcell.prediction.export import About, export
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.table import GenotypeTable
 from dglcell.report.run_files import read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
@@ -152,7 +151,7 @@ def test_new_genes_beyond_those_of_the_validation_part_are_told(
     assert not caplog.messages
     stricter.warn_of_new_genes(Design.of([0, 2, 3], 2))
     _, read = predictor._read([[predictor.cell.genes.names[i]] for i in (0, 1, 2)], {})
-    stricter.warn_of_new_genes(GenotypeTable.of_read(read))
+    stricter.warn_of_new_genes(read)
     assert [text.partition(":")[0] for text in caplog.messages] == ["strains with 1 gene of the design", "2 strains"]
 
 

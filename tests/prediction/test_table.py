@@ -16,8 +16,8 @@ from dglcell.cli import main
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from dglcell.graph.vocabulary import AliasTable
-from dglcell.prediction.columns import GenotypeColumns
-from dglcell.prediction.table import GenotypeTable, prediction_columns, read_genotypes, write_table
+from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
+from dglcell.prediction.table import prediction_columns, read_genotypes, write_table
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dglcell.cli import main
 from dglcell.errors import OwnerError
-from dglcell.files.owner import LEASE_SECONDS, Process
+from dglcell.files.owner import LEASE_SECONDS, Holder, mark_of
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.run import follow_owner, owned
+from tests.faults.commands import write_files
 from tests.files.test_owner import run_out
 from tests.tiny import Tiny
 
-ELSEWHERE = replace(Process.this(), host="node1", boot="another", pid=7, job="12", launch="12 0")
+ELSEWHERE = Holder("0123456789abcdef", "node1", f"{'0' * 10}-7-1", "12", "12 0", "2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture
@@ -30,11 +33,9 @@ def directory(tmp_path: Path) -> RunDirectory:
     return directory
 
 
-def write(directory: RunDirectory, process: Process) -> None:
+def write(directory: RunDirectory, holder: Holder) -> None:
     """Enter an owner."""
-    directory.owner.write_text(
-        json.dumps({"token": "0123456789abcdef", "since": "2026-01-02T03:04:05+00:00", **vars(process)})
-    )
+    directory.owner.write_text(json.dumps(vars(holder)))
 
 
 def test_another_job_is_refused_at_once(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def test_it_takes_the_run_over_where_its_earlier_process_lives_on(
     waits: list[float] = []
     with owned(directory, waits.append):
         assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 20
-        assert json.loads(directory.owner.read_text())["pid"] == os.getpid()
+        assert json.loads(directory.owner.read_text())["mark"] == mark_of(os.getpid())
     assert (
         "is taken over from process 7 on node1 (SLURM job 12), since 2026-01-02T03:04:05+00:00, which shall stop"
         in (caplog.text)
@@ -116,11 +117,9 @@ def test_other_ranks_read_nothing_while_processes_of_an_earlier_start_write(
 
 def test_only_what_dead_processes_were_writing_is_removed(tiny: Tiny, tmp_path: Path) -> None:
     run = tiny.train(tmp_path, "trainer.epochs=1").directory
-    living = run.checkpoints / f".last.ckpt.partial-{Process.this().mark}-00000000"
-    dead = [
-        run.checkpoints / f".last.ckpt.partial-{process.mark}-00000000"
-        for process in (replace(Process.this(), started=1), ELSEWHERE)
-    ]
+    here = mark_of(os.getpid())
+    marks = here, here.rpartition("-")[0] + "-1", ELSEWHERE.mark
+    living, *dead = (run.checkpoints / f".last.ckpt.partial-{mark}-00000000" for mark in marks)
     for path in (living, *dead):
         path.touch()
     tiny.train(tmp_path, "trainer.epochs=2")
@@ -131,3 +130,49 @@ def test_a_run_that_is_refused_by_its_configuration_leaves_nothing(tiny: Tiny, t
     with pytest.raises(Exception, match="not found"):
         tiny.train(tmp_path / "runs", f"resume={tmp_path}/none.ckpt")
     assert not (tmp_path / "runs").exists()
+
+
+ARGUMENTS = ["plot=false", "null_models=false", "trainer.epochs=1"]
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    """Provide an experiment that names its store, trained for one epoch, beside its files."""
+    file = write_files(tmp_path / "files", tmp_path)
+    assert main(["train", str(file), *ARGUMENTS]) == 0
+    return file
+
+
+@pytest.mark.parametrize("store", [[], ["data.store=null"]], ids=["a named store", "the default store"])
+def test_an_edited_table_is_not_trained_on(
+    store: list[str],
+    experiment: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = [*store, f"paths.data={tmp_path}/data"]
+    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=1"]) == 0
+    table = experiment.with_name("strains.csv")
+    table.write_text(table.read_text().replace(",0.", ",100."))
+    capsys.readouterr()
+    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=2"]) == 2
+    said = capsys.readouterr().err
+    assert f"error: '{table}' has changed since the store '{tmp_path}/" in said
+    assert "' was built from it\n  got:      sha256 " in said
+    assert "do:       build it anew with `dglcell data build FILE --overwrite`" in said
+    assert main(["train", str(experiment), *ARGUMENTS, *store, "seed=1", "trainer.epochs=2"]) == 0
+    assert "has changed since the store" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(lambda path: path.write_text(path.read_text() + "g00\tg15\n"), "has changed"), (Path.unlink, "is gone")],
+)
+def test_a_network_that_changed_is_said_when_a_run_goes_on(
+    change: Callable[[Path], object], words: str, experiment: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = experiment.with_name("contacts.tsv")
+    change(network)
+    assert main(["train", str(experiment), *ARGUMENTS, "trainer.epochs=2"]) == 0
+    assert f"'{network}' {words} since the cell graph was made from it; this run keeps the graph" in caplog.text

@@ -135,19 +135,12 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
         strains: Strains = load(getattr(config, config.name), raw)
         return strains
     own = config.own()
-    if own is not None:
-        return _load_own(own, config, raw)
-    return load_laboratory(config.name, config.laboratory, raw)
-
-
-def _load_own(source: Source, config: SourceConfig, raw: str | None) -> Strains:
-    """Load the strains of a user's own class; their provenance gets the source's name and options and hashes of its
-    files.
-    """
-    table = source.load(raw)
-    files = {path.name: sha256_file(path) for path in _files_of(source, raw)}
-    provenance = replace(table.provenance, source=config.name, parameters=config.shaping)
-    return replace(table, provenance=replace(provenance, files={**provenance.files, **files}))
+    if own is None:
+        return load_laboratory(config.name, config.laboratory, raw)
+    table = own.load(raw)
+    files = {**table.provenance.files, **{path.name: sha256_file(path) for path in _files_of(own, raw)}}
+    provenance = replace(table.provenance, source=config.name, parameters=config.shaping, files=files)
+    return replace(table, provenance=provenance)
 
 
 def _files_of(source: Source, raw: str | None) -> list[Path]:

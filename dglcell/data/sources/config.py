@@ -150,10 +150,6 @@ MOST_STRENGTHS = 100
 """A screen has at most so many strengths."""
 
 
-def _is_amount(text: str) -> bool:
-    return text in ("all", "none") or (text.isdecimal() and len(text) < 12 and 0 < int(text) <= LARGEST_INTEGER)
-
-
 def less_than(limit: float) -> Check:
     """Require that numbers are smaller than this."""
     return must(lambda number: number < limit, "is too large", f"less than {limit}")
@@ -176,7 +172,12 @@ def check_screened(key: str, strengths: list[float]) -> None:
 
 
 Amount = Annotated[
-    str, must(_is_amount, "is not an amount", f"all, none or a positive number, at most {LARGEST_INTEGER}")
+    str,
+    must(
+        lambda s: s in ("all", "none") or (s.isdecimal() and len(s) < 12 and 0 < int(s) <= LARGEST_INTEGER),
+        "is not an amount",
+        f"all, none or a positive number, at most {LARGEST_INTEGER}",
+    ),
 ]
 
 
@@ -228,12 +229,6 @@ class InSilicoConfig:
 # Configuration of the growth that is computed beside what was measured.
 
 
-def check_named(key: str, name: str) -> None:
-    """Refuse an empty name."""
-    if not name.strip():
-        raise ConfigError(f"`{key}` is empty", expected="a name for the column")
-
-
 @dataclass
 class FbaConfig:
     """Configure the growth rate that flux balance analysis computes for each strain, as a covariate of strains.
@@ -256,7 +251,7 @@ class FbaConfig:
     media: MediaChanges | None = None
     base: dict[str, float] = field(default_factory=dict)
     uptakes: MediaChanges = field(default_factory=dict)
-    name: Annotated[str, check_named] = "fba_growth"
+    name: Annotated[str, must(lambda name: bool(name.strip()), "is empty", "a name for the column")] = "fba_growth"
     tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
@@ -271,8 +266,6 @@ class FbaConfig:
 
 
 DIGENIC, TRIGENIC = "digenic", "trigenic"
-EVERY_SCREEN = ("missing", "replicates")
-"""These keys apply to every screen, whatever its file looks like."""
 
 
 @dataclass
@@ -305,14 +298,14 @@ class LaboratoryConfig:
 
         Args:
             screen: its name.
-            options: the keys that apply to it, besides ``EVERY_SCREEN``.
+            options: the keys that apply to it, besides those that apply to all.
             key: the name of this section, for the message.
 
         Raises:
             ConfigError: a key was set that does not apply.
         """
         default = LaboratoryConfig()
-        applicable = (*EVERY_SCREEN, *options)
+        applicable = ("missing", "replicates", *options)
         for option in fields(self):
             name = option.name
             if name not in applicable and getattr(self, name) != getattr(default, name):

@@ -148,7 +148,13 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
     strains = Strains(changes.names, changes.genes, changes.offsets, of_conditions, strengths=changes.strengths)
     issues = [*issues, *more, *others, *changes.issues, *unclear]
     if config.replicates == REFUSE:
-        issues += _repeated(rows, strains)
+        same = by_text((str(number), row) for row, number in enumerate(strain_numbers(strains).tolist())).values()
+        said = {
+            f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times": where
+            for where in same
+            if len(where) > 1
+        }
+        issues += rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
@@ -161,15 +167,6 @@ def find_measured(rows: Rows, config: CsvConfig, aliases: AliasTable, genes: Voc
         provenance=Provenance("csv", counts=counts),
     )
     return Measured(rows, strains, changes, issues)
-
-
-def _repeated(rows: Rows, strains: Strains) -> list[Issue]:
-    """Return an issue for each strain that several rows list."""
-    numbers = strain_numbers(strains)
-    again = np.flatnonzero(np.bincount(numbers)[numbers] > 1).tolist() if len(numbers) else []
-    same = by_text((str(numbers[row]), row) for row in again).values()
-    said = {f"{genes_of(strains, where[0]) or 'the wild type'} is listed {len(where)} times": where for where in same}
-    return rows.issues(said, "set `replicates: mean`", kind="strain that is listed again")
 
 
 def _in_each_medium(rows: Rows, config: CsvConfig) -> tuple[Rows, CsvConfig]:

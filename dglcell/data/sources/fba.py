@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 # problem: with its scaling and a tolerance of 1e-9 it takes the wild type of yeast-GEM for infeasible.
 
 
-NO_FLUX = 1e-7
-"""Fluxes up to this, in mmol/gDW/h, are the solver's zero where a capacity is measured."""
-
-
 @dataclass(frozen=True)
 class FluxProblem:
     """Hold the arrays of one flux balance problem; they are small enough to send to another process."""
@@ -238,7 +234,8 @@ class FluxSolver:
         for j in reactions.tolist():
             for way, sign in enumerate((-1, 1)):
                 flux = self._largest(self._optima, j, sign)
-                capacities[way, j] = self._largest(self._wild, j, sign) if flux <= NO_FLUX else flux
+                # So small a flux, in mmol/gDW/h, is the solver's zero.
+                capacities[way, j] = self._largest(self._wild, j, sign) if flux <= 1e-7 else flux
             advance()
         return capacities
 

@@ -252,7 +252,8 @@ class _Medium:
             def take(solution: Solution) -> None:
                 number, one = next(waiting)
                 kept.put(one, solution.value)
-                if kept.flush_if_due():
+                if time.monotonic() - kept.written > FLUSH_SECONDS:
+                    kept.close()
                     log.info("%s of %s linear programs", f"{number:,}", f"{len(needed):,}")
                 advance()
 
@@ -292,10 +293,11 @@ class GrowthCache:
 
     Attributes:
         known: what is lost → growth, NaN where the solver gave no answer, which is not written.
+        written: when it was written last, by the monotonic clock.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._last = folder, time.monotonic()
+        self._folder, self.written = folder, time.monotonic()
         self.known: dict[Lost, float] = {}
         self._new: list[Lost] = []
         for path in sorted(folder.glob("*.npz")) if folder.is_dir() else []:
@@ -310,21 +312,14 @@ class GrowthCache:
                 self.known[part["rules"][start:end].tobytes(), part["left"][start:end].tobytes()] = growth
 
     def put(self, lost: Lost, growth: float) -> None:
-        """Note a growth, which goes into a file with the next ``flush``."""
+        """Note a growth, which goes into a file with the next ``close``."""
         if lost not in self.known and not np.isnan(growth):
             self._new.append(lost)
         self.known[lost] = growth
 
-    def flush_if_due(self) -> bool:
-        """Write what is new if the last time is long ago, and say whether it was."""
-        if time.monotonic() - self._last < FLUSH_SECONDS:
-            return False
-        self.close()
-        return True
-
     def close(self) -> None:
         """Write what is new as a file of its own."""
-        self._last = time.monotonic()
+        self.written = time.monotonic()
         if not self._new:
             return
         rules, left = zip(*map(unpacked, self._new), strict=True)

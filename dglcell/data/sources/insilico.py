@@ -52,7 +52,12 @@ def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
     console = Console(stderr=True)
     if not console.is_terminal:
         started = time.perf_counter()
-        yield _log_only
+
+        def log_only(what: str, total: int) -> Callable[[], None]:
+            log.info("%s: %s", what, f"{total:,}")
+            return lambda: None
+
+        yield log_only
         log.info("done after %.1f s", time.perf_counter() - started)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -63,11 +68,6 @@ def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
             return lambda: bars.advance(task)
 
         yield begin
-
-
-def _log_only(what: str, total: int) -> Callable[[], None]:
-    log.info("%s: %s", what, f"{total:,}")
-    return lambda: None
 
 
 # Which strains an in-silico screen lists: all or sampled gene sets.
@@ -140,10 +140,6 @@ def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
 
 
 KEY = "data.source.insilico"
-MEANING = (
-    "a gene of strength s leaves its reactions at most s times the largest flux that the wild type can need in the "
-    "medium, 0 is a deletion; fitness is growth over that of the wild type in the model's own medium"
-)
 
 
 def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
@@ -279,7 +275,11 @@ def _provenance(
 ) -> Provenance:
     description = f"in-silico deletion screen by flux balance analysis of {model or config.model}"
     if not _is_plain(config):
-        description = f"in-silico screen by flux balance analysis of {model or config.model}: {MEANING}"
+        description = (
+            f"in-silico screen by flux balance analysis of {model or config.model}: a gene of strength s leaves its "
+            "reactions at most s times the largest flux that the wild type can need in the medium, 0 is a deletion; "
+            "fitness is growth over that of the wild type in the model's own medium"
+        )
     return Provenance(
         source="insilico",
         description=description,

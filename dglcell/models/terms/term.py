@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.terms.config import TermConfig
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +17,17 @@ from cobra import Gene, Model, Reaction
 from cobra.io import load_model
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from dglcell.data.columns import COMPUTED
+from dglcell.data.sources import Computed, Work
+from dglcell.data.sources.config import FbaConfig, InSilicoConfig
+from dglcell.data.sources.fba_growth import FbaGrowth
 from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, lost_rules, snap, trigenic, unpacked
+from dglcell.data.sources.insilico import load_insilico
+from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, DataError, DglcellError, GraphError
+from dglcell.graph.config import CellConfig
 from dglcell.graph.metabolism import enzyme_complexes
 from tests.examples import examples
 
@@ -141,3 +156,114 @@ def test_snap_moves_only_what_is_close() -> None:
 
 def test_lethal_is_no_growth_and_missing_is_not_lethal() -> None:
     assert lethal(np.array([0.0, 5e-7, 2e-6, 1.0, np.nan])).tolist() == [True, True, False, False, False]
+
+
+MEDIA = {"own": {}, "fructose": {"EX_glc__D_e": 0.0, "EX_fru_e": 10.0}}
+
+
+def growth(strains: Strains, folder: Path, shard: tuple[int, int] = (0, 1), **config: object) -> NDArray[np.float32]:
+    config = {"model": "textbook", "media": MEDIA, "processes": 1, **config}
+    return FbaGrowth(FbaConfig(**config)).compute(strains, Work(None, folder, shard))  # type: ignore[arg-type]
+
+
+def own_growth() -> float:
+    return float(load_model("textbook").slim_optimize())
+
+
+@pytest.fixture(scope="module")
+def screen() -> Strains:
+    options = {"pairs": "300", "triples": "60", "strengths": [0.3, 0.0, 0.05, 0.7], "media": MEDIA, "processes": 1}
+    return load_insilico(InSilicoConfig(**options))  # type: ignore[arg-type]
+
+
+def test_it_is_what_the_screen_computes(screen: Strains, tmp_path: Path) -> None:
+    found = growth(screen, tmp_path)
+    np.testing.assert_allclose(found / own_growth(), screen.phenotypes["fitness"], atol=1e-6)
+    assert len(np.unique(found)) > 50
+
+
+def test_shards_fill_what_one_build_finds(screen: Strains, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for shard in range(3):
+        growth(screen, tmp_path / "shards", (shard, 3))
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    found = growth(screen, tmp_path / "shards")
+    assert "linear programs" not in caplog.text  # nothing is left to solve
+    np.testing.assert_array_equal(found, growth(screen, tmp_path / "whole"))
+
+
+def test_names_of_genes_and_genes_that_the_model_lacks(tmp_path: Path) -> None:
+    strains = Strains.from_names([["pfkA"], ["b3916"], ["mystery"], ["B2779"], []])
+    found = growth(strains, tmp_path, media={}) / own_growth()
+    model = load_model("textbook")
+    model.genes.get_by_id("b2779").knock_out()
+    eno = model.slim_optimize() / own_growth()
+    np.testing.assert_allclose(found, [found[1], found[1], 1.0, eno, 1.0], atol=1e-6)
+
+
+def test_media_may_be_numbers(tmp_path: Path) -> None:
+    conditions = {"acetate": [0.0, 1.0, 0.5], "lactate": [1.0, 1.0, 0.0]}
+    strains = Strains.from_names([[], [], []], conditions=conditions)
+    uptakes = {"acetate": {"EX_ac_e": 20.0}, "lactate": {"EX_lac__D_e": 10.0}}
+    found = growth(strains, tmp_path, media={}, base={"EX_glc__D_e": 0.0}, uptakes=uptakes)
+    for value, acetate, lactate in zip(found, (0, 20, 10), (10, 10, 0), strict=True):
+        model = load_model("textbook")
+        for exchange, uptake in (("EX_glc__D_e", 0), ("EX_ac_e", acetate), ("EX_lac__D_e", lactate)):
+            model.reactions.get_by_id(exchange).lower_bound = -uptake
+        assert value == pytest.approx(model.slim_optimize(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"media": {"own": {}}}, DataError, "a medium of strains is not described\n.*fructose"),
+        ({"media": {"own": {}, "fructose": {"EX_none": 1.0}}}, ConfigError, "names no exchange reaction"),
+        ({"base": {"EX_none": 1.0}}, ConfigError, "`data.fba.base` names no exchange reaction"),
+        ({"uptakes": {"celsius": {"EX_ac_e": 1.0}}}, DataError, "no such covariate of numbers"),
+        ({"model": "gone.xml"}, GraphError, "`fba_growth` is computed by a metabolic model that cannot be read here"),
+    ],
+)
+def test_what_cannot_be_computed_says_why(
+    tmp_path: Path, config: dict[str, object], error: type[DglcellError], message: str
+) -> None:
+    strains = Strains.from_names([["b0008"], []], conditions={"medium": ["own", "fructose"]})
+    with pytest.raises(error, match=message):
+        growth(strains, tmp_path, **config)
+
+
+def test_the_column_is_a_covariate_and_says_how_it_was_made(tmp_path: Path) -> None:
+    computed = Computed.of(FbaConfig(processes=1), {}, CellConfig(model="textbook"))
+    strains = Strains.from_names([["b0008"], ["b0720"]], phenotypes={"growth": [1.0, 0.5]})
+    made = computed.add(strains, Work(None, tmp_path))
+    assert (made.conditions, made.computed) == ({"fba_growth": ()}, ("fba_growth",))
+    assert made.provenance.parameters[COMPUTED]["fba_growth"]["model"] == "textbook"
+    assert "textbook.xml.gz" in made.provenance.files
+    assert made.sha256 != strains.sha256
+    with pytest.raises(DataError, match="have a column 'fba_growth'"):
+        computed.add(made, Work(None, tmp_path))
+    with pytest.raises(ConfigError, match=r"`data\.fba` needs a metabolic model"):
+        Computed.of(FbaConfig(), {}, CellConfig())
+
+
+KILLED = """\
+import sys
+from pathlib import Path
+from dglcell.data.sources import Work, fba_growth
+from dglcell.data.sources.config import FbaConfig, InSilicoConfig
+from dglcell.data.sources.insilico import load_insilico
+fba_growth.FLUSH_SECONDS = 0.0
+strains = load_insilico(InSilicoConfig(pairs="400", triples="none", processes=1))
+fba_growth.FbaGrowth(FbaConfig(model="textbook", processes=1)).compute(strains, Work(None, Path(sys.argv[1])))
+"""
+
+
+def test_a_killed_build_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)]) as process:
+        while len([*tmp_path.glob("*/*.npz")]) < 20 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    strains = load_insilico(InSilicoConfig(pairs="400", triples="none", processes=1))
+    (broken := next(tmp_path.glob("*/*.npz"))).write_bytes(b"not whole")
+    found = growth(strains, tmp_path, media={})
+    assert f"'{broken}' cannot be read" in caplog.text
+    np.testing.assert_allclose(found / own_growth(), strains.phenotypes["fitness"], atol=1e-6)

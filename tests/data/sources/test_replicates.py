@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.config.read import load_config
 from dglcell.data.columns import CROSS, Column, Provenance, columns_of
+from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.replicates import concatenate, merge_replicates
+from dglcell.data.sources.union import PartConfig
 from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, DataError
+from dglcell.training.prepare import store_path
+from tests.data.sources.sga_tables import KUZMIN2018, KUZMIN2020, kuzmin, read, text
 from tests.examples import examples
 
 NAMES = tuple("ABCDE")
@@ -115,3 +124,182 @@ def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
     for name in ("score", "fitness"):
         np.testing.assert_array_equal(table.phenotypes[name], apart.phenotypes[name])
         np.testing.assert_array_equal(table.of_kind("sd")[name], apart.of_kind("sd")[name])
+
+
+TRI = "trigenic"
+A, B, C, D, X = "YAR002W", "YML107C", "YAL048C", "YBR001C", "YNL999W"
+OF_2018 = [
+    kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{C}_dma1", "cΔ", TRI, -0.1, 0.01, 0.4, 0.02),
+    kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{D}_tsa1", "d-1", TRI, 0.1, 0.01, 0.9, 0.02),
+    kuzmin(f"{A}+{X}_tm2", "aΔ+xΔ", f"{C}_dma1", "cΔ", TRI, 0.2, 0.5, 1.1, 0.03),
+    kuzmin(f"{A}+YDL227C_tm3", "aΔ+hoΔ", f"{C}_dma1", "cΔ", "digenic", 0.2, 0.5, 1.1, 0.03),
+]
+OF_2020 = [
+    kuzmin(f"{C}+{B}_tm7", "cΔ+bΔ", f"{A}_dma4", "aΔ", TRI, 0.3, 0.02, 0.6, 0.01),
+    kuzmin(f"{C}+{D}_tm8", "cΔ+dΔ", f"{A}_dma4", "aΔ", TRI, 0.4, 0.02, 0.8, 0.01),
+    kuzmin(f"{A}+{X}_tm9", "aΔ+xΔ", f"{C}_dma1", "cΔ", TRI, 0.2, 0.5, 1.1, 0.03),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    raw = tmp_path / "interactions"
+    raw.mkdir()
+    (raw / "aao1729_data_s1.tsv").write_text(text(KUZMIN2018, OF_2018))
+    (raw / "aaz5667-Table-S1.tsv").write_text(text(KUZMIN2020, OF_2020))
+    # Declares the small files' numbers of rows.
+    read("kuzmin2018", tmp_path, monkeypatch, rows=[4])
+    read("kuzmin2020", tmp_path, monkeypatch, rows=[3, 0], tables=["S1"])
+    return tmp_path
+
+
+def union(**options: object) -> SourceConfig:
+    parts = [
+        PartConfig("kuzmin2018", laboratory=LaboratoryConfig(kind=TRI)),
+        PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
+    ]
+    return SourceConfig(name="union", union=UnionConfig(**{"parts": parts, **options}))  # type: ignore[arg-type]
+
+
+def test_strains_of_both_parts_once_each(folder: Path) -> None:
+    table = load_source(union(), str(folder))
+    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.1, 0.1, 0.2, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["fitness"], [0.5, 0.9, 1.1, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.02, 0.03, 0.01], rtol=1e-6)
+    assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1, 1]
+    provenance = table.provenance
+    assert provenance.source == "union"
+    assert provenance.description == "Union of kuzmin2018, kuzmin2020"
+    assert set(provenance.files) == {"aao1729_data_s1.tsv", "aaz5667-Table-S1.tsv"}
+    assert "Kuzmin et al. 2018" in provenance.citation
+    assert "Kuzmin et al. 2020" in provenance.citation
+    assert provenance.parameters["parts"][1]["deletions_only"] is True
+    expected = {
+        "rows": 6,
+        "part_1_kuzmin2018_rows": 4,
+        "part_2_kuzmin2020_rows": 3,
+        "strains_in_several_parts": 2,
+        "rows_identical_in_another_part": 1,
+        "strains_with_replicates": 1,
+        "strains": 4,
+    }
+    assert {key: provenance.counts[key] for key in expected} == expected
+
+
+def test_the_first_part_comes_first(folder: Path) -> None:
+    table = load_source(union(replicates="first"), str(folder))
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [-0.1, 0.1, 0.2, 0.4], rtol=1e-6)
+    assert table.provenance.counts["rows_of_later_parts"] == 2
+    assert table.of_kind("replicates") == {}
+
+
+def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
+    with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A}\n"):
+        load_source(union(replicates="refuse"), str(folder))
+
+
+def test_with_a_table_of_ones_own(folder: Path) -> None:
+    (folder / "own.csv").write_text(f"a,b,growth,when\n{D},{A},0.7,today\n{A},{X},0.6,today\n")
+    own = PartConfig("csv", CsvConfig(path="own.csv", genes=["a", "b"], phenotypes={"fitness": "growth"}))
+    config = union()
+    config.union.parts = [own, config.union.parts[0]]
+    table = load_source(config, str(folder))
+    assert table.genotypes[:3] == [[D, A], [A, X], [A, B, C]]
+    assert np.isnan(table.phenotypes["trigenic_interaction"][:2]).all()
+    assert source_files(config, str(folder)) == [folder / "own.csv"]
+    assert "csv: yours" in table.provenance.licence
+
+
+YAML = """
+cell: {model: textbook}
+data:
+  source:
+    name: union
+    union:
+      replicates: mean
+      parts:
+        - name: kuzmin2018
+          laboratory: {kind: trigenic}
+        - {name: kuzmin2020, laboratory: {kind: trigenic, deletions_only: true}}
+"""
+
+
+def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "u.yaml"
+    path.write_text(YAML)
+    config = load_config(path)
+    first, second = config.data.source.union.parts
+    assert isinstance(first, PartConfig)
+    assert (first.laboratory.kind, second.laboratory.deletions_only) == ("trigenic", True)
+    assert store_path(config).name.startswith("union-")
+    other = load_config(path, ["data.source.union.replicates=first"])
+    assert store_path(other) != store_path(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only"),
+            r"unknown key .*parts\[1\].laboratory.kinds",
+        ),
+        (("replicates: mean", "replicates: guess"), r"`data.source.union.replicates` is unknown"),
+        (
+            ("deletions_only: true", "deletions_only: true, replicates: refuse"),
+            r"parts\[1\].laboratory.replicates` is set, but(.|\n)*set `data.source.union.replicates` instead",
+        ),
+        (
+            ("{kind: trigenic, deletions_only", "{temperature: 30, deletions_only"),
+            r"parts\[1\].laboratory.temperature` does",
+        ),
+        (
+            ("name: kuzmin2020,", "name: insilico,"),
+            r"`data.source.union.parts\[1\].name` is no source that can be part",
+        ),
+        (("replicates: mean", "replicates: both"), r"union.replicates` is unknown\n.*both\n.*mean, first"),
+        (
+            ("- name: kuzmin2018\n", "- kuzmin2018\n        - name: kuzmin2018\n"),
+            r"parts\[0\]` takes no single value\n.*2018",
+        ),
+    ],
+)
+def test_wrong_keys_name_their_part(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = tmp_path / "u.yaml"
+    path.write_text(YAML.replace(*change))
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+
+
+def test_a_part_with_names_of_its_own_is_a_phenotype_of_its_own(folder: Path) -> None:
+    parts = [
+        PartConfig(
+            "kuzmin2018", laboratory=LaboratoryConfig(kind=TRI), phenotypes={"trigenic_interaction": "tau_2018"}
+        ),
+        PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
+    ]
+    table = load_source(union(parts=parts), str(folder))
+    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    nan = np.nan
+    np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, nan], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, nan, 0.2, 0.4], rtol=1e-6)
+    assert table.of_kind("p_value").keys() == {"tau_2018", "trigenic_interaction"}
+    assert table.provenance.parameters["parts"][0]["phenotypes"] == {"trigenic_interaction": "tau_2018"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"tau": "tau_2018"}, r"kuzmin2018 has no phenotype to rename\n.*tau\n.*trigenic_interaction"),
+        ({"trigenic_interaction": "fitness"}, r"kuzmin2018 would have two phenotypes of one name\n.*fitness"),
+    ],
+)
+def test_wrong_names_of_phenotypes_are_refused(folder: Path, names: dict[str, str], message: str) -> None:
+    parts = [PartConfig("kuzmin2018", phenotypes=names), PartConfig("kuzmin2020")]
+    with pytest.raises(DataError, match=message):
+        load_source(union(parts=parts), str(folder))
+
+
+def test_one_part_is_no_union() -> None:
+    with pytest.raises(ConfigError, match=r"`data.source.union.parts` names too few sources\n.*1\n.*kuzmin2018"):
+        SourceConfig(name="union", union=UnionConfig([PartConfig("kuzmin2018")])).validate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,17 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, DataError
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import StrainModel
 from dglcell.models.terms.config import CovariatesConfig
 from dglcell.models.terms.covariates import Activities, Conditions, Covariates
+from dglcell.models.terms.link import Link
 from dglcell.models.terms.term import Seen, Surroundings, Training
 from dglcell.perturbation.genotype import GenotypeBatch
-from tests.random_cells import resident_cell
+from tests.random_cells import resident_cell, textbook_cell
 
 SEEN = {"medium": ["LB", "MOPS"], "temperature": [], "allele": ["a-1", "a-2", "b-1"]}
 
@@ -172,3 +174,43 @@ def test_strains_carry_conditions_into_a_batch() -> None:
     seen = strains.with_conditions(SEEN).to("cpu").take(torch.tensor([1, 0])).perturbations.conditions
     assert seen is not None
     assert seen.tolist() == [[0, 37, 0], [1, 30, 2]]
+
+
+CELL = textbook_cell()
+STRAINS = [[], [0], [0, 1], [5, 9, 20]]
+
+
+HEADS = {
+    **{how: HeteroCellConfig(combination=how, local_head=how != "none") for how in ("none", "sum", "mean")},
+    **{operator: SetOperatorConfig(operator=operator) for operator in ("local", "both")},
+}
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_wild_type_has_its_value_with_any_heads(heads: str) -> None:
+    torch.manual_seed(0)
+    config = replace(HEADS[heads], hidden=8, layers=1, link="minimum")
+    kind = HeteroCell if isinstance(config, HeteroCellConfig) else SetOperator
+    model = kind(CELL, config, outputs=2).double().eval()
+    link = model.terms["link"]
+    assert isinstance(link, Link)
+    assert link.measured is not None
+    link.choose(["minimum", "log"], torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
+    measured = GenotypeBatch.from_lists([[0], [1]])
+    link.measured.remember(CELL, measured, torch.tensor([[0.5, 0.1], [0.25, 0.1]], dtype=torch.float64))
+    for parameter in model.parameters():  # heads begin near zero, where every link is the identity
+        torch.nn.init.normal_(parameter, std=0.3)
+    out_BT = model(GenotypeBatch.from_lists(STRAINS)).phenotypes * link.scale + link.shift
+    assert torch.allclose(out_BT[0], torch.ones(2, dtype=torch.float64))
+    assert not torch.allclose(out_BT[1:, 1], torch.ones(3, dtype=torch.float64))
+    assert out_BT[2, 0] <= 0.2502  # of [0, 1], measured parts are [0] and [1]
+    alone_BT = model(GenotypeBatch.from_lists(STRAINS[3:])).phenotypes * link.scale + link.shift
+    assert torch.allclose(alone_BT[0], out_BT[3])
+
+
+def test_identity_adds_no_weights() -> None:
+    models = (
+        HeteroCell(CELL, HeteroCellConfig(hidden=8, layers=1)),
+        SetOperator(CELL, SetOperatorConfig(hidden=8, layers=1)),
+    )
+    assert not [name for model in models for name in model.state_dict() if "link" in name]

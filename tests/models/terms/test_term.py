@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dglcell.data.dataset import Normaliser
 from dglcell.data.strains import Strains
-from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.cell_model import CellModel, HeteroCell, SetOperator
