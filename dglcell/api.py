@@ -264,7 +264,6 @@ class Predictor:
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
-    """Return rows of results, each with the seed of its run, as a DataFrame."""
     import pandas as pd
 
     about = ("model", "part", "phenotype", "is_null")
@@ -337,7 +336,6 @@ def load(
 
 
 def _predicts(member: Trained) -> tuple[object, ...]:
-    """Return what models that predict together have in common."""
     return member.cell.sha256, member.phenotypes, seen_by(member)
 
 
@@ -427,7 +425,6 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
 
 
 def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
-    """Return rows of results on measured strains as a DataFrame."""
     import pandas as pd
 
     return pd.DataFrame([{"model": row.model, "phenotype": row.phenotype, **row.metrics} for row in rows])

@@ -120,7 +120,6 @@ def find_class(slot: str, name: str) -> Any:
 
 
 def _import(key: str, target: str) -> Any:
-    """Import the object that ``MODULE:CLASS`` stands for."""
     module, _, name = target.partition(":")
     if not all(word.isidentifier() for word in (*module.split("."), name)):
         raise ConfigError(f"`{key}` names no class", got=target, expected="MODULE:CLASS, e.g. my_model:MyModel")

@@ -132,7 +132,6 @@ class GeneCurves(NullModel):
 
 
 def _by_gene(targets: NDArray[np.integer]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return each gene with its positions in ``targets``."""
     order = np.argsort(targets, kind="stable")
     genes, first = np.unique(targets[order], return_index=True)
     return list(zip(genes.tolist(), np.split(order, first[1:]), strict=True)) if len(genes) else []

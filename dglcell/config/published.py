@@ -111,7 +111,6 @@ def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all texts in nested containers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):

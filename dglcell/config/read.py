@@ -427,7 +427,6 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
 
 
 def _spell_out(layer: DictConfig, section: str) -> None:
-    """Replace the short form ``loss: mse`` by ``loss: {name: mse}``."""
     if isinstance(layer.get(section), str):
         layer[section] = {"name": layer[section]}
 

@@ -202,7 +202,6 @@ class Normaliser(nn.Module):
 
 
 def _check_labels(name: str, values: Tensor, kind: str) -> None:
-    """Refuse training labels that cannot be normalised."""
     if len(values) == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
     low, high = values.min().item(), values.max().item()
@@ -226,7 +225,6 @@ def _check_labels(name: str, values: Tensor, kind: str) -> None:
 
 
 def _check_spread(name: str, values: Tensor, scale: float) -> None:
-    """Refuse a scale that is not a number of single precision."""
     float32 = torch.finfo(torch.float32)
     if not float32.tiny <= scale <= float32.max:
         raise DataError(

@@ -96,7 +96,6 @@ def format_table_stats(table: Strains) -> str:
 
 
 def _label_rows(name: str, unit: str, values: NDArray[np.float32]) -> tuple[list[str], list[str]]:
-    """Return the rows of one phenotype in the two tables of labels."""
     # Sums over millions of strains need more than float32.
     measured = values[~np.isnan(values)].astype(np.float64)
     quantiles, moments, histogram = [np.nan] * 5, [np.nan] * 2, np.zeros(HISTOGRAM_BINS, np.int64)
@@ -168,7 +167,6 @@ def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None 
 
 
 def _settings(parameters: Mapping[str, Any]) -> list[str]:
-    """Describe parameters in words, without those that are not set."""
     said = []
     for key, value in parameters.items():
         if isinstance(value, Mapping):
@@ -258,7 +256,6 @@ def _table(
 
 
 def _entries(entries: Iterable[tuple[str, str]]) -> str:
-    """Wrap labelled lines, and leave out entries without a text."""
     indent = " " * (LABEL_WIDTH + 1)
     return "\n".join(
         textwrap.fill(

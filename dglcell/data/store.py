@@ -293,7 +293,6 @@ class Store:
         self.read()
 
     def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
-        """Return one column, copied from its values."""
         meta, digest = self.meta, hashlib.sha256()
         label, sha256 = meta.columns[number]
         name = " of ".join(label)
@@ -339,7 +338,6 @@ class Store:
         )
 
     def _wanted(self, phenotypes: Sequence[str] | None) -> list[tuple[str, ...]]:
-        """Return the columns of some phenotypes, in their order, by kind."""
         wanted = self.meta.phenotypes if phenotypes is None else phenotypes
         unknown = [name for name in wanted if name not in self.meta.phenotypes]
         if unknown or not wanted:

@@ -57,7 +57,6 @@ def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: 
 
 
 def _write(strains: Strains, directory: Path, command: str) -> None:
-    """Write the columns in the order of their keys, and the description after them."""
     names, sizes = Vocabulary.of(strains.names), list[int]()
     arrays = (strains.offsets, strains.targets, strains.left(), *strains.columns.values())
     # Twice the room: pages that are not full, and copies of those the tree rewrites. The file grows as needed. The

@@ -130,7 +130,6 @@ def _joined(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
 
 
 def _batches(model: StrainModel, strains: Strains, size: int | None) -> Iterator[tuple[int, GenotypeBatch]]:
-    """Yield batches on the device of a model, each with the number of its first strain."""
     if size is None:
         rows = sum(model.cell[relation].num_dst for relation in model.cell.relations)
         numbers = rows * max(1, getattr(model.config, "layers", 1)) * getattr(model.config, "hidden", 64) * ROWS_KEPT
@@ -205,7 +204,6 @@ def _of_phenotype(found: Attribution, batch: GenotypeBatch, change_B: Tensor) ->
 
 
 def _columns(strain: Tensor, change: Tensor, **columns: Any) -> Columns:
-    """Return columns of sources or nodes on the host; those that are left out name nothing."""
     given = {"strain": strain, **NOTHING, **columns, "change": change}
     return {key: x.cpu().numpy() if isinstance(x, Tensor) else x for key, x in given.items()}
 
@@ -214,13 +212,11 @@ NOTHING = {"term": "", "relation": "", "node_type": "", "node": -1, "target_type
 
 
 def _pairs(values_NB: Tensor, **columns: Any) -> Columns:
-    """Return the columns of (node, strain) pairs that give something."""
     node, strain = values_NB.nonzero(as_tuple=True)
     return _columns(strain, values_NB[node, strain], node=node, **columns)
 
 
 def _messages(received: Received, grad_MBH: Tensor) -> Columns:
-    """Return the columns of the messages that are lost."""
     edge, strain, value = received.lost_messages(grad_MBH)
     source_type, name, target_type = received.relation
     some = value != 0

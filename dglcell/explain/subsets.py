@@ -107,7 +107,7 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
         return "\n\n".join(_in_full(rows, genes, by_group.get(tuple(rows[keys].iloc[0]))) for rows in groups)
     lines = [
         {
-            "strain": _called(rows["genes"].iloc[0], genes),
+            "strain": _all_called(rows["genes"].iloc[0], genes),
             "phenotype": rows["phenotype"].iloc[0],
             "predicted": f"{rows['predicted'].iloc[-1]:.4g}",
             "change": f"{rows['change'].iloc[-1]:+.4g}",
@@ -121,7 +121,7 @@ def show(found: pd.DataFrame, genes: Vocabulary, splits: pd.DataFrame | None = N
 def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) -> str:
     wild, whole = rows.iloc[0], rows.iloc[-1]
     lines = [
-        f"{_called(whole['genes'], genes)}: {whole['phenotype']} {whole['predicted']:.4g}, "
+        f"{_all_called(whole['genes'], genes)}: {whole['phenotype']} {whole['predicted']:.4g}, "
         f"of the wild type {wild['predicted']:.4g}, change {whole['change']:+.4g}"
     ]
     named = _named(rows, genes)
@@ -130,18 +130,19 @@ def _in_full(rows: pd.DataFrame, genes: Vocabulary, split: pd.DataFrame | None) 
     lines += [f"  responsible: {named}", "      change  interaction  of"]
     shown = rows.iloc[1:] if len(rows) <= 8 else rows.iloc[-1:]
     of_each = zip(*(shown[name] for name in ("change", "interaction", "subset")), strict=True)
-    lines += [f"  {change:+10.4f}  {together:+11.4f}  {_called(subset, genes)}" for change, together, subset in of_each]
+    lines += [
+        f"  {change:+10.4f}  {together:+11.4f}  {_all_called(subset, genes)}" for change, together, subset in of_each
+    ]
     if split is not None:
         lines.append(text_of(split))
     return "\n".join(lines)
 
 
 def _named(rows: pd.DataFrame, genes: Vocabulary) -> str:
-    """Return the responsible subsets as text; there are several where they are equally small."""
-    return " or ".join(_called(subset, genes) for subset in rows[rows["responsible"]]["subset"])
+    return " or ".join(_all_called(subset, genes) for subset in rows[rows["responsible"]]["subset"])
 
 
-def _called(changed: str, genes: Vocabulary) -> str:
+def _all_called(changed: str, genes: Vocabulary) -> str:
     """Return changes by the standard names of genes too, e.g. ``talB (b0008), talA (b2464):0.3``."""
     named = []
     for part in changed.split(";") if changed else ():

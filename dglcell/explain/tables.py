@@ -239,7 +239,6 @@ def _change(rows: pd.DataFrame) -> float:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, title: str, note: str) -> None:
-    """Draw bars with their names, the strongest on top."""
     heading(axes, title, note)
     names = [shorten(name, 26) for name in rows["name"]]
     axes.barh(range(len(rows)), rows["change"], color=[VERMILION if x < 0 else BLUE for x in rows["change"]])

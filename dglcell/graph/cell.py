@@ -201,8 +201,6 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
 
 @dataclass
 class _Relations:
-    """Collect relations, and record where each came from."""
-
     edges: dict[Relation, Edges] = field(default_factory=dict)
     origins: dict[Relation, str] = field(default_factory=dict)
 

@@ -92,7 +92,6 @@ def save_cell(cell: CellGraph, directory: Path, *, overwrite: bool = False) -> N
 
 
 def _names(cell: CellGraph) -> dict[str, Any]:
-    """Return the other names of genes; empty in a cell without genes."""
     others = cell.vocabularies[GENE].others if GENE in cell.vocabularies else AliasTable()
     other = {alias: list(genes) for alias, genes in others.systematic.items()}
     return {"other_names": other, "standard_names": dict(others.standard)}

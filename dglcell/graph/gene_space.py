@@ -230,7 +230,6 @@ def _edges(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig) 
 def _block(
     profiles: csr_array | NDArray[np.float64], start: int, config: SimilarityConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return sources, destinations and weights of the edges into some genes."""
     product = profiles[start : start + BLOCK] @ profiles.T
     cosine = np.maximum(product if isinstance(product, np.ndarray) else product.toarray(), 0.0)
     rows = np.arange(len(cosine))

@@ -198,7 +198,6 @@ def _columns(relation: Any, edges: Any) -> tuple[Tensor | list[str], Tensor | li
 
 
 def _column(relation: Relation, ends: Any) -> Tensor | list[str]:
-    """Return the ends of edges as [E] numbers, or as names."""
     if not isinstance(ends, Tensor):
         ends = list(ends)
         if ends and all(isinstance(end, str) for end in ends):

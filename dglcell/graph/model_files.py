@@ -239,7 +239,6 @@ def _read_document(document: Any, lacking: list[str]) -> Model:
 
 
 def _parse(content: bytes, form: str, lacking: list[str]) -> Model:
-    """Read a model of a format, and add its reactions without bounds to a list."""
     import cobra.io
     from cobra.io.yaml import yaml
 

@@ -316,7 +316,6 @@ def read_strains(
 
 
 def _one_each(condition: str, given: Any, number: int) -> list[Any]:
-    """Return a value of a condition for each strain, given one for all or one for each."""
     values = [given] * number if isinstance(given, str) or not np.iterable(given) else list(given)
     if len(values) != number:
         raise GenotypeError(
@@ -328,7 +327,6 @@ def _one_each(condition: str, given: Any, number: int) -> list[Any]:
 
 
 def _as_frame(strains: Genotypes | pd.DataFrame | Strains, how: GenotypeColumns) -> pd.DataFrame:
-    """Return strains as a DataFrame with columns of genes, strengths and conditions."""
     import pandas as pd
 
     given: Any = strains

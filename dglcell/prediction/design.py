@@ -139,7 +139,6 @@ class Design:
 
     @property
     def _choices(self) -> int:
-        """Return how many strains have the same genes."""
         return max(1, len(self.strengths)) ** self.size
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -194,7 +193,6 @@ class Design:
 
     @property
     def _conditions(self) -> dict[str, str | float]:
-        """Return condition → its value in all strains."""
         one = self.background
         return {} if one is None else {name: one.shown(name).tolist()[0] for name in one.conditions}
 

@@ -116,7 +116,6 @@ def _earlier(output: Path) -> Card | None:
 
 
 def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
-    """Write the files of the model and its card."""
     there, here = run.directory, RunDirectory(folder)
     kept = [there.environment, there.split, there.metrics, there.usage, there.results]
     kept += [there.calibration, there.baselines]
@@ -142,12 +141,10 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
 
 
 def _anywhere(command: str) -> str:
-    """Return a command without the folders of the machine where it was called."""
     return " ".join(word for word in command.split() if not word.startswith("paths."))
 
 
 def _neutral(config: Config) -> Config:
-    """Return the configuration without settings of one machine or laboratory."""
     return replace(
         config,
         data=replace(config.data, store=None),

@@ -223,7 +223,6 @@ def _texts(name: str, column: Any) -> list[str]:
 
 
 def _footer(path: Path) -> Any:
-    """Return the record in the footer of a Parquet file; None where there is none."""
     pa, pq = import_pyarrow()
     try:
         return json.loads((pq.read_metadata(path).metadata or {}).get(FOOTER.encode(), b"null"))
@@ -232,7 +231,6 @@ def _footer(path: Path) -> Any:
 
 
 def _short(value: Any) -> str:
-    """Shorten hashes to their first digits; return other values as they are."""
     if isinstance(value, list):
         return " ".join(map(_short, value))
     return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)

@@ -360,7 +360,6 @@ def _describe_models(members: Sequence[Trained]) -> dict[str, Any]:
 
 
 def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
-    """Return how many strains a part has, so that every process has a part and none takes more than minutes."""
     most = max(1, min(PART_STRAINS, len(rows) // ranks.size))
     if most <= batch_size:
         return most

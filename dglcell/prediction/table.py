@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
 from dglcell.prediction.conditions import ANOTHER, added_column, check_conditions, condition_number
 from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_genotypes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -81,65 +81,58 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class BadBatch:
-    """A bad batch is a batch with a loss that is not finite.
+class Watched:
+    """A watched batch is one whose loss the device may not have computed yet.
 
     Attributes:
         step: number of the optimiser step that the batch is part of, from 1.
         epoch: number of the epoch, from 1.
         batch: number of the batch within the epoch, from 1.
-        loss: value of the loss.
+        loss: value of the loss, on the host.
         strains: numbers of the strains in the data set.
+        arrived: when the loss is there; None where it is.
     """
 
     step: int
     epoch: int
     batch: int
-    loss: float
-    strains: list[int]
-
-
-@dataclass(frozen=True)
-class _Pending:
-    place: tuple[int, int, int]
-    loss: Tensor  # on the host, as soon as the device has computed it
-    strains: Tensor
-    arrived: torch.cuda.Event | None
-
-    def is_there(self) -> bool:
-        return self.arrived is None or self.arrived.query()
+    loss: Any
+    strains: Any
+    arrived: torch.cuda.Event | None = None
 
 
 class LossWatch:
     """Watch the losses of batches that the device may still be working on."""
 
     def __init__(self) -> None:
-        self._pending: deque[_Pending] = deque()
-        self._found: BadBatch | None = None
+        self._pending: deque[Watched] = deque()
+        self._found: Watched | None = None
 
     def note(self, loss: Tensor, strains: Tensor, *, step: int, epoch: int, batch: int) -> None:
-        """Begin to watch a batch; the numbers are those of ``BadBatch``."""
+        """Begin to watch a batch."""
         loss, arrived = loss.detach(), None
         if loss.is_cuda:
             on_host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True, device="cpu")
             on_host.copy_(loss, non_blocking=True)
             loss, arrived = on_host, torch.cuda.Event()
             arrived.record()
-        self._pending.append(_Pending((step, epoch, batch), loss, strains, arrived))
+        self._pending.append(Watched(step, epoch, batch, loss, strains, arrived))
 
-    def found(self, *, wait: bool = False) -> BadBatch | None:
+    def found(self, *, wait: bool = False) -> Watched | None:
         """Return the first batch with a loss that is not finite, among those that the device has finished.
 
         Args:
             wait: whether to wait until the device has finished the last batch.
         """
-        while self._found is None and self._pending and (wait or self._pending[0].is_there()):
-            pending = self._pending.popleft()
-            if pending.arrived is not None:
-                pending.arrived.synchronize()
-            loss = float(pending.loss)
-            if not abs(loss) < float("inf"):
-                self._found = BadBatch(*pending.place, loss, pending.strains.tolist())
+        while self._found is None and self._pending:
+            first = self._pending[0]
+            if first.arrived is not None and not (wait or first.arrived.query()):
+                break
+            if first.arrived is not None:
+                first.arrived.synchronize()
+            self._pending.popleft()
+            if not abs(loss := float(first.loss)) < float("inf"):
+                self._found = replace(first, loss=loss, strains=first.strains.tolist(), arrived=None)
         return self._found
 
 
@@ -227,7 +220,7 @@ class Preemption(Callback):
 
     def _not_finite(self, trainer: pl.Trainer) -> Exception:
         """Return the error with the strains of all ranks, because they compute the loss of their batches together."""
-        found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
+        found: list[Watched] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
         where = f"step {first.step}, batch {first.batch}: strains {listing(strains, SHOWN)} of the store"

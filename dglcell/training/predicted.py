@@ -147,7 +147,6 @@ def write_predictions(
 
 @torch.inference_mode()
 def _learned_strengths(learned: Term, batch: Strains) -> Tensor:
-    """Return what is left of the genes of all strains, [P], on the host."""
     found = learned.strains(batch.to(next(learned.parameters()).device).perturbations).strengths
     return torch.zeros(len(batch.targets)) if found is None else found.float().cpu()
 
@@ -157,6 +156,5 @@ def _joined_strengths(strengths_P: Tensor, counts: Tensor) -> list[str]:
 
 
 def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
-    """Return the names of deleted genes, joined strain by strain."""
     rest = iter(names.tolist())
     return [no_formula(";".join(itertools.islice(rest, count))) for count in counts.tolist()]

@@ -113,7 +113,6 @@ def kept_baselines(directory: RunDirectory, cell: CellGraph) -> Baselines:
 
 
 def _made_of(prepared: Prepared) -> dict[str, Any]:
-    """Return what baselines were fitted to, as plain containers."""
     return {
         "cell": prepared.cell.sha256,
         "store": prepared.store.sha256,

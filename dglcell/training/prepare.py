@@ -117,7 +117,6 @@ FEWEST_STRAINS, FEWEST_GENES = 30, 30
 
 
 def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
-    """Return for each gene whether any of some strains deletes it, [N]."""
     chosen = torch.zeros(len(dataset), dtype=torch.bool)
     chosen[strains] = True
     targets = dataset.targets[chosen.repeat_interleave(dataset.offsets.diff())]

@@ -206,7 +206,6 @@ class StrainTask(pl.LightningModule):
         return loss
 
     def _compute(self, batch: Strains) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss, predictions, and the loss, its terms and one, each times the number of labels."""
         prediction: Prediction = self.model(batch.perturbations)
         loss = self._loss(prediction, batch.labels)
         present = (~batch.labels.isnan()).sum()

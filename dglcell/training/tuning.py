@@ -218,7 +218,6 @@ class Search:
         return score
 
     def _write_results(self, study: Any) -> None:
-        """Write the table of all finished trials, the best first, and the experiment with the best values."""
         finished = _finished(study)
         with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -238,7 +237,6 @@ class Search:
             partial.write_text(about + text, encoding="utf-8")
 
     def _extended(self) -> str:
-        """Return the path of the experiment as a file in the folder extends it."""
         path = self.experiment.resolve()
         if path.is_relative_to(PACKAGED.resolve()):
             return path.relative_to(PACKAGED.resolve()).as_posix()
@@ -251,7 +249,6 @@ def override(key: str, value: Any) -> str:
 
 
 def _finished(study: Any) -> list[Any]:
-    """Return the trials with a score, the best first."""
     return sorted((one for one in study.trials if one.value is not None), key=lambda one: -one.value)
 
 
@@ -269,5 +266,4 @@ def _distribution(choices: Choices, optuna: Any) -> Any:
 
 
 def _shown(values: Mapping[str, Any]) -> str:
-    """Return the values in one line."""
     return " ".join(f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in values.items())

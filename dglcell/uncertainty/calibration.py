@@ -307,7 +307,6 @@ class Calibration:
 
 
 def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with tuples of numbers in place of lists."""
     return {name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in content.items()}
 
 

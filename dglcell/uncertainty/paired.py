@@ -72,7 +72,6 @@ def ahead(
 
 
 def _differences(scores_RP: Values) -> Values:
-    """Return the first predictor's scores less those of each other one."""
     return scores_RP[:, :1] - scores_RP[:, 1:]
 
 

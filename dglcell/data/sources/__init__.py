@@ -144,7 +144,6 @@ def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
 
 
 def _files_of(source: Source, raw: str | None) -> list[Path]:
-    """Return the file of the source's class, and the files that it reads."""
     return [Path(inspect.getfile(type(source))), *source.files(raw)]
 
 

@@ -140,7 +140,6 @@ class FbaGrowth(Simulator):
         return -distinct, medium_S.reshape(-1), indices
 
     def _shown(self, strains: Strains) -> NDArray[np.str_]:
-        """Return the medium of each strain, [S]."""
         media, shown = self.config.media or {}, strains.shown(MEDIUM).astype(str)
         unknown = sorted({*shown.tolist()} - set(media))
         if unknown and media:
@@ -200,8 +199,6 @@ def _lost_sets(rules: KnockoutRules, strains: Strains, gene_of: NDArray[np.int64
 
 @dataclass(frozen=True)
 class _Medium:
-    """Compute growth in one medium."""
-
     rules: KnockoutRules  #: rules of the model
     problem: FluxProblem  #: of the wild type in this medium
     processes: int  #: as in `FbaConfig`
@@ -265,7 +262,6 @@ class _Medium:
         strengths: NDArray[np.float64],
         begin: Callable[[str, int], Callable[[], None]],
     ) -> FluxProblem:
-        """Return the problem with the limits of weakened reactions."""
         weakened = np.unique(np.concatenate([np.zeros(0, np.int32), *(rules[left > 0] for rules, left in lost)]))
         capacities = np.full((2, self.problem.shape[1]), np.inf)
         if len(weakened):

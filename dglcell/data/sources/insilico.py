@@ -255,7 +255,6 @@ def _in_media(
 
 
 def _strains(config: InSilicoConfig, genes: tuple[str, ...], design: Design) -> Strains:
-    """Return the strains of a design in every medium, without phenotypes."""
     sizes = np.repeat([0, 1, 2, 3], [int(bool(config.media)), *map(len, design)])
     strengths = np.array(sorted(config.strengths) or [0.0], dtype=np.float32)
     alleles = np.concatenate([rows.ravel() for rows in design])
@@ -309,7 +308,6 @@ class Screen:
         self._add(np.arange(self.alleles, dtype=np.int32)[:, None])
 
     def _add(self, sets: NDArray[np.int32]) -> None:
-        """Solve the strains with one changed gene more."""
         kind = ("single", "double", "triple")[sets.shape[1] - 1]
         begin = partial(self._begin, f"linear programs for {kind} deletions")
         self._levels.append(self._growth.level(sets, self._levels[-1], begin))

@@ -135,7 +135,6 @@ def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], siz
 
 
 def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArray[np.int64]]:
-    """Leave out rows that list a measurement again."""
     if Column(CROSS) not in rows.columns or not len(rows):
         return rows, keys
     import pandas as pd

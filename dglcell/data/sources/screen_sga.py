@@ -357,7 +357,6 @@ class SgaScreen:
         return _measured(strains, config.missing)
 
     def _select(self, rows: pd.DataFrame, config: LaboratoryConfig) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Return the rows of the wanted kind and array, and what was counted."""
         counts = {"rows": len(rows)}
         for column, is_stated in ((KIND, self.states_kind), (ARRAY_TYPE, self.states_array)):
             if is_stated:

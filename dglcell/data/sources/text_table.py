@@ -194,7 +194,6 @@ def _parquet(path: Path) -> Numbered:
 
 
 def _check_header(file: str, line: int, header: Sequence[str]) -> None:
-    """Refuse too many columns, and names that stand above two."""
     names = Counter(header)
     if names.total() > MOST_COLUMNS:
         raise DataError(

@@ -206,7 +206,6 @@ def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
 
 
 def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
-    """Return a number for each strain's set of deleted genes, [B]."""
     genes_BK, present_BK = genotypes.padded()
     return (bits[genes_BK] * present_BK).sum(1)
 

@@ -167,7 +167,6 @@ def _some_strains(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weigh
 
 
 def _by_head(x_NH: Tensor, heads: int) -> Tensor:
-    """Split states by attention head, [heads, N, d]."""
     return x_NH.view(len(x_NH), heads, x_NH.shape[1] // heads).transpose(0, 1)
 
 
