@@ -45,6 +45,12 @@ NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
 
 
+def test_accessions_of_the_metabolic_model_name_genes() -> None:
+    """UniProt, Entrez and the model's own identifier of one gene."""
+    found = dglcell.load("ecoli").predict([["P06996"], ["946716"], ["b2215"]])
+    assert found["predicted_fitness"].nunique() == 1
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache in which cell graphs are built once."""

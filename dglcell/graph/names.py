@@ -43,12 +43,20 @@ def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
     return read_aliases(path), path
 
 
+ACCESSIONS = ("uniprot", "ncbigene", "ncbiprotein", "refseq_locus_tag", "refseq_synonym", "ecogene", "sgd")
+"""Annotations of a metabolic model that are names of genes elsewhere."""
+
+
 def model_aliases(model: Model) -> AliasTable:
-    """Return the names that a metabolic model has for its genes, unless they merely repeat the identifiers."""
+    """Return the names and accessions that a metabolic model has for its genes, unless they repeat the identifiers."""
     names: dict[str, set[str]] = {}
     for gene in model.genes:
         if gene.name and gene.name.strip() and gene.name not in (gene.id, f"G_{gene.id}"):
             names.setdefault(gene.name.strip(), set()).add(gene.id)
+        for kind in ACCESSIONS:
+            found = gene.annotation.get(kind, [])
+            for accession in [found] if isinstance(found, str) else found:
+                names.setdefault(str(accession), set()).add(gene.id)
     shown = {gene.id: gene.name.strip() for gene in model.genes if gene.name and gene.name.strip() in names}
     own = {gene.id: (gene.id,) for gene in model.genes}
     return AliasTable({**{name: tuple(sorted(ids)) for name, ids in names.items()}, **own}, shown)

@@ -28,6 +28,7 @@ from dglcell.data.strains import Strains
 from dglcell.data.table import STRAINS, IssuesError, Rows
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import canonical_hash
+from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -138,6 +139,7 @@ class GenotypeColumns:
         learnt: whether the model learns what is left of a gene where strains do not say it.
         guides: columns of guides of the table that the model was trained on; None where it had none.
         complete: adds what simulators compute of strains; None where the model sees nothing of that kind.
+        model: metabolic model of the cell, whose names and accessions are tried where a gene is unknown.
     """
 
     names: Sequence[str] = ()
@@ -150,6 +152,7 @@ class GenotypeColumns:
     learnt: bool = False
     guides: GuideConfig | None = None
     complete: Completion | None = None
+    model: str | None = None
 
     @classmethod
     def of(
@@ -166,7 +169,8 @@ class GenotypeColumns:
         aliased, seen = aliases_of(trained, aliases), asked_of(trained)
         learnt = bool(trained.config.model.strength_from)
         strengths, guides, complete = csv.strengths, csv.guides, completion_of(trained)
-        return cls(names, csv.genes, aliased, unknown, strengths, csv.conditions, seen, learnt, guides, complete)
+        conditions, model = csv.conditions, trained.config.cell.model
+        return cls(names, csv.genes, aliased, unknown, strengths, conditions, seen, learnt, guides, complete, model)
 
     def find(self, header: Sequence[str], where: str) -> tuple[list[str], list[str]]:
         """Return the columns of genes, and those of strengths in the same order.
@@ -226,9 +230,11 @@ class GenotypeColumns:
         columns = find_conditions(self.seen, [*header, *of_guides], self.conditions, where)
         numbers, issues = read_conditions(self.seen, rows, columns, of_guides)
         changes = read_changes(rows, genes, strengths, self.aliases, vocabulary, may_be_empty=bool(self.seen))
-        issues = [*changes.issues, *issues]
-        if self.unknown == "refuse":
-            issues += changes.unknown_issues(vocabulary)
+        unknown = changes.unknown_issues(vocabulary)
+        if unknown and self.model in SHIPPED:  # reading it takes a second
+            aliases = self.aliases.joined(named_aliases(self.model)[0])
+            return replace(self, aliases=aliases, model=None).read(rows, vocabulary)
+        issues = [*changes.issues, *issues, *(unknown if self.unknown == "refuse" else [])]
         if issues:
             text = " ".join(issue.what for issue in issues)
             kinds = {"unknown gene": "`dglcell graph describe RUN --names` lists the genes of the model"}
