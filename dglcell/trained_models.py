@@ -338,8 +338,7 @@ def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
 
 def format_card(name: str, folder: Path) -> str:
     """Return everything that users should know of a model."""
-    from dglcell.report.page import format_results_table  # takes a second
-    from dglcell.report.sentences import coverage_lines
+    from dglcell.report.page import coverage_lines, format_results_table  # takes a second
 
     card = read_card(folder)
     rows = result_rows(card.rows)

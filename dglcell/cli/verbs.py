@@ -74,8 +74,7 @@ def train(options: argparse.Namespace) -> None:
         signals.requeue = config.slurm.requeue
         with signals.noted():  # torch ends the process where a signal raises an error within its own imports
             from dglcell.files.untrusted import read_json
-            from dglcell.report.page import format_results_table, strongest
-            from dglcell.report.sentences import format_expected, lines_below
+            from dglcell.report.page import format_expected, format_results_table, lines_below, strongest
             from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -181,8 +180,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
-    from dglcell.report.page import format_results_table
-    from dglcell.report.sentences import lines_below
+    from dglcell.report.page import format_results_table, lines_below
 
     if options.on is None:
         if options.phenotype:
@@ -257,8 +255,7 @@ def baselines(options: argparse.Namespace) -> None:
                 from dglcell.training.run import train_control
 
             train_control(config, options.epochs, options.command, signals)
-    from dglcell.report.page import format_results_table
-    from dglcell.report.sentences import left_out_lines
+    from dglcell.report.page import format_results_table, left_out_lines
     from dglcell.training.evaluate import evaluate_baselines
 
     rows, found = evaluate_baselines(config, options.output, options.command)
@@ -382,7 +379,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 def runs(options: argparse.Namespace) -> None:
     """Run ``dglcell runs``."""
-    from dglcell.report.runs import find_runs, format_runs
+    from dglcell.report.comparison import find_runs, format_runs
 
     print(format_runs(find_runs(options.folder)))
 

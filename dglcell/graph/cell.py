@@ -16,9 +16,8 @@ from dglcell.graph.catalogue import GENE_SETS, provenance
 from dglcell.graph.cell_files import losses_of_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
-from dglcell.graph.derived import Currency, derived_edges
 from dglcell.graph.gene_space import similar_relations
-from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.metabolism import Currency, Metabolism, derived_edges
 from dglcell.graph.names import add_names, refuse_names, warn_of_strangers
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.schema import (

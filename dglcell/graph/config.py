@@ -8,9 +8,9 @@ from typing import Annotated
 from dglcell.checks import Count, check_values, must, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
-from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
 from dglcell.graph.gene_space import SimilarityConfig
 from dglcell.graph.media import MediaChanges
+from dglcell.graph.metabolism import CURRENCY_DEGREE, DERIVED
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 

@@ -18,8 +18,7 @@ from dglcell.files.atomic import raw_folder
 from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.derived import has_edges
-from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.metabolism import Metabolism, has_edges
 from dglcell.graph.model_files import FORMATS, SHIPPED
 from dglcell.published.file import PublishedFile
 

@@ -20,7 +20,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
-from dglcell.graph.gene_rules import is_no_gene
+from dglcell.graph.model_files import is_no_gene
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.prediction import KINDS

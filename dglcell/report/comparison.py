@@ -1,11 +1,12 @@
-"""Compare several runs: metrics over the runs of each experiment, differences of configurations, and the page."""
+"""Compare several runs: metrics over the runs of each experiment, differences of configurations, page and list."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,26 @@ from typing import Any
 import numpy as np
 
 from dglcell import __version__
-from dglcell.errors import CheckpointError, DataError, count
+from dglcell.errors import CheckpointError, DataError, DglcellError, aligned, count, printable
 from dglcell.files.atomic import atomic_file
-from dglcell.metrics import COLUMNS, ENSEMBLE_OF, UNRANKED, rows_of
-from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, best_of, data_uri, format_value, number, write_page
-from dglcell.report.panels import SCORES
-from dglcell.report.pictures import comparison
-from dglcell.report.run_files import RunFiles, read_predictions, read_run
-from dglcell.runs.directory import MEND
+from dglcell.files.owner import current_holder
+from dglcell.metrics import COLUMNS, ENSEMBLE_OF, HEADLINE, UNRANKED, best_row, rows_of
+from dglcell.metrics import UNDEFINED as DASH
+from dglcell.report.page import (
+    UNDEFINED,
+    Grid,
+    Line,
+    ResultsTable,
+    best_of,
+    data_uri,
+    format_value,
+    number,
+    tested,
+    write_page,
+)
+from dglcell.report.panels import SCORES, comparison
+from dglcell.report.run_files import RunFiles, read_predictions, read_run, read_run_config
+from dglcell.runs.directory import MEND, EpochLog, RunDirectory
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_points")
 """These keys name, place or draw a run, but do not change its results."""
@@ -257,3 +270,86 @@ def _scores(groups: Sequence[Group]) -> dict[str, tuple[str, dict[str, tuple[boo
             if values := group.values.get((phenotype, "test", SCORES[kind].metric)):
                 scores.setdefault(phenotype, (kind, {}))[1][group.name] = (group.is_null, values)
     return scores
+
+
+# A list of the runs of a folder, a row for each: how far they are, and how good they are.
+
+
+HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best null model")
+LEFT = (0, 1, 4, 5)
+"""These columns hold words, and are aligned on the left."""
+
+TITLES = {"pearson": "r", "average_precision": "AP"}
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """Hold the state of one run."""
+
+    path: Path
+    state: str  #: ``finished``, ``running``, ``stopped``, or ``damaged``
+    epochs: int  #: number of epochs that are done
+    planned: int  #: number of epochs that the run shall have; 0 where that cannot be read
+    files: RunFiles | None = None  #: contents of a finished run
+
+
+def find_runs(folder: Path) -> list[RunRow]:
+    """Return all runs in a folder and below it, by name."""
+    if not folder.is_dir():
+        raise DataError(f"folder '{folder}' not found", do="give the folder of runs: `dglcell runs FOLDER`")
+    paths = sorted(file.parent for file in folder.rglob("seed-*/config.yaml"))
+    if not paths:
+        raise DataError(f"there is no run in '{folder}'", do="train first with `dglcell train`")
+    return [_read(RunDirectory(path)) for path in paths]
+
+
+def _read(directory: RunDirectory) -> RunRow:
+    try:
+        planned = int(read_run_config(directory)["trainer"]["epochs"])
+        epochs = len(EpochLog(directory.metrics, planned).read())
+    except DglcellError:
+        return RunRow(directory.path, "damaged", 0, 0)
+    try:
+        return RunRow(directory.path, "finished", epochs, planned, read_run(directory.path, parts=()))
+    except DglcellError:
+        return RunRow(directory.path, "running" if current_holder(directory.owner) else "stopped", epochs, planned)
+
+
+def format_runs(runs: Sequence[RunRow]) -> str:
+    """Format a table with a line for each run and phenotype, below the folder that the runs are in.
+
+    Args:
+        runs: the runs, at least one.
+    """
+    rows, folders = list[tuple[str, ...]]([HEADER]), list[Path | None]([None])
+    for run in runs:
+        about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
+        results = list(_results(run.files)) if run.files is not None else [("",) * 6]
+        for n, result in enumerate(results):
+            # Names may come from untrusted files; their escape codes would control the terminal.
+            rows.append(tuple(map(printable, (*(("",) * 3 if n else about), *result))))
+            folders.append(run.path.parent)
+    text, before = [], None
+    for folder, (*_, null), line in zip(folders, rows, aligned([row[:-1] for row in rows], LEFT), strict=True):
+        if folder != before:
+            text.append(printable(str(folder)))
+            before = folder
+        # The last cell goes onto another line where there is no room for it.
+        line = f"{line}  "
+        text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
+    return "\n".join(text)
+
+
+def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
+    """Return best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
+    rows = files.rows
+    if not rows:
+        yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
+    for own, nulls in tested(rows):
+        metric = HEADLINE[own.kind]
+        best, same = best_row(nulls, metric), [row for row in rows if row.phenotype == own.phenotype]
+        null = DASH if best is None else f"{best.metrics[metric]:.3f} {best.model}"
+        values = {row.part: row.metrics.get(metric, math.nan) for row in same if row.is_network}
+        shown = [f"{values[part]:.3f}" if part in values else DASH for part in ("validation", "test")]
+        yield str(files.best_epoch), own.phenotype, TITLES[metric], *shown, null

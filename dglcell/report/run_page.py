@@ -26,14 +26,16 @@ from dglcell.report.page import (
     Grid,
     data_uri,
     format_value,
+    left_out_lines,
+    lines_below,
     number,
     page_tables,
+    predicts_lines,
+    tested,
     write_page,
 )
-from dglcell.report.panels import SCORES, curve_key
-from dglcell.report.pictures import MOST_PHENOTYPES, described, overview
+from dglcell.report.panels import MOST_PHENOTYPES, SCORES, curve_key, described, overview
 from dglcell.report.run_files import RunFiles, read_run, read_table
-from dglcell.report.sentences import left_out_lines, lines_below, predicts_lines, tested
 from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")

@@ -25,9 +25,9 @@ from dglcell.graph.vocabulary import Vocabulary
 from dglcell.machine.devices import device_here, threads
 from dglcell.metrics import ResultRow, json_safe
 from dglcell.report.drawing import sample
+from dglcell.report.page import predicts_lines
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
-from dglcell.report.sentences import predicts_lines
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained, refuse
 from dglcell.training.predicted import predict_and_embed, write_predictions

@@ -21,7 +21,7 @@ from dglcell.api import load_cell
 from dglcell.cli import main
 from dglcell.config.read import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.graph.derived import DERIVED
+from dglcell.graph.metabolism import DERIVED
 from dglcell.training.tuning import Search, read_space
 from tests.docs.commands import call, check, why_not
 from tests.docs.pages import DOCS, PAGES, ROOT, Block, blocks, commands

@@ -17,8 +17,7 @@ from dglcell.errors import ConfigError, DglcellError, GraphError, MissingDepende
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.derived import DERIVED, Currency, derived_edges
-from dglcell.graph.metabolism import Metabolism, enzyme_complexes
+from dglcell.graph.metabolism import DERIVED, Currency, Metabolism, derived_edges, enzyme_complexes
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,

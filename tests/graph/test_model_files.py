@@ -12,9 +12,8 @@ import cobra
 import pytest
 
 from dglcell.errors import GraphError
-from dglcell.graph.gene_rules import MOST_NESTED
 from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.model_files import SHIPPED, locate_model, read_model
+from dglcell.graph.model_files import MOST_NESTED, SHIPPED, locate_model, read_model
 from tests.tiny import process_environment
 
 

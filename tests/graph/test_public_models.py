@@ -16,11 +16,9 @@ from dglcell.errors import DglcellError
 from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
-from dglcell.graph.derived import has_edges
-from dglcell.graph.gene_rules import is_no_gene
 from dglcell.graph.media import Media
-from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.model_files import read_model
+from dglcell.graph.metabolism import Metabolism, has_edges
+from dglcell.graph.model_files import is_no_gene, read_model
 from dglcell.graph.names import way_out
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.design import every_gene

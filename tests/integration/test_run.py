@@ -16,9 +16,8 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.graph.cell_files import read_cell
-from dglcell.report.comparison import write_comparison
+from dglcell.report.comparison import find_runs, format_runs, write_comparison
 from dglcell.report.page import NO_TEST_PART
-from dglcell.report.runs import find_runs, format_runs
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_baselines
 from dglcell.training.fit import run_id

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.losses.coupled import RowBuffer, Rows, buffer_share, supcr
-from dglcell.losses.distribution import distribution_matching, transport_cost
+from dglcell.losses.coupled import RowBuffer, Rows, buffer_share, distribution_matching, supcr, transport_cost
 from dglcell.losses.loss import Loss
 from dglcell.models.model import Prediction
 from tests.examples import examples

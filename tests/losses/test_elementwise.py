@@ -16,7 +16,7 @@ from scipy.stats import gaussian_kde
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError, DataError
 from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig, MleWassSupcrConfig
-from dglcell.losses.distribution import distribution_matching, label_quantiles, transport_cost
+from dglcell.losses.coupled import distribution_matching, label_quantiles, transport_cost
 from dglcell.losses.elementwise import ELEMENTS
 from dglcell.losses.loss import make_loss
 from dglcell.models.model import Prediction

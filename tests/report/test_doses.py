@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dglcell.report.panels import MOST_GENES, responses
-from dglcell.report.pictures import described
+from dglcell.report.panels import MOST_GENES, described, responses
 from dglcell.report.run_files import Doses, Predictions, RunFiles
 from tests.report.invented import RUNS, files
 

@@ -12,8 +12,7 @@ import pytest
 
 from dglcell.data.table import REGRESSION
 from dglcell.report.drawing import STYLE, new_figure, shorten
-from dglcell.report.panels import draw_agreement, draw_models, draw_validation_score
-from dglcell.report.pictures import comparison, described, overview
+from dglcell.report.panels import comparison, described, draw_agreement, draw_models, draw_validation_score, overview
 from tests.report.invented import RUNS, png_size, predictions, run_of
 
 pytestmark = pytest.mark.filterwarnings("error")

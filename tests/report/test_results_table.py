@@ -8,8 +8,15 @@ from dataclasses import replace
 import pytest
 
 from dglcell.metrics import ResultRow
-from dglcell.report.page import BEST, best_of, format_results_table, strongest
-from dglcell.report.sentences import format_expected, left_out_lines, within_lines
+from dglcell.report.page import (
+    BEST,
+    best_of,
+    format_expected,
+    format_results_table,
+    left_out_lines,
+    strongest,
+    within_lines,
+)
 
 
 def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:

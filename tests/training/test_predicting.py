@@ -26,7 +26,7 @@ from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow, regression_metrics
 from dglcell.prediction.export import About, export
-from dglcell.report.pictures import described
+from dglcell.report.panels import described
 from dglcell.report.run_files import read_doses, read_predictions, read_run
 from dglcell.runs.directory import RunDirectory
 from dglcell.training import predicted as predicted_module

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.metrics import ResultRow, pearson
-from dglcell.report.sentences import ahead_lines, ceiling_lines
+from dglcell.report.page import ahead_lines, ceiling_lines
 from dglcell.uncertainty.paired import (
     ahead,
     average_precisions,
