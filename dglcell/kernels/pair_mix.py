@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
         scorer: [P, b, b] from these to the scorer's.
         score: [b] from the scorer's to logits.
         last: [P, b, H] from hidden rows to options.
-        before, scored: [N, P, b] the base's hidden rows and the scorer's, before their activation.
+        before, scored: [P, N, b] the base's hidden rows and the scorer's, before their activation.
         logits: [N, P + 1] of the base; the last option is the mean of all relations.
         options: [N, P + 1, H] of the base.
     """
@@ -85,7 +85,7 @@ class _Mixed(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         from dglcell.kernels.pair_mix_triton import pair_forward
 
-        rows, pairs = rows.contiguous(), Pairs(*(x.contiguous() for x in tensors))
+        rows, mean, pairs = rows.contiguous(), mean.contiguous(), Pairs(*tensors)
         launch = _Launch(rows, pairs, gelu, backward=False)
         N, B, P = launch.N, launch.B, launch.P
         hidden, delta_NOB = rows.new_empty(P, N * B, launch.W), pairs.logits.new_empty(N, P + 1, B)
@@ -98,9 +98,8 @@ class _Mixed(torch.autograd.Function):
         change_NOB = changes(share_NO1, logits_NO1, delta_NOB, -2)
         share_NOB = share_NO1 + change_NOB
         start_NBH = torch.bmm(change_NOB.transpose(1, 2), pairs.options)
-        start_NBH += share_NOB[:, P].unsqueeze(2) * mean.view(N, B, -1)
         every = torch.arange(P, device=rows.device).unsqueeze(0)
-        out: Tensor = _sum_of_products(hidden, every, pairs.last.unsqueeze(0), B, share_NOB, start_NBH)[0]
+        out: Tensor = _sum_of_products(hidden, every, pairs.last.unsqueeze(0), share_NOB, start_NBH, mean)[0]
         ctx.members, ctx.gelu = members, gelu
         ctx.save_for_backward(rows, mean, change_NOB, out, *pairs)
         return out
@@ -108,6 +107,8 @@ class _Mixed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from dglcell.kernels.pair_mix_triton import row_sums
+
         (rows, mean, change_NOB, out, *tensors), members = ctx.saved_tensors, ctx.members
         pairs, grad = Pairs(*tensors), grad.contiguous()
         launch = _Launch(rows, pairs, ctx.gelu, backward=True)
@@ -117,20 +118,47 @@ class _Mixed(torch.autograd.Function):
         # Options count from their mean, and the gradient of shares that grow together is zero.
         slope_NOB = torch.bmm(pairs.options, grad_NBH.transpose(1, 2))
         slope_NOB -= (share_NO1 * slope_NOB).sum(1, keepdim=True)
-        of_out_N1B = (grad_NBH * out.view(N, B, -1)).sum(2).unsqueeze(1)
-        along_NOB = torch.empty_like(slope_NOB)
-        along_NOB[:, P] = (grad_NBH * mean.view(N, B, -1)).sum(2)
+        along_NOB, of_mean = torch.empty_like(slope_NOB), torch.empty_like(mean)
+        of_out_N1B = slope_NOB.new_empty(N, 1, B)
+        row_sums[(-(-len(grad) // BLOCK),)](
+            grad, out, mean, share_NOB, of_out_N1B, of_mean, along_NOB, len(grad), B, P, BLOCK, grad.shape[1]
+        )
         of_hidden, *of_pairs = launch.gradients(
             rows, members.of_pair, grad, share_NOB, slope_NOB - of_out_N1B, along_NOB
         )
         along_NOB -= of_out_N1B
         of_logits = (change_NOB * slope_NOB + share_NOB * along_NOB).sum(2)
         of_mean_logit = (share_NOB[:, P] * (slope_NOB[:, P] + along_NOB[:, P])).flatten().to(mean.dtype)
-        of_mean = (share_NOB[:, P].unsqueeze(2) * grad_NBH).to(mean.dtype).view_as(mean)
-        backwards = pairs.first.flatten(0, 1)[members.of_relation].transpose(2, 3)
-        of_rows = _sum_of_products(of_hidden, members.of_relation // 2, backwards, B)
+        of_rows = _of_relations(of_hidden, pairs.first, members)
         of_options = torch.bmm(change_NOB, grad_NBH)
         return None, None, None, of_rows, of_mean, of_mean_logit, *of_pairs, of_logits, of_options
+
+
+def first_rows(x: Tensor, weight: Tensor, members: Members) -> Tensor:
+    """Return the products of pairs, [P, N, b], of rows [R, N, H] with weights [P, 2, H, b]."""
+    out: Tensor = _FirstRows.apply(x, weight, members)
+    return out
+
+
+class _FirstRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, members: Members) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.members = members
+        return _sum_of_products(x.contiguous(), members.of_pair, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight = ctx.saved_tensors
+        of_weight = torch.matmul(x[ctx.members.of_pair].transpose(2, 3), grad.unsqueeze(1))
+        return _of_relations(grad.contiguous(), weight, ctx.members), of_weight, None
+
+
+def _of_relations(grad: Tensor, weight: Tensor, members: Members) -> Tensor:
+    """Return the gradients of the rows of relations, from those of pairs."""
+    transposed = weight.flatten(0, 1)[members.of_relation].transpose(2, 3)
+    return _sum_of_products(grad, members.of_relation // 2, transposed)
 
 
 def _tile(strains: int, dtype: torch.dtype, *, backward: bool) -> Tile:
@@ -147,12 +175,13 @@ class _Launch:
     def __init__(self, rows: Tensor, pairs: Pairs, gelu: bool, *, backward: bool) -> None:
         import triton.language as tl
 
-        (self.N, self.P, self.W), (_, count, H) = pairs.before.shape, rows.shape
+        (self.P, self.N, self.W), (_, count, H) = pairs.before.shape, rows.shape
         self.B = count // self.N
         tile = _tile(self.B, rows.dtype, backward=backward)
         self.tiles = -(-self.B // tile.strains)
-        self.grid = max(1, min(self.N, PROGRAMS // (self.P * self.tiles))), self.P, self.tiles
-        first, scorer, last = (x.to(rows.dtype) for x in (pairs.first, pairs.scorer, pairs.last))
+        programs = PROGRAMS if backward else 8 * PROGRAMS  # the forward pass has no sums over nodes
+        self.grid = max(1, min(self.N, programs // (self.P * self.tiles))), self.P, self.tiles
+        first, scorer, last = (x.to(rows.dtype).contiguous() for x in (pairs.first, pairs.scorer, pairs.last))
         self.weights = first, scorer, pairs.score, pairs.before, pairs.scored, last
         kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[rows.dtype]
         self.sizes, self.options = (self.N, self.B, self.P, gelu, kind, tile.strains, H, self.W), tile.options
@@ -175,7 +204,7 @@ class _Launch:
 
 
 def _sum_of_products(
-    x: Tensor, which: Tensor, weight: Tensor, B: int, share_NOB: Tensor | None = None, start: Tensor | None = None
+    x: Tensor, which: Tensor, weight: Tensor, share_NOB: Tensor | None = None, *added: Tensor
 ) -> Tensor:
     """Return Σ_k x[which[i, k]] · weight[i, k] for every i, each times its share, in the type of ``x``."""
     import triton.language as tl
@@ -184,10 +213,11 @@ def _sum_of_products(
 
     (_, count, W), (number, K, _, H) = x.shape, weight.shape
     out, weight = x.new_empty(number, count, H), weight.to(x.dtype).contiguous()
-    options = 1 if share_NOB is None else share_NOB.shape[1]
+    start, mean = added or (None, None)
+    B = 1 if share_NOB is None else share_NOB.shape[2]
     kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}[x.dtype]
     sum_of_products[-(-count // BLOCK), number](
-        x, which, weight, share_NOB, start, out, count, B, K, options, share_NOB is not None, kind, BLOCK, W, H,
+        x, which, weight, share_NOB, start, mean, out, count, B, K, share_NOB is not None, kind, BLOCK, W, H,
         num_warps=4,
     )  # fmt: skip
     return out

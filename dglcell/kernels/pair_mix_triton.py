@@ -37,7 +37,7 @@ def _square(matrix, rows, columns, WIDTH: tl.constexpr):
 
 @triton.jit
 def _load(matrix, rows, columns, there, WIDTH: tl.constexpr):
-    """Load rows of a matrix; indices have 32 bits, so that addresses are computed once."""
+    """Load rows of a matrix; where indices have 32 bits, addresses are computed once."""
     return tl.load(_square(matrix, rows, columns, WIDTH), mask=there[:, None], other=0)
 
 
@@ -58,10 +58,10 @@ def pair_forward(
         node = number + 0 * i  # of 64 bits
         x = _load(rows + (i * N + node) * B * H, strains, wide, there, H)
         y = _load(rows + (j * N + node) * B * H, strains, wide, there, H)
-        a = tl.load(before + (node * P + p) * W + narrow)
+        a = tl.load(before + (p * N + node) * W + narrow)
         h = _difference(product(x, u) + product(y, v), a, GELU).to(TYPE)
         tl.store(_square(hidden + (p * N + node) * B * W, strains, narrow, W), h, mask=there[:, None])
-        t = _difference(product(h, s), tl.load(scored + (node * P + p) * W + narrow), GELU)
+        t = _difference(product(h, s), tl.load(scored + (p * N + node) * W + narrow), GELU)
         tl.store(logits + (node * (P + 1) + p) * B + strains, tl.sum(t * weight[None, :], 1), mask=there)
 
 
@@ -87,10 +87,10 @@ def pair_backward(
     out = tl.load(_square(last + p * W * H, narrow, wide, H))
     of_u, of_v = tl.zeros((W, H), tl.float32), tl.zeros((W, H), tl.float32)
     of_s, of_out = tl.zeros((W, W), tl.float32), tl.zeros((W, H), tl.float32)
-    of_weight = tl.zeros((BB, W), tl.float32)
+    of_weight, plane = tl.zeros((BB, W), tl.float32), (tile + 0 * i) * N * P * W
     for number in range(part, N, tl.num_programs(0)):
         node = number + 0 * i  # of 64 bits
-        at, here = (node * P + p) * W + narrow, (node * (P + 1) + p) * B + strains
+        at, here = (p * N + node) * W + narrow, (node * (P + 1) + p) * B + strains
         x = _load(rows + (i * N + node) * B * H, strains, wide, there, H)
         y = _load(rows + (j * N + node) * B * H, strains, wide, there, H)
         d, a = product(x, u) + product(y, v), tl.load(before + at)
@@ -104,12 +104,12 @@ def pair_backward(
         of_logit = portion * (tl.load(slope + here, mask=there, other=0) + along_row)
         of_weight += of_logit[:, None] * _difference(e, b, GELU)
         of_e, of_b = _gradient(e, b, of_logit[:, None] * weight[None, :], GELU)
-        tl.store(of_scored + tile * N * P * W + at, of_b)
+        tl.store(of_scored + plane + at, of_b)
         of_e = of_e.to(TYPE)
         of_s = weight_gradient(h.to(TYPE), of_e, of_s)
         of_out = tl.dot(tl.trans((portion[:, None] * h).to(TYPE)), g, acc=of_out, input_precision="tf32x3")
         of_d, of_a = _gradient(d, a, product(of_e, tl.trans(s)) + portion[:, None] * of_row, GELU)
-        tl.store(of_before + tile * N * P * W + at, of_a)
+        tl.store(of_before + plane + at, of_a)
         of_d = of_d.to(TYPE)
         tl.store(_square(of_hidden + (p * N + node) * B * W, strains, narrow, W), of_d, mask=there[:, None])
         of_u, of_v = weight_gradient(x, of_d, of_u), weight_gradient(y, of_d, of_v)
@@ -121,22 +121,39 @@ def pair_backward(
 
 
 @triton.jit
+def row_sums(grad, out, mean, share, of_out, of_mean, along, count, B, P, BLOCK: tl.constexpr, H: tl.constexpr):
+    """Multiply gradients of rows with the rows, and with the differences of the mean and its share."""
+    at, wide = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, H)
+    there, place = at < count, (at // B * (P + 1) + P) * B + at % B
+    g = _load(grad, at, wide, there, H).to(tl.float32)
+    tl.store(of_out + at, tl.sum(g * _load(out, at, wide, there, H), 1), mask=there)
+    tl.store(along + place, tl.sum(g * _load(mean, at, wide, there, H), 1), mask=there)
+    of_rows = tl.load(share + place, mask=there, other=0)[:, None] * g
+    tl.store(_square(of_mean, at, wide, H), of_rows.to(of_mean.dtype.element_ty), mask=there[:, None])
+
+
+@triton.jit
 def sum_of_products(
-    x, which, weight, share, start, out, count, B, K, options,
+    x, which, weight, share, start, mean, out, count, B, K,
     SHARED: tl.constexpr, TYPE: tl.constexpr, BLOCK: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Sum K products of rows, x[which[i, k]] with weight[i, k], in order: each with its share, added to ``start``."""
+    """Sum K products of rows, x[which[i, k]] with weight[i, k], in order.
+
+    Where they are ``SHARED``, each has its share, and so has ``mean``, and all are added to ``start``.
+    """
     at, i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)
     there, wide, narrow = at < count, tl.arange(0, H), tl.arange(0, W)
     if SHARED:
-        total = tl.load(_square(start, at, wide, H), mask=there[:, None], other=0)
+        shares = share + at // B * (K + 1) * B + at % B
+        portion = tl.load(shares + K * B, mask=there, other=0)
+        total = _load(start, at, wide, there, H) + portion[:, None] * _load(mean, at, wide, there, H)
     else:
         total = tl.zeros((BLOCK, H), tl.float32)
     for k in range(K):
         p = tl.load(which + i * K + k).to(tl.int64)
-        one = tl.load(_square(x + p * count * W, at, narrow, W), mask=there[:, None], other=0)
+        one = _load(x + p * count * W, at, narrow, there, W)
         if SHARED:
-            portion = tl.load(share + (at // B * options + p) * B + at % B, mask=there, other=0)
+            portion = tl.load(shares + k * B, mask=there, other=0)
             one = (one * portion[:, None]).to(TYPE)
         total += product(one, tl.load(_square(weight + (i * K + k) * W * H, narrow, wide, H)))
     tl.store(_square(out + i * count * H, at, wide, H), total.to(out.dtype.element_ty), mask=there[:, None])

@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.row_chain_text import CURVED, GELU, LINEAR, NORM, RELU, WEIGHTED, kernels
 
-WIDTHS = (16, 32, 64, 128)
-"""Rows this wide fit into registers, and are as wide as matrix units want them."""
+WIDTHS = (16, 32, 64)
+"""Rows this wide fit into registers, as their weights into shared memory, and are as wide as matrix units want them."""
 
 NODES = 32
 """A program computes the base's rows of so many nodes at once."""

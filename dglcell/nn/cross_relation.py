@@ -169,28 +169,30 @@ class PairwiseInteraction(nn.Module):
 
     def by_kernels(self, base_KNH: Tensor, rows: Tensor, num_strains: int) -> tuple[Tensor, Tensor]:
         """Return the base's mixture [N, H] and the differences of strains [N · B, H], from those of K relations."""
+        members = pair_mix.Members(self.of_pair, self.of_relation)
         mean = cast(Tensor, PerturbedTensor(base_KNH.mean(0), rows.sum(0) / self.relations, num_strains))
         mean_logit = self._logits(self.score_first(mean))
         assert isinstance(mean, PerturbedTensor)
         assert isinstance(mean_logit, PerturbedTensor)
         assert mean.delta is not None
         assert mean_logit.delta is not None
-        before_NPB = self._before(base_KNH.unbind())
-        a_NPB = self.activation(before_NPB)
-        scored_NPB = self._scored(a_NPB)
-        options_NPH = torch.einsum("npb,pbh->nph", a_NPB, self.last.weight) + self.last.bias
+        first, scorer = self.first.weight.unflatten(1, (2, self.width)), self._scorer()
+        before_PNB = pair_mix.first_rows(base_KNH, first, members) + self.first.bias.unsqueeze(1)
+        a_PNB = self.activation(before_PNB)
+        scored_PNB = torch.baddbmm(self.score_first(self.last.bias).unsqueeze(1), a_PNB, scorer)
+        options_PNH = torch.baddbmm(self.last.bias.unsqueeze(1), a_PNB, self.last.weight)
         pairs = pair_mix.Pairs(
-            first=self.first.weight.unflatten(1, (2, self.width)),
-            scorer=self._scorer(),
+            first=first,
+            scorer=scorer,
             score=self.score_last.weight.flatten(),
             last=self.last.weight,
-            before=before_NPB,
-            scored=scored_NPB,
-            logits=torch.cat([self._logits(scored_NPB), mean_logit.base.unsqueeze(1)], 1),
-            options=torch.cat([options_NPH, mean.base.unsqueeze(1)], 1),
+            before=before_PNB,
+            scored=scored_PNB,
+            logits=torch.cat([self._logits(scored_PNB), mean_logit.base.unsqueeze(0)]).T.contiguous(),
+            options=torch.cat([options_PNH, mean.base.unsqueeze(0)]).transpose(0, 1),
         )
         base_NH = torch.bmm(torch.softmax(pairs.logits, 1).unsqueeze(1), pairs.options).squeeze(1)
-        members, gelu = pair_mix.Members(self.of_pair, self.of_relation), self.curve == row_chain.GELU
+        gelu = self.curve == row_chain.GELU
         return base_NH, pair_mix.mixed(pairs, members, rows, mean.delta, mean_logit.delta, share_changes, gelu=gelu)
 
 

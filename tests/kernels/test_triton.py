@@ -57,6 +57,15 @@ def test_pairs_of_relations_equal_the_rules_of_differences(errors: dict[tuple[st
     assert max(found.values()) <= 1e-5, found
 
 
+def test_no_argument_of_a_kernel_is_called_as_one_of_its_launcher() -> None:
+    from dglcell.kernels import pair_mix_triton, row_chain_triton
+
+    owns = [own for module in (pair_mix_triton, row_chain_triton) for own in vars(module).values()]
+    found = [kernel.arg_names for kernel in owns if hasattr(kernel, "arg_names")]
+    assert found
+    assert not any("options" in names for names in found)
+
+
 def test_a_model_with_pairs_of_relations_equals_float64(errors: dict[tuple[str, str, str], float]) -> None:
     found = [error for (kernel, _, _), error in errors.items() if kernel == "model"]
     assert 0 < max(found) < 1e-4, found
