@@ -15,8 +15,7 @@ from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
-from dglcell.explain.subsets import explain
-from dglcell.explain.tables import split
+from dglcell.explain.tables import explain, split
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_files import read_cell
 from dglcell.graph.cell_graph import CellGraph

@@ -54,9 +54,8 @@ def explain(options: argparse.Namespace) -> None:
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.api import load
-    from dglcell.explain.subsets import explain as explain_strains
-    from dglcell.explain.subsets import show
-    from dglcell.explain.tables import draw, split, with_subsets
+    from dglcell.explain.tables import draw, show, split, with_subsets
+    from dglcell.explain.tables import explain as explain_strains
     from dglcell.files.atomic import atomic_file, no_formula
     from dglcell.files.parquet import check_output as check_format
     from dglcell.machine.devices import threads

@@ -1,4 +1,4 @@
-"""Select the strains of a store that a cell graph and the phenotypes of a run can use, and batch them."""
+"""Select the strains of a store that a cell graph and a run can use, normalise their labels, and batch them."""
 
 from __future__ import annotations
 

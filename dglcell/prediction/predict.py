@@ -1,4 +1,4 @@
-"""Predict tables and designs batch by batch and part by part, in one process or several."""
+"""Predict tables and designs part by part, in one process or several, and choose which strains come first."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from dglcell.prediction import EFFECT, UNCERTAIN
 from dglcell.prediction.columns import GenotypeTable
 from dglcell.prediction.design import Design
 from dglcell.prediction.intervals import Intervals
-from dglcell.prediction.parts import PartFiles, write_tables
 from dglcell.prediction.table import (
     PREDICTED_BY,
+    PartFiles,
     predicted_by,
     predicted_column,
     prediction_columns,
     spread_column,
     write_rows,
     write_table,
+    write_tables,
 )
 from dglcell.training.checkpoint import Trained
 from dglcell.training.predicted import predict_batches

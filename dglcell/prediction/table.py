@@ -1,9 +1,15 @@
-"""Read strains of a table and write the same rows with predictions, in order, as CSV or Parquet."""
+"""Read strains of a table, and write rows with predictions as CSV or Parquet, in parts if several processes do."""
 
 from __future__ import annotations
 
+import csv
+import itertools
+import json
+import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.text_table import read_rows
-from dglcell.errors import GenotypeError
-from dglcell.files.atomic import atomic_file, no_formula, six_digits
-from dglcell.files.parquet import import_pyarrow
+from dglcell.errors import DataError, GenotypeError
+from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_json, shortest, six_digits, write_json
+from dglcell.files.parquet import import_pyarrow, open_writer
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.prediction.columns import GenotypeColumns, GenotypeTable
 from dglcell.prediction.conditions import ANOTHER, added_column, check_conditions, condition_number
-from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
 
 
@@ -146,3 +151,223 @@ def _write_csv(file: Path | TextIO, table: GenotypeTable, predicted: Mapping[str
     assert table.frame is not None
     texts = table.frame.map(no_formula).assign(**{name: six_digits(values) for name, values in predicted.items()})
     texts.rename(columns=no_formula).to_csv(file, index=False, lineterminator="\n")
+
+
+RECORD = "_predictions.json"
+"""This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
+
+ROWS = "rows_of_a_part"
+FOOTER = "dglcell"
+
+
+class PartFiles:
+    """These files are ``part-00000.parquet``, ``part-00001.parquet`` and so on, of the same number of rows each.
+
+    They are in one folder. A part appears whole or not at all. Which rows it has follows from its number, so any number
+    of processes may write parts, and a command that was stopped goes on with those that are missing. Where the output
+    is a single file, the folder is ``OUTPUT.parts``, and the process that finds all parts there joins them and removes
+    it.
+
+    Args:
+        output: a ``.parquet`` or ``.csv`` file, or else the folder itself.
+        about: what the predictions are of; the record of an earlier folder has to agree.
+        choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
+        replaces: whether an earlier output is replaced; else one that was made of other parts is refused.
+
+    Attributes:
+        folder: where the parts are.
+        joined: whether the output was complete before, so that nothing is left to do.
+
+    Raises:
+        DataError: another output exists, or the folder holds something else, or other predictions.
+        MissingDependencyError: pyarrow is not installed.
+    """
+
+    def __init__(
+        self, output: Path, about: Mapping[str, Any], rows: int, choose: Callable[[], int], *, replaces: bool = False
+    ) -> None:
+        import_pyarrow()
+        self.output, self.about, self.rows = output, dict(about), rows
+        self.is_single = bool(output.suffix)
+        self.folder = output.with_name(f"{output.name}.parts") if self.is_single else output
+        # The folder gets this name before it is removed, so that its remains are never taken for parts.
+        self._leaving = output.with_name(f"{output.name}.parts.joined")
+        with only_writer(self.folder):
+            self.joined = self.is_single and os.path.lexists(output) and not replaces
+            if not self.joined:
+                self._begin(choose)
+            elif self._was_joined():
+                self._leave()
+            else:
+                do = "name another file, or replace it: `--overwrite`"
+                raise DataError(f"'{output}' exists already; nothing was written", do=do)
+        if self.joined:
+            shutil.rmtree(self._leaving, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self._size)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the first row of a part, and the row behind its last."""
+        return number * self._size, min((number + 1) * self._size, self.rows)
+
+    def missing(self, numbers: Iterable[int]) -> list[int]:
+        """Return the parts among these that are not finished."""
+        there = set(os.listdir(self.folder))
+        return [number for number in numbers if self._path(number).name not in there]
+
+    def check(self, number: int) -> None:
+        """Refuse a finished part that is damaged.
+
+        Raises:
+            DataError: the part is damaged.
+        """
+        pa, pq = import_pyarrow()
+        try:
+            pq.read_metadata(self._path(number))
+        except (pa.ArrowInvalid, OSError) as error:
+            got = str(error).splitlines()[0]
+            do = "remove it; the same command predicts it again"
+            raise DataError(f"'{self._path(number)}' is damaged", got=got, do=do) from error
+
+    def write(self, number: int, table: Any) -> None:
+        """Write the rows of a part, a pyarrow table.
+
+        Raises:
+            DataError: there is no room; finished parts are kept.
+        """
+        with self._writing(), atomic_file(self._path(number)) as partial:
+            write_tables(partial, ".parquet", iter([table]))
+
+    def join(self, write: Callable[[Path, Iterator[Any]], None]) -> bool:
+        """Make the output if all parts are there, and remove the parts.
+
+        Args:
+            write: function that writes the tables of all parts, in order, to a file.
+
+        Returns:
+            Whether the output is complete; else other processes are still at work.
+        """
+        if not self.is_single:
+            return not self.missing(range(len(self)))
+        with only_writer(self.folder):
+            if not self.folder.exists():  # another process has joined the parts
+                return self.output.exists()
+            if self.missing(range(len(self))):
+                return False
+            _, pq = import_pyarrow()
+            with self._writing(), atomic_file(self.output) as partial:
+                # `read_table` would take the names of parent folders for columns.
+                write(partial, (pq.ParquetFile(self._path(number)).read() for number in range(len(self))))
+            self._leave()
+        # The folder is removed last: as long as it exists, it proves that a CSV is complete.
+        shutil.rmtree(self._leaving, ignore_errors=True)
+        return True
+
+    def _begin(self, choose: Callable[[], int]) -> None:
+        """Make the folder with its record, or check that the earlier folder agrees."""
+        if self.is_single:
+            shutil.rmtree(self._leaving, ignore_errors=True)  # left over from an output that has been removed since
+        if not (self.folder / RECORD).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                raise DataError(
+                    f"'{self.folder}' is in the way: it holds no {RECORD}", do="remove it, or choose another output"
+                )
+            write_json(self.folder / RECORD, {**self.about, ROWS: choose()})
+        self._read()
+
+    def _was_joined(self) -> bool:
+        """Return whether the output that is there was made of parts like these."""
+        if self._leaving.exists():
+            return True
+        if self.output.suffix == ".parquet":
+            return _footer(self.output) == self.about
+        # A CSV has no record. Its parts still have one, where a process was killed before it renamed their folder.
+        if not (self.folder / RECORD).exists():
+            return False
+        self._read()
+        return not self.missing(range(len(self)))
+
+    def _read(self) -> None:
+        """Read the record, and refuse to mix predictions of two kinds."""
+        try:
+            found = parse_json((self.folder / RECORD).read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        found = found if isinstance(found, dict) else {}
+        size: Any = found.get(ROWS)
+        differ = [key for key, value in self.about.items() if found.get(key) != value]
+        if not differ and not (isinstance(size, int) and size > 0):
+            differ = [ROWS]
+        if differ:
+            raise DataError(
+                f"'{self.folder}' holds parts of other predictions: {', '.join(differ)} differ",
+                got=", ".join(f"{key} {_short(self.about.get(key))}" for key in differ),
+                expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
+                do="go on with what they were begun with, remove the folder to begin anew, or choose another output",
+            )
+        self._size: int = size
+
+    def _leave(self) -> None:
+        if self.folder.exists():
+            self.folder.replace(self._leaving)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"predictions cannot be written; finished parts are kept in '{self.folder}'",
+                got=error.strerror or error,
+                do="make room; the same command goes on from here",
+            ) from error
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.parquet"
+
+
+def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[str, Any] | None = None) -> None:
+    """Write pyarrow tables one after the other.
+
+    Args:
+        suffix: ``.csv`` or ``.parquet``, in which each table becomes a row group.
+        tables: one or more pyarrow tables.
+        about: record that a Parquet file has in its footer.
+    """
+    first = next(tables)
+    if suffix == ".csv":
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(map(no_formula, first.column_names))
+            for table in itertools.chain([first], tables):
+                writer.writerows(zip(*map(_texts, table.column_names, table.columns), strict=True))
+        return
+    with open_writer(path, first.schema.with_metadata(about and {FOOTER: json.dumps(dict(about))})) as parquet:
+        for table in itertools.chain([first], tables):
+            parquet.write_table(table)
+
+
+def _texts(name: str, column: Any) -> list[str]:
+    """Return the cells of a column of texts or numbers as a CSV has them."""
+    if str(column.type) == "float":
+        is_given = name.startswith(("strength_", "condition_"))  # by the user; others are predicted
+        return (shortest if is_given else six_digits)(column.to_numpy())
+    cells: list[Any] = column.to_pylist()
+    written = {cell: no_formula(cell) if isinstance(cell, str) else cell for cell in {*cells}}
+    return [written[cell] for cell in cells]
+
+
+def _footer(path: Path) -> Any:
+    pa, pq = import_pyarrow()
+    try:
+        return json.loads((pq.read_metadata(path).metadata or {}).get(FOOTER.encode(), b"null"))
+    except (pa.ArrowInvalid, OSError, ValueError):
+        return None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_short, value))
+    return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)

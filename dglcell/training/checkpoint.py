@@ -1,4 +1,4 @@
-"""Make models from checkpoints, and continue a run from one."""
+"""Read checkpoints, make models from them, and continue a run from one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fit a model with Lightning: make the trainer, the task and its data, and start the processes."""
+"""Fit a model with Lightning: make the trainer, the task and its data, start the processes, and log to W&B."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score the network, the baselines of a run and an ensemble of both, and choose which of them predicts."""
+"""Fit the baselines of a run, score them, the network and an ensemble, and choose which of them predicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make from a configuration the data to train on: cell graph, store, data set, split."""
+"""Make from a configuration the data to train on: cell graph, store, data set, split and blocked reactions."""
 
 from __future__ import annotations
 

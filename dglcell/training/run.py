@@ -1,4 +1,4 @@
-"""Run one training, from configuration to table, picture and checkpoints."""
+"""Run one training, from configuration to table, picture and checkpoints, and its control without messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the training for Lightning: the loss of a batch, metrics of an epoch, and the optimiser."""
+"""Define the training for Lightning: the loss of a batch, a whole step, metrics of an epoch, and the optimiser."""
 
 from __future__ import annotations
 
@@ -87,9 +87,12 @@ class _Recorded:
 
 
 class WholeStep:
-    """Do training steps, by a recorded one as soon as one is worth it.
+    """Do training steps, by a recorded one as soon as one is worth it: forward, backward and the optimiser's step.
 
-    Steps that wait for the device, as some cell graphs make them do, cannot be recorded; then all are done as ever.
+    A step launches hundreds of small kernels, and a fast GPU waits for the host. A CUDA graph holds all of them and
+    is launched at once. Its addresses and shapes are fixed: batches are copied to where the first one lay. A batch
+    of another shape, such as the last of an epoch, is computed without the graph. Steps that wait for the device,
+    as some cell graphs make them do, cannot be recorded; then all are done as ever.
 
     Args:
         work: the step.

@@ -20,17 +20,21 @@ from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
 from dglcell.explain import attribute, tables
 from dglcell.explain.attribute import Attributed, check_attributable
-from dglcell.explain.subsets import (
+from dglcell.explain.tables import (
     COLUMNS,
+    KINDS,
     MOST_CHANGES,
+    STRONGEST,
+    TOGETHER,
     _changes,
     _every,
     _interactions,
     _responsible,
     _subsets_of,
+    split,
+    text_of,
     written,
 )
-from dglcell.explain.tables import KINDS, STRONGEST, TOGETHER, split, text_of
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.schema import CATALYSES

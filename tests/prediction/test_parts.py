@@ -17,8 +17,8 @@ from dglcell.cli import main
 from dglcell.errors import DataError
 from dglcell.prediction import predict as module
 from dglcell.prediction.design import Design
-from dglcell.prediction.parts import RECORD
 from dglcell.prediction.predict import predict_design
+from dglcell.prediction.table import RECORD
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.forked import Forked

@@ -114,7 +114,7 @@ def test_other_columns_are_phenotypes(column: str, tmp_path: Path) -> None:
 
 def test_texts_that_a_spreadsheet_would_compute_are_written_as_texts(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
-    from dglcell.prediction.parts import write_tables
+    from dglcell.prediction.table import write_tables
 
     cells = ["+1+1", "=1+1", "-x", "@x", "b0008", "-1.5"]
     table = pa.table({"gene_1": pa.array(cells).dictionary_encode(), "n": pa.array([1.5] * 6, pa.float32())})
