@@ -43,12 +43,9 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
     # scipy.stats takes a second to import.
     ranks = [np.asarray(pd.Series(values).rank(), dtype=np.float64) for values in (p, t)]
     # Scaling first keeps the sums of squares of very small or very large values in range.
-    scale = np.ptp(t)
-    r2 = (
-        math.nan
-        if is_constant(t)
-        else 1.0 - float(np.sum(((p - t) / scale) ** 2) / np.sum(((t - t.mean()) / scale) ** 2))
-    )
+    scale, r2 = np.ptp(t), math.nan
+    if not is_constant(t):
+        r2 = 1.0 - float(np.sum(((p - t) / scale) ** 2) / np.sum(((t - t.mean()) / scale) ** 2))
     return {
         **errors,
         "pearson": pearson(p, t),

@@ -86,11 +86,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
 
 
 def _site() -> DictConfig:
-    """Read the settings of every experiment on this cluster: the section `slurm` of the file that ``SITE`` names.
-
-    Raises:
-        ConfigError: the file cannot be read, or has other sections.
-    """
+    """Read the settings of every experiment on this cluster: the section `slurm` of the file that ``SITE`` names."""
     path = os.environ.get(SITE)
     if not path:
         return OmegaConf.create({})
@@ -437,11 +433,7 @@ def _name(layer: DictConfig, section: str, default: str | None) -> Any:
 
 
 def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
-    """Return the dataclass of a section whose keys depend on its name.
-
-    Raises:
-        ConfigError: there is no such kind, or the user's own class cannot be used.
-    """
+    """Return the dataclass of a section whose keys depend on its name."""
     content = plain.get(section)
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
     if isinstance(name, str) and name in KINDS[section]:

@@ -499,11 +499,7 @@ class Strains:
 
     @classmethod
     def _with_the_same_categories(cls, parts: Sequence[Self]) -> list[Self]:
-        """Return parts whose conditions have the categories of all of them, sorted.
-
-        Raises:
-            DataError: a part lacks a condition of another part, or has texts where that has numbers.
-        """
+        """Return parts whose conditions have the categories of all of them, sorted."""
         conditions = [part.conditions for part in parts]
         everywhere = {name: set[str]() for name in chain.from_iterable(conditions)}
         for one in conditions:

@@ -171,11 +171,7 @@ class CellModelConfig(ModelConfig):
 
 
 def _class_of_term(name: Any, where: str) -> type[Term]:
-    """Return the class of a term, by a name in ``TERMS``, MODULE:CLASS, or the class itself.
-
-    Raises:
-        ConfigError: there is no such term.
-    """
+    """Return the class of a term, by a name in ``TERMS``, MODULE:CLASS, or the class itself."""
     if isinstance(name, type):
         return name
     kind: type[Term] | None = find_class("term", TERMS.get(name, name)) if isinstance(name, str) else None

@@ -94,11 +94,7 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
 
 
 def _earlier(output: Path) -> Card | None:
-    """Read the card of an earlier model at the output's path.
-
-    Raises:
-        ConfigError: something other than a model is there, or the path cannot be that of a model.
-    """
+    """Read the card of an earlier model at the output's path."""
     if not NAME.fullmatch(output.name.removesuffix(SUFFIX)):
         expected = "letters, digits, `_`, `.` and `-`"
         raise ConfigError("this is no name of a model", got=output.name, expected=expected, do="choose another output")

@@ -124,12 +124,7 @@ def _calibration_of(member: Trained, directory: Path) -> Calibration:
 
 
 def _together(first: Calibration, members: Sequence[Trained], directories: Sequence[Path]) -> Calibration:
-    """Calibrate the mean of several runs on the validation part that they share.
-
-    Raises:
-        CheckpointError: predictions of a run are missing or damaged.
-        ConfigError: the runs have other splits.
-    """
+    """Calibrate the mean of several runs on the validation part that they share."""
     if len({member.split_sha256 for member in members}) > 1:
         raise ConfigError(
             "runs with different splits have no validation part in common, on which intervals could be calibrated",

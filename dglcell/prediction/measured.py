@@ -90,11 +90,7 @@ def measured_rows(
 
 
 def _new_strains(members: Sequence[Trained], directories: Sequence[Path], table: Strains, name: str) -> Strains:
-    """Return the strains that no member was trained on, and whose genes the cell graph has.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Return the strains that no member was trained on, and whose genes the cell graph has."""
     trained = members[0]
     table = renamed(table, trained.cell.genes)
     lacking = np.array([gene not in trained.cell.genes for gene in table.names])

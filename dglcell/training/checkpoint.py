@@ -260,11 +260,7 @@ MODEL = "model."
 
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
-    """Make the model of a checkpoint, which must have exactly the weights that its configuration asks for.
-
-    Raises:
-        CheckpointError: weights are missing, of another shape, or of no model.
-    """
+    """Make the model of a checkpoint, which must have exactly the weights that its configuration asks for."""
     weights = {name.removeprefix(MODEL): tensor for name, tensor in state.items() if name.startswith(MODEL)}
     matches = {name: re.fullmatch(r"(?:encoder\.)?features\.(\w+)", name) for name in weights}
     features = {match[1]: weights[name] for name, match in matches.items() if match is not None}

@@ -364,11 +364,7 @@ def make_task(
 
 
 def _check_weights(checkpoint: ReadCheckpoint, task: StrainTask) -> None:
-    """Load the weights and the optimiser's state of a checkpoint, as Lightning does again when training begins.
-
-    Raises:
-        CheckpointError: they do not fit this run.
-    """
+    """Load the weights and the optimiser's state of a checkpoint, as Lightning does again when training begins."""
     content = checkpoint.content
     made = task.configure_optimizers()
     optimizer = made["optimizer"] if isinstance(made, dict) else made

@@ -264,11 +264,7 @@ def _name(by: str, own: str, choice: Choice) -> str:
 
 
 def _choices_of(directory: RunDirectory, trained: Trained) -> tuple[dict[str, Choice], bool]:
-    """Return phenotype → choice of a run, none of one that is not finished, and whether they are of this checkpoint.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """Return phenotype → choice of a run, none of one that is not finished, and whether they are of this checkpoint."""
     if not directory.results.is_file():
         return {}, True
     try:

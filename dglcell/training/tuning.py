@@ -162,11 +162,7 @@ class Search:
         return self.folder / BEST
 
     def _study(self, optuna: Any) -> Any:
-        """Open the file of trials, or begin one.
-
-        Raises:
-            ConfigError: it is of another experiment or space.
-        """
+        """Open the file of trials, or begin one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         backend = optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL))
         storage = optuna.storages.JournalStorage(backend)

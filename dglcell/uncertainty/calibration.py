@@ -290,11 +290,7 @@ class Calibration:
         return made
 
     def _check(self) -> None:
-        """Refuse arrays of other shapes or kinds, which a file may have.
-
-        Raises:
-            ValueError: there is such an array.
-        """
+        """Refuse arrays of other shapes or kinds, which a file may have."""
         vectors = [self.training, *(array for one in self.phenotypes.values() for array in (one.errors, one.scores))]
         if any(array.ndim != 1 or array.dtype.kind not in "fi" or not np.isfinite(array).all() for array in vectors):
             raise ValueError("arrays")

@@ -165,11 +165,7 @@ class Laboratory:
 
 
 def _laboratory(name: str, fields: dict[str, Any]) -> Laboratory:
-    """Read a declaration of ``laboratories.yaml``.
-
-    Raises:
-        DataError: it is incomplete, or names something that does not exist.
-    """
+    """Read a declaration of ``laboratories.yaml``."""
     try:
         tables = {label: _table(**table) for label, table in fields.pop("tables").items()}
         (kind,) = fields.keys() & READERS.keys()

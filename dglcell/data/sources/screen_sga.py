@@ -398,11 +398,7 @@ def _columns(rows: pd.DataFrame) -> dict[Column, NDArray[Any]]:
 
 
 def _measured(rows: Strains, missing: str) -> Strains:
-    """Return the rows with a phenotype.
-
-    Raises:
-        DataError: a row has none, and such rows are to be refused.
-    """
+    """Return the rows with a phenotype."""
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in rows.phenotypes.values()], axis=0)
     lacking = int((~measured).sum())
     if missing == "refuse" and lacking:

@@ -304,11 +304,7 @@ def letters(column: int) -> str:
 
 
 def _mistakes(path: Path, content: bytes) -> list[tuple[int, int, str]]:
-    """Return row, column and fault of the cells whose value a reader of spreadsheets would leave out.
-
-    Raises:
-        DataError: it is no spreadsheet, or so large that reading it would take all memory.
-    """
+    """Return row, column and fault of the cells whose value a reader of spreadsheets would leave out."""
     found, last_row, last_column = list[tuple[int, int, str]](), 0, 0
     try:
         for row, column, what in _cells(content):

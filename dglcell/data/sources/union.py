@@ -139,11 +139,7 @@ def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
 
 
 def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
-    """Give the rows the phenotypes' names in the union.
-
-    Raises:
-        DataError: the source has no such phenotype, or two would have one name.
-    """
+    """Give the rows the phenotypes' names in the union."""
     if not names:
         return rows
     where = f"`data.source.union.parts`: {rows.provenance.source}"

@@ -181,9 +181,6 @@ class Link(Term):
         Returns:
             [B, T] the smallest phenotypes of the strains' measured parts, and [B, T] the largest phenotypes of the
             measured strains that they are parts of, for ``bounded``; None where the link compares them with none.
-
-        Raises:
-            GenotypeError: as ``finish`` says.
         """
         if self.measured is None:
             return None
