@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from dglcell.errors import GenotypeError
 from dglcell.files.atomic import no_formula
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
-from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, cases
 from tests.integration.processes import heed_interrupts
 from tests.tiny import process_environment
 
+EXPERIMENT, MINIMAL = "experiment.yaml", "cell: {model: textbook}\n"
 VALIDATE = ("config", "validate", EXPERIMENT)
 RUN, LONG, LOOP, FILE = "RUN", "x" * 300, "loop", "file.txt"
 
@@ -181,6 +182,17 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
 ]
 
 
+@dataclass(frozen=True)
+class Input:
+    """A command line that has to be refused."""
+
+    name: str  #: of the test
+    arguments: tuple[str, ...]  #: after ``dglcell``
+    says: str  #: what the message has to name: the key, file, line or gene to mend
+    files: Mapping[str, str | bytes] = field(default_factory=dict)  #: path below the working folder → content
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 def inputs() -> Iterator[Input]:
     """Yield all of them."""
     describe, build = ("graph", "describe", EXPERIMENT), ("data", "build", EXPERIMENT, "data.store=store")
@@ -207,13 +219,44 @@ def inputs() -> Iterator[Input]:
         yield Input(f"variable {number}", arguments, says, environment=environment)
 
 
-@cases(inputs())
-def test_it_is_refused(hostile: Input, tiny_run: RunDirectory, tmp_path: Path, driven: Callable[[Input], None]) -> None:
-    for name, text in ((EXPERIMENT, MINIMAL), (FILE, "text\n"), ("a\nb.yaml", MINIMAL)):
-        (tmp_path / name).write_text(text)
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return everything below a folder: path → kind and content."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("hostile", [pytest.param(one, id=one.name) for one in inputs()])
+def test_it_is_refused(
+    hostile: Input,
+    tiny_run: RunDirectory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It ends with 2 and one message, which names what to mend and is fit for a terminal; nothing is written."""
+    given = {EXPERIMENT: MINIMAL, FILE: "text\n", "a\nb.yaml": MINIMAL, **hostile.files}
+    for name, content in given.items():
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     os.symlink(LOOP, tmp_path / LOOP)
-    arguments = tuple(str(tiny_run.path) if word == RUN else word for word in hostile.arguments)
-    driven(Input(hostile.name, arguments, hostile.says, hostile.files, hostile.environment))
+    monkeypatch.chdir(tmp_path)
+    for name, value in hostile.environment.items():
+        monkeypatch.setenv(name, value)
+    before = tree(tmp_path)
+    try:
+        status = main([str(tiny_run.path) if word == RUN else word for word in hostile.arguments])
+    except SystemExit as stop:  # argparse exits by itself
+        status = stop.code if isinstance(stop.code, int) else 1
+    said = capsys.readouterr().err
+    assert tree(tmp_path) == before, "something was written"
+    assert status == 2, said
+    assert said.startswith(("error: ", "usage: dglcell")), said
+    assert said.count("error: ") == 1, said
+    assert "Traceback" not in said
+    assert hostile.says in said, said[:1_000]
+    assert len(said) < 5_000, "a hostile value is repeated at length"
+    assert said.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("strain", [[1.5], ["a"], [None], [True], [float("nan")], [[1]], "12", 5, [-1], [99], [2**70]])

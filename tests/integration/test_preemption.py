@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -10,9 +11,19 @@ import pytest
 
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
-from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start, wait_until
+from tests.integration.processes import (
+    DDP,
+    PATIENCE,
+    SIGNAL_AT_STEP,
+    catches,
+    other_ranks,
+    start,
+    start_fresh,
+    wait_until,
+)
 from tests.integration.test_resume import assert_same_end
-from tests.tiny import Tiny, history
+from tests.tiny import ENDLESS, Tiny, history
+from tests.training.test_signals import fake_scontrol
 
 # 240 training strains in batches of 12: 20 steps an epoch, 7 of the optimiser.
 OPTIONS = (
@@ -107,3 +118,101 @@ def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path)
     shutil.copy(run.last, run.interrupted)
     tiny.train(tmp_path, "trainer.epochs=2")
     assert newest_checkpoint(run).path == run.last
+
+
+# Training would be reached at a moment that depends on how busy the machine is.
+STAY_IN_BUILDING = """
+import time
+from dglcell.data import store_build
+
+write = store_build._write
+
+def write_and_stay(*arguments):
+    write(*arguments)
+    time.sleep(3600)
+
+store_build._write = write_and_stay
+"""
+STAY_IN_IMPORTING = """
+import os, sys, time
+
+class Stay:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            open("{reached}", "w").close()
+            try:
+                time.sleep({seconds})
+            except BaseException:
+                if "{module}" == "pytorch_lightning":
+                    os.abort()  # as torch does where its own imports raise an error
+                raise
+
+sys.meta_path.insert(0, Stay())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "seconds", "number"),
+    [("pytorch_lightning", 3, signal.SIGUSR1), ("dglcell.config.read", 3600, signal.SIGTERM)],
+)
+def test_a_signal_while_the_program_is_still_imported_is_not_lost(
+    tiny: Tiny, tmp_path: Path, module: str, seconds: int, number: signal.Signals
+) -> None:
+    asked = fake_scontrol(tmp_path)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "bash"}
+    reached = tmp_path / "reached"
+    before = STAY_IN_IMPORTING.format(module=module, seconds=seconds, reached=reached)
+    process = start_fresh(tiny, tmp_path / "runs", before, PATH=path, **slurm)
+    wait_until(reached.exists, process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert asked.read_text() == "7\n"
+    assert "stopped at a point where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
+def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+    store = tmp_path / "data" / "store"
+    process = start(tiny, tmp_path / "runs", f"data.store={store}", before=STAY_IN_BUILDING)
+    wait_until(lambda: list(tmp_path.glob("data/.store.partial-*")), process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, said
+    assert "stopped at a point where nothing had to be saved\nstopped; the same command goes on from here" in said
+    assert "Traceback" not in said
+    assert not store.parent.exists()
+    tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_all_processes_saves_once(tiny: Tiny, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "tiny/seed-0")
+    process = start(tiny, tmp_path, *DDP, *ENDLESS, "data.batch_size=2")
+    wait_until(run.last.exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert said.count("press Ctrl-C again to end at once") == 1
+    assert said.count("stopped; the same command goes on from here") == 1
+    assert "Traceback" not in said
+    epochs = [row["epoch"] for row in history(run)]
+    assert epochs == list(range(len(epochs)))
+    assert newest_checkpoint(run).content["epoch"] in (epochs[-1], epochs[-1] + 1)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_both_before_the_first_step(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, *ENDLESS)
+    wait_until(lambda: other_ranks(process.pid), process)
+    (other,) = other_ranks(process.pid)
+    wait_until(lambda: catches(other, signal.SIGUSR1), process)
+    os.kill(other, signal.SIGUSR1)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGUSR1, said
+    assert said.count("stopped; the same command goes on from here") == 1
+    assert "Traceback" not in said
+    assert not (tmp_path / "tiny/seed-0/metrics.jsonl").exists()

@@ -108,7 +108,7 @@ class FbaGrowth(Simulator):
         return model, KnockoutRules.of(model), problem
 
     def _media(self, strains: Strains, model: Model) -> tuple[NDArray[np.float64], NDArray[np.int64], list[int]]:
-        """Return [M, E] lower bounds in each distinct medium, the medium of each strain [S], and E exchange reactions."""
+        """Return [M, E] bounds in each distinct medium, the medium of each strain [S], and E exchange reactions."""
         config, media = self.config, self.config.media or {}
         based = {name: {**config.base, **of} for name, of in media.items()}
         sections = (("", {"base": config.base}), (".media", based), (".uptakes", config.uptakes))

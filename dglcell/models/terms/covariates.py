@@ -189,7 +189,7 @@ class Covariates(Term):
 
     @torch.inference_mode(False)
     def _edges(self, device: torch.device) -> EdgePerturbations:
-        """Return what each value of the condition `edges` changes; they are looked up once, as long as none is added."""
+        """Return what each value of the condition `edges` changes, looked up once, as long as none is added."""
         texts = self.seen[EDGES]
         known = 0 if self._edges_of is None else self._edges_of.num_strains
         if known != len(texts):
