@@ -23,25 +23,17 @@ LARGEST = 9
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """These are the published figures of one network of the torchcell project, and how its degrees fall off.
+    """These are the published figures of one network of the torchcell project, and how its degrees fall off."""
 
-    Attributes:
-        name: name of the relation.
-        pairs: distinct pairs of different genes, each stored once; every network has a self-loop per gene besides.
-        genes: number of genes that are in any pair.
-        largest_degree: published largest number of pairs that a gene is in, in either direction.
-        exponent: the chance of being drawn falls with the power ``-exponent`` of a gene's rank. Chosen so that the
-            largest degree comes out as published.
-        shared: share of its pairs that are in an earlier network too.
-        regulators: genes that edges may leave; None for undirected networks. How many there are is assumed.
-    """
-
-    name: str
-    pairs: int
-    genes: int
-    largest_degree: int
+    name: str  #: name of the relation
+    pairs: int  #: distinct pairs of different genes, each stored once; every network has a self-loop per gene besides
+    genes: int  #: number of genes that are in any pair
+    largest_degree: int  #: published largest number of pairs that a gene is in, in either direction
+    #: the chance of being drawn falls with the power ``-exponent`` of a gene's rank. Chosen so that the largest degree
+    #: comes out as published.
     exponent: float
-    shared: float = 0.0
+    shared: float = 0.0  #: share of its pairs that are in an earlier network too
+    #: genes that edges may leave; None for undirected networks. How many there are is assumed.
     regulators: int | None = None
 
 

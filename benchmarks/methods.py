@@ -47,19 +47,13 @@ class Method(nn.Module):
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """This describes a method by name.
+    """This describes a method by name."""
 
-    Attributes:
-        name: as given to ``--methods``.
-        build: makes the method from a workload on a device, with all that it keeps between steps.
-        same_predictions: whether it is compared with the others; half precision rounds.
-        compiled: whether its first step compiles.
-    """
-
-    name: str
+    name: str  #: as given to ``--methods``
+    #: makes the method from a workload on a device, with all that it keeps between steps
     build: Callable[[Workload, str], Method]
-    same_predictions: bool = True
-    compiled: bool = False
+    same_predictions: bool = True  #: whether it is compared with the others; half precision rounds
+    compiled: bool = False  #: whether its first step compiles
 
 
 def training_step(method: Method, workload: Workload, dtype: str) -> Callable[[], None]:

@@ -46,19 +46,12 @@ Rows = list[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class OwnTable:
-    """This is a table of the benchmark.
+    """This is a table of the benchmark."""
 
-    Attributes:
-        name: name of its experiment.
-        cell: name of its cell, as `--cell` takes it.
-        about: what its numbers are.
-        make: function that returns its rows, the same at every call.
-    """
-
-    name: str
-    cell: str
-    about: str
-    make: Callable[[], Rows]
+    name: str  #: name of its experiment
+    cell: str  #: name of its cell, as `--cell` takes it
+    about: str  #: what its numbers are
+    make: Callable[[], Rows]  #: function that returns its rows, the same at every call
 
     def write(self, path: Path) -> int:
         """Write the table as CSV, and return the number of rows."""

@@ -19,21 +19,13 @@ from dglcell.perturbation.genotype import GenotypeBatch
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload is one training step's work, whatever the method.
+    """A workload is one training step's work, whatever the method."""
 
-    Attributes:
-        cell: the wild type.
-        config: configuration of the model, without dropout; strategy and kernel are every method's own.
-        genotypes: B strains.
-        targets: [B, T].
-        seed: seed of the weights.
-    """
-
-    cell: CellGraph
-    config: HeteroCellConfig
-    genotypes: GenotypeBatch
-    targets: Tensor
-    seed: int = 0
+    cell: CellGraph  #: the wild type
+    config: HeteroCellConfig  #: configuration of the model, without dropout; strategy and kernel are every method's own
+    genotypes: GenotypeBatch  #: B strains
+    targets: Tensor  #: [B, T]
+    seed: int = 0  #: seed of the weights
 
     def weights(self, strategy: str = "node_mask", kernel: str = "auto") -> HeteroCell:
         """Make the model, with the same weights whatever the strategy; it has a resident cell of its own."""

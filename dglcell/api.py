@@ -55,14 +55,10 @@ class Predictor:
     >>> predictor = dglcell.load("runs/quickstart/seed-0")
     >>> predictor.phenotypes
     ('fitness',)
-
-    Attributes:
-        members: the models.
-        directories: their run directories.
     """
 
-    members: tuple[Trained, ...] = field(repr=False)
-    directories: tuple[Path, ...]
+    members: tuple[Trained, ...] = field(repr=False)  #: the models
+    directories: tuple[Path, ...]  #: their run directories
 
     @property
     def directory(self) -> Path:

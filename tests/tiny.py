@@ -42,15 +42,10 @@ ENDLESS = ("trainer.epochs=100000", "model.compile=false")
 
 @dataclass(frozen=True)
 class Tiny:
-    """The experiment's file and its store, built once.
+    """The experiment's file and its store, built once."""
 
-    Attributes:
-        file: the configuration.
-        store: the store of its strains.
-    """
-
-    file: Path
-    store: Path
+    file: Path  #: the configuration
+    store: Path  #: the store of its strains
 
     def overrides(self, runs: Path, *more: str) -> list[str]:
         """Arguments after ``dglcell train FILE``, writing below ``runs``."""

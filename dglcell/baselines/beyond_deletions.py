@@ -69,19 +69,13 @@ def blocks(size: int, others: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Condition:
-    """Hold a condition as the training strains have it.
+    """Hold a condition as the training strains have it."""
 
-    Attributes:
-        name: name of the condition, by which it is found in other tables.
-        categories: the categories that training strains have; none where values are numbers.
-        mean: [K] the share of training strains in each of the categories; or [1] the mean of the numbers.
-        scale: standard deviation of the numbers; 1 where they are all the same, and for categories.
-    """
-
-    name: str
-    categories: tuple[str, ...]
+    name: str  #: name of the condition, by which it is found in other tables
+    categories: tuple[str, ...]  #: the categories that training strains have; none where values are numbers
+    #: [K] the share of training strains in each of the categories; or [1] the mean of the numbers
     mean: NDArray[np.float64]
-    scale: float = 1.0
+    scale: float = 1.0  #: standard deviation of the numbers; 1 where they are all the same, and for categories
 
     @classmethod
     def of(cls, name: str, categories: tuple[str, ...], values: NDArray[np.floating]) -> Self:
@@ -127,13 +121,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Read the conditions of strains, matched by the names of conditions and of their categories.
+    """Read the conditions of strains, matched by the names of conditions and of their categories."""
 
-    Attributes:
-        known: the conditions of the training strains, in the order of their names.
-    """
-
-    known: tuple[Condition, ...]
+    known: tuple[Condition, ...]  #: the conditions of the training strains, in the order of their names
 
     @classmethod
     def of(cls, strains: Strains) -> Self:

@@ -22,15 +22,10 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Hold a monotone curve: straight lines between its places, and constant beyond them.
+    """Hold a monotone curve: straight lines between its places, and constant beyond them."""
 
-    Attributes:
-        places: [K] where the curve has been fitted, ascending.
-        values: [K] its values there.
-    """
-
-    places: NDArray[np.float64]
-    values: NDArray[np.float64]
+    places: NDArray[np.float64]  #: [K] where the curve has been fitted, ascending
+    values: NDArray[np.float64]  #: [K] its values there
 
     @classmethod
     def monotone(cls, x: Values, y: Values, weights: Values | None = None, *, rises: bool = True) -> Self:
@@ -73,14 +68,12 @@ class GeneCurves(NullModel):
 
     Curves are fitted to the strains that change one gene. Genes without such strains have the curve of all. All curves
     have the wild type's value where nothing is lost.
-
-    Attributes:
-        shrinkage: the curve of all genes counts as so many measurements of each gene, spread over the strengths.
-        combined: the values of several genes relative to the wild type multiply (``PRODUCT``), or the least of them
-            counts (``MINIMUM``).
     """
 
+    #: the curve of all genes counts as so many measurements of each gene, spread over the strengths
     shrinkage: float = 4.0
+    #: the values of several genes relative to the wild type multiply (``PRODUCT``), or the least of them counts
+    #: (``MINIMUM``)
     combined: str = field(default=PRODUCT, repr=False)
     pooled: Curve = field(init=False, repr=False)
     genes: NDArray[np.int64] = field(init=False, repr=False)
@@ -157,13 +150,9 @@ SIMULATOR = "FbaGrowth"
 
 @dataclass
 class AsComputed(NullModel):
-    """Predict y = the growth that was computed. Its unit need not be that of the labels: the correlation counts.
+    """Predict y = the growth that was computed. Its unit need not be that of the labels: the correlation counts."""
 
-    Attributes:
-        column: name of the covariate.
-    """
-
-    column: str
+    column: str  #: name of the covariate
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """Return the column, [S]; strains without it are refused."""
@@ -179,15 +168,10 @@ class AsComputed(NullModel):
 
 @dataclass
 class RisingCurve(NullModel):
-    """Predict y = f(growth that was computed), where f never falls.
+    """Predict y = f(growth that was computed), where f never falls."""
 
-    Attributes:
-        column: name of the covariate.
-        curve: f.
-    """
-
-    column: str
-    curve: Curve = field(repr=False)
+    column: str  #: name of the covariate
+    curve: Curve = field(repr=False)  #: f
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         return self.curve(AsComputed(self.column).predict(strains))

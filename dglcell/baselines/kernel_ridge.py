@@ -37,20 +37,13 @@ class PairMatrix:
 
     The gene with more partners gives the row, so that where a few queries are crossed with an array R is the number of
     the queries.
-
-    Attributes:
-        owner: [P] the strain of each pair.
-        row: [P] its row, below R.
-        column: [P] its column, below G.
-        rows: [R] which of the G genes the rows are.
-        design: [S, G] 1 where the strain deletes the gene.
     """
 
-    owner: NDArray[np.int64]
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    design: sparse.csr_array
+    owner: NDArray[np.int64]  #: [P] the strain of each pair
+    row: NDArray[np.int64]  #: [P] its row, below R
+    column: NDArray[np.int64]  #: [P] its column, below G
+    rows: NDArray[np.int64]  #: [R] which of the G genes the rows are
+    design: sparse.csr_array  #: [S, G] 1 where the strain deletes the gene
 
     @classmethod
     def of(cls, strains: Strains, genes: NDArray[np.int64]) -> PairMatrix:
@@ -82,28 +75,19 @@ class KernelRidge(NullModel):
     pairs ab and cd covary by (K_ac K_bd + K_ad K_bc) / 2, those of the genes a and c by ``ADDITIVE`` · K_ac. What a
     strain shows is the sum over its pairs and genes. The covariance of all strains is not formed: K is multiplied with
     a matrix of pairs from both sides.
-
-    Attributes:
-        profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
-        spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
-            spread as all pairs do.
-        genes: [G] indices of the genes that training strains delete.
-        matrix: [N, G] K in float32, a row for every gene of the cell graph.
-        train: [S] the training strains, or the landmarks among them.
-        mean: mean of the training labels.
-        penalty: variance of the noise.
-        limited: what is left out of a large table, in words.
-        coefficients: [S] coefficients of the training strains.
     """
 
-    profiles: float
+    profiles: float  #: weight of the similarity of genes' own profiles in the training part, beside that of networks
+    #: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they spread as all
+    #: pairs do
     spread: float
-    genes: NDArray[np.int64] = field(repr=False)
-    matrix: NDArray[np.float32] = field(repr=False)
-    train: PairMatrix = field(repr=False)
-    mean: float = field(repr=False)
-    penalty: float = np.nan
-    limited: str = ""
+    genes: NDArray[np.int64] = field(repr=False)  #: [G] indices of the genes that training strains delete
+    matrix: NDArray[np.float32] = field(repr=False)  #: [N, G] K in float32, a row for every gene of the cell graph
+    train: PairMatrix = field(repr=False)  #: [S] the training strains, or the landmarks among them
+    mean: float = field(repr=False)  #: mean of the training labels
+    penalty: float = np.nan  #: variance of the noise
+    limited: str = ""  #: what is left out of a large table, in words
+    #: [S] coefficients of the training strains
     coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:

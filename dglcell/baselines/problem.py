@@ -32,23 +32,16 @@ class NullModel:
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold one phenotype of the strains of a split.
-
-    Attributes:
-        y_train: [S] labels, NaN where missing.
-        y_validation: likewise for the validation strains.
-        similarity: returns how similar all genes are to those of the training part; called if it is needed.
-        most_deletions: most deletions of any strain that is to be predicted.
-        reactions: tells which reactions a strain loses; None where the cell graph has none.
-    """
+    """Hold one phenotype of the strains of a split."""
 
     train: Strains
     validation: Strains
-    y_train: NDArray[np.floating]
-    y_validation: NDArray[np.floating]
+    y_train: NDArray[np.floating]  #: [S] labels, NaN where missing
+    y_validation: NDArray[np.floating]  #: likewise for the validation strains
+    #: returns how similar all genes are to those of the training part; called if it is needed
     similarity: Callable[[], GeneSimilarity]
-    most_deletions: int
-    reactions: Reactions | None = None
+    most_deletions: int  #: most deletions of any strain that is to be predicted
+    reactions: Reactions | None = None  #: tells which reactions a strain loses; None where the cell graph has none
 
     @property
     def beyond_deletions(self) -> str | None:
@@ -114,18 +107,15 @@ DELETIONS, ANY, MORE, SIMULATED = "deletions", "any", "more", "simulated"
 
 @dataclass(frozen=True)
 class Family:
-    """Hold baselines of one form, of which the validation part chooses one.
+    """Hold baselines of one form, of which the validation part chooses one."""
 
-    Attributes:
-        fitted: yields them, fitted to the training part, with different hyperparameters.
-        lacks: what a problem lacks for them, or why they do not apply; None if they do.
-        about: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing
-            new of strains that only delete genes, ``SIMULATED`` where they are about a column that a simulator has
-            computed, else ``ANY``.
-    """
-
+    #: yields them, fitted to the training part, with different hyperparameters
     fitted: Callable[[Problem], Iterator[NullModel]]
+    #: what a problem lacks for them, or why they do not apply; None if they do
     lacks: Callable[[Problem], str | None] = lambda problem: None
+    #: ``DELETIONS`` where they know nothing of strains but the deleted genes, ``MORE`` where they say nothing new of
+    #: strains that only delete genes, ``SIMULATED`` where they are about a column that a simulator has computed, else
+    #: ``ANY``
     about: str = DELETIONS
 
     def why_not(self, problem: Problem) -> str | None:

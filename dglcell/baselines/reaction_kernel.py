@@ -70,23 +70,16 @@ class ReactionKernelRidge(NullModel):
     The kernel is Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩). In the inner product two reactions count by the
     metabolites that they share. Two strains that lose nothing are alike. With more than 2,000 different strains in
     training, the regression is confined to the span of 2,000 of them.
-
-    Attributes:
-        own_share: share of a reaction's square length that it has in common with no other reaction.
-        reactions: tells which reactions a strain loses.
-        mean: mean of the training labels.
-        penalty: variance of the noise.
-        limited: what is left out of a large table, in words.
-        landmarks: [M, F] vectors of the strains that span the regression.
-        coefficients: [M] coefficients of these strains.
     """
 
-    own_share: float
-    reactions: Reactions = field(repr=False)
-    mean: float = field(default=0.0, repr=False)
-    penalty: float = np.nan
-    limited: str = ""
+    own_share: float  #: share of a reaction's square length that it has in common with no other reaction
+    reactions: Reactions = field(repr=False)  #: tells which reactions a strain loses
+    mean: float = field(default=0.0, repr=False)  #: mean of the training labels
+    penalty: float = np.nan  #: variance of the noise
+    limited: str = ""  #: what is left out of a large table, in words
+    #: [M, F] vectors of the strains that span the regression
     landmarks: sparse.csr_array = field(default_factory=lambda: sparse.csr_array((0, 0)), repr=False)
+    #: [M] coefficients of these strains
     coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def features(self, strains: Strains) -> sparse.csr_array:

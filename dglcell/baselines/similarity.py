@@ -27,15 +27,10 @@ AXES = 512
 
 @dataclass(frozen=True)
 class GeneSimilarity:
-    """Hold a kernel between all genes of the cell graph and those that training strains delete.
+    """Hold a kernel between all genes of the cell graph and those that training strains delete."""
 
-    Attributes:
-        genes: [G] gene indices of the cell graph, ascending.
-        matrix: [N, G] float32, whose rows ``genes`` are positive semidefinite; at most 1, and 0 for a gene that no
-            network knows.
-    """
-
-    genes: NDArray[np.int64]
+    genes: NDArray[np.int64]  #: [G] gene indices of the cell graph, ascending
+    #: [N, G] float32, whose rows ``genes`` are positive semidefinite; at most 1, and 0 for a gene that no network knows
     matrix: NDArray[np.float32]
 
 

@@ -40,12 +40,10 @@ class AdditiveRidge(NullModel):
     A gene that no training strain deletes has effect 0. Of a weakened gene the effect counts by what is lost, 1 minus
     the strength. Conditions have effects, too: each category has one, and each number, which is standardised. A
     category that no training strain has does what the mean training strain's does.
-
-    Attributes:
-        alpha: penalty on squared effects; a gene's effect is shrunk as if it had been measured ``alpha`` more
-            times with effect 0.
     """
 
+    #: penalty on squared effects; a gene's effect is shrunk as if it had been measured ``alpha`` more times with effect
+    #: 0
     alpha: float = 1.0
     intercept: float = field(default=0.0, init=False)
     effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
@@ -84,15 +82,10 @@ class AdditiveRidge(NullModel):
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Hold the means of values that share a key, shrunk to 0.
+    """Hold the means of values that share a key, shrunk to 0."""
 
-    Attributes:
-        keys: [K] ascending.
-        means: [K] of the values with each key, and of ``pseudo_count`` zeros (`of`).
-    """
-
-    keys: NDArray[np.integer]
-    means: NDArray[np.float64]
+    keys: NDArray[np.integer]  #: [K] ascending
+    means: NDArray[np.float64]  #: [K] of the values with each key, and of ``pseudo_count`` zeros (`of`)
 
     @classmethod
     def of(cls, keys: NDArray[np.integer], values: NDArray[np.float64], pseudo_count: float) -> Self:
@@ -115,12 +108,9 @@ class QueryPairMean(NullModel):
 
     The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
     with fewer deletions, or with a query pair not seen in training, gets the training mean.
-
-    Attributes:
-        pseudo_count: number of fictitious strains with the training mean added to every query pair.
     """
 
-    pseudo_count: float = 1.0
+    pseudo_count: float = 1.0  #: number of fictitious strains with the training mean added to every query pair
     mean: float = field(default=0.0, init=False)
     deviations: Shrunk = field(init=False, repr=False)
 
@@ -152,12 +142,9 @@ class SameStrain(NullModel):
 
     Strains are the same if their genes, strengths and all conditions but the medium are equal. The additive ridge knows
     the effects of media, and predicts strains that no training strain equals.
-
-    Attributes:
-        pseudo_count: number of fictitious measurements of every strain, as the additive ridge predicts them.
     """
 
-    pseudo_count: float = 0.0
+    pseudo_count: float = 0.0  #: number of fictitious measurements of every strain, as the additive ridge predicts them
     ridge: AdditiveRidge = field(init=False, repr=False)
     others: Conditions = field(init=False, repr=False)
     deviations: Shrunk = field(init=False, repr=False)
@@ -223,11 +210,9 @@ class Multiplicative(NullModel):
 
     A gene's effect is the label of its single deletion, relative to the wild type, where that is measured. Effects of
     other genes are estimated by least squares from the strains that delete them, gene by gene with the others held.
-
-    Attributes:
-        alpha: penalty; an effect is shrunk towards 1 as if it had been measured ``alpha`` more times without any.
     """
 
+    #: penalty; an effect is shrunk towards 1 as if it had been measured ``alpha`` more times without any
     alpha: float = 1.0
     wild_type: float = field(default=1.0, init=False)
     effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)

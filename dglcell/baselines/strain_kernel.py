@@ -32,21 +32,13 @@ MOST_PAIRS = 2**31
 
 @dataclass(frozen=True)
 class Compared:
-    """Hold what is compared of strains.
+    """Hold what is compared of strains."""
 
-    Attributes:
-        targets: [P] indices of genes.
-        amounts: [P] how much of each target is lost.
-        sums: [S, P] a matrix that sums over the targets of each strain.
-        codes: [S, C] categories of conditions.
-        numbers: [S, M] standardised numbers of conditions.
-    """
-
-    targets: NDArray[np.int64]
-    amounts: NDArray[np.float64]
-    sums: sparse.csr_array
-    codes: NDArray[np.float64]
-    numbers: NDArray[np.float64]
+    targets: NDArray[np.int64]  #: [P] indices of genes
+    amounts: NDArray[np.float64]  #: [P] how much of each target is lost
+    sums: sparse.csr_array  #: [S, P] a matrix that sums over the targets of each strain
+    codes: NDArray[np.float64]  #: [S, C] categories of conditions
+    numbers: NDArray[np.float64]  #: [S, M] standardised numbers of conditions
 
     @classmethod
     def of(cls, strains: Strains, conditions: Conditions) -> Self:
@@ -64,30 +56,19 @@ class StrainKernelRidge(NullModel):
     (1 + g + g²/2) · c: effects of conditions, of genes and of pairs of genes, all of which differ between conditions.
     For each condition c has a factor: 1 for equal categories and ``alike`` for others, and exp(−(z − z')² / 2ℓ²M) for
     each of M standardised numbers.
-
-    Attributes:
-        strength_length: ℓ of what is lost.
-        alike: how alike strains of two categories are, from 0 to 1; NaN where no condition has categories.
-        condition_length: ℓ of the numbers of conditions; NaN where there are none.
-        genes: [G] indices of the genes that training strains change, ascending.
-        matrix: [N, G] K, a row for every gene.
-        train: [T] the training strains, or the landmarks among them.
-        mean: mean of the training labels.
-        penalty: variance of the noise, relative to that of the effects of conditions.
-        limited: what is left out of a large table, in words.
-        coefficients: [T] coefficients of the training strains.
     """
 
-    strength_length: float
-    alike: float
-    condition_length: float
-    genes: NDArray[np.int64] = field(repr=False)
-    matrix: NDArray[np.float32] = field(repr=False)
+    strength_length: float  #: ℓ of what is lost
+    alike: float  #: how alike strains of two categories are, from 0 to 1; NaN where no condition has categories
+    condition_length: float  #: ℓ of the numbers of conditions; NaN where there are none
+    genes: NDArray[np.int64] = field(repr=False)  #: [G] indices of the genes that training strains change, ascending
+    matrix: NDArray[np.float32] = field(repr=False)  #: [N, G] K, a row for every gene
     conditions: Conditions = field(repr=False)
-    train: Compared = field(repr=False)
-    mean: float = field(repr=False)
-    penalty: float = np.nan
-    limited: str = ""
+    train: Compared = field(repr=False)  #: [T] the training strains, or the landmarks among them
+    mean: float = field(repr=False)  #: mean of the training labels
+    penalty: float = np.nan  #: variance of the noise, relative to that of the effects of conditions
+    limited: str = ""  #: what is left out of a large table, in words
+    #: [T] coefficients of the training strains
     coefficients: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:

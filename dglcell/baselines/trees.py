@@ -30,20 +30,14 @@ class Features:
 
     They are how many genes a strain changes and how much of them it lacks in all, sums of the genes' similarities and
     of products of these over pairs of its genes, its lost reactions, its conditions, and what additive effects predict.
-
-    Attributes:
-        of_genes: [N, A] leading singular vectors of the similarity of genes, scaled by the singular values.
-        of_reactions: [R, A] the same of the reactions that training strains lose.
-        reactions: tells which reactions a strain loses; None where that is not asked.
-        conditions: those of the training strains.
-        additive: effects of genes and conditions, fitted to the training strains.
     """
 
+    #: [N, A] leading singular vectors of the similarity of genes, scaled by the singular values
     of_genes: NDArray[np.float32]
-    of_reactions: NDArray[np.float32]
-    reactions: Reactions | None
-    conditions: Conditions
-    additive: AdditiveRidge
+    of_reactions: NDArray[np.float32]  #: [R, A] the same of the reactions that training strains lose
+    reactions: Reactions | None  #: tells which reactions a strain loses; None where that is not asked
+    conditions: Conditions  #: those of the training strains
+    additive: AdditiveRidge  #: effects of genes and conditions, fitted to the training strains
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -93,30 +87,19 @@ def _axes(matrix: Any) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class BoostedTrees(NullModel):
-    """Predict a sum of regression trees (`sklearn.ensemble.HistGradientBoostingRegressor`).
+    """Predict a sum of regression trees (`sklearn.ensemble.HistGradientBoostingRegressor`)."""
 
-    Attributes:
-        trees: number of trees.
-        leaves: most leaves of each.
-        depth: steps from a root to the farthest leaf.
-        start: what the trees are added to.
-        roots: [T] the first node of each tree.
-        feature: [V] the number of the feature that a node asks for; a leaf asks for any, and leads to itself.
-        threshold: [V] to the left go strains with at most this value.
-        children: [V, 2] the nodes to the left and right.
-        value: [V] what a leaf adds.
-    """
-
-    trees: int
-    leaves: int
+    trees: int  #: number of trees
+    leaves: int  #: most leaves of each
     features: Features = field(repr=False)
-    depth: int = field(repr=False)
-    start: float = field(repr=False)
-    roots: NDArray[np.int64] = field(repr=False)
+    depth: int = field(repr=False)  #: steps from a root to the farthest leaf
+    start: float = field(repr=False)  #: what the trees are added to
+    roots: NDArray[np.int64] = field(repr=False)  #: [T] the first node of each tree
+    #: [V] the number of the feature that a node asks for; a leaf asks for any, and leads to itself
     feature: NDArray[np.int64] = field(repr=False)
-    threshold: NDArray[np.float64] = field(repr=False)
-    children: NDArray[np.int64] = field(repr=False)
-    value: NDArray[np.float64] = field(repr=False)
+    threshold: NDArray[np.float64] = field(repr=False)  #: [V] to the left go strains with at most this value
+    children: NDArray[np.int64] = field(repr=False)  #: [V, 2] the nodes to the left and right
+    value: NDArray[np.float64] = field(repr=False)  #: [V] what a leaf adds
 
     @classmethod
     def of(cls, fitted: HistGradientBoostingRegressor, features: Features) -> Self:

@@ -14,15 +14,10 @@ import yaml
 
 
 class OriginalKeys(NamedTuple):
-    """Map the keys of the original system to keys of this package.
+    """Map the keys of the original system to keys of this package."""
 
-    Attributes:
-        renamed: key of the original → the key here.
-        dropped: key or section of the original → why there is none here.
-    """
-
-    renamed: dict[str, str]
-    dropped: dict[str, str]
+    renamed: dict[str, str]  #: key of the original → the key here
+    dropped: dict[str, str]  #: key or section of the original → why there is none here
 
 
 @functools.cache

@@ -132,28 +132,17 @@ def _parsed(cell: str, amount: str, *, several: bool) -> tuple[list[str], list[s
 
 @dataclass(frozen=True)
 class Changes:
-    """Hold what the rows of a table delete or weaken, P changes one after the other.
+    """Hold what the rows of a table delete or weaken, P changes one after the other."""
 
-    Attributes:
-        rows: the table.
-        meant: written name → systematic name; the name itself where no gene has it.
-        names: distinct systematic names, in the order of the rows.
-        offsets: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``.
-        genes: [P] numbers of ``names``.
-        written: [P] numbers of the names in ``meant``.
-        left: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row
-            says it.
-        issues: what is wrong.
-    """
-
-    rows: Rows
-    meant: dict[str, str]
-    names: tuple[str, ...]
-    offsets: NDArray[np.int64]
-    genes: NDArray[np.int32]
-    written: NDArray[np.int64]
+    rows: Rows  #: the table
+    meant: dict[str, str]  #: written name → systematic name; the name itself where no gene has it
+    names: tuple[str, ...]  #: distinct systematic names, in the order of the rows
+    offsets: NDArray[np.int64]  #: [rows + 1]; row r has the changes ``offsets[r]`` to before ``offsets[r + 1]``
+    genes: NDArray[np.int32]  #: [P] numbers of ``names``
+    written: NDArray[np.int64]  #: [P] numbers of the names in ``meant``
+    #: [P] what is left, as it is written, with a decimal point; empty where nothing is said. None where no row says it.
     left: NDArray[Any] | None
-    issues: list[Issue]
+    issues: list[Issue]  #: what is wrong
 
     @property
     def numbers(self) -> NDArray[np.int64]:

@@ -37,19 +37,15 @@ COUNTS, TARGETS, STRENGTHS = ("counts",), ("genes",), ("strengths",)
 
 
 class Column(NamedTuple):
-    """Identify a column of strains.
+    """Identify a column of strains."""
 
-    Attributes:
-        kind: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
-            the same two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``,
-            [S, C], the conditions as a model sees them (`Strains.with_conditions`); or ``BLOCKED``, [S, K], the
-            reaction nodes that a strain loses because it loses others (`dglcell.training.prepare`).
-        name: the phenotype that it is, or belongs to; or the condition.
-        categories: names that the values of a condition are indices of; none where they are numbers.
-    """
-
+    #: one of ``STORED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where the same
+    #: two strains were crossed, so that equal numbers are one measurement listed twice; or ``SEEN``, [S, C], the
+    #: conditions as a model sees them (`Strains.with_conditions`); or ``BLOCKED``, [S, K], the reaction nodes that a
+    #: strain loses because it loses others (`dglcell.training.prepare`)
     kind: str
-    name: str = ""
+    name: str = ""  #: the phenotype that it is, or belongs to; or the condition
+    #: names that the values of a condition are indices of; none where they are numbers
     categories: tuple[str, ...] = ()
 
     @property
@@ -102,27 +98,16 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
 
 @dataclass(frozen=True)
 class Provenance:
-    """Record where data came from.
+    """Record where data came from."""
 
-    Attributes:
-        source: short name of the source, e.g. ``collins2007``.
-        description: one sentence.
-        citation: publication, where there is one.
-        licence: as stated by the source.
-        urls: where the raw files can be had.
-        files: raw file name → sha256.
-        counts: rows read, kept, dropped by reason.
-        parameters: the options that shaped the table.
-    """
-
-    source: str
-    description: str = ""
-    citation: str = ""
-    licence: str = ""
-    urls: tuple[str, ...] = ()
-    files: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    source: str  #: short name of the source, e.g. ``collins2007``.
+    description: str = ""  #: one sentence
+    citation: str = ""  #: publication, where there is one
+    licence: str = ""  #: as stated by the source
+    urls: tuple[str, ...] = ()  #: where the raw files can be had
+    files: dict[str, str] = field(default_factory=dict)  #: raw file name → sha256
+    counts: dict[str, int] = field(default_factory=dict)  #: rows read, kept, dropped by reason
+    parameters: dict[str, Any] = field(default_factory=dict)  #: the options that shaped the table
 
 
 LONGEST_NAME = 200

@@ -17,16 +17,11 @@ class StrainNumbers(NamedTuple):
     """A loader yields this tuple: strain numbers on the host, and how many genes they delete in total.
 
     It is a tuple because loaders pin the tensors of tuples and Lightning converts them.
-
-    Attributes:
-        strains: [B] int64.
-        num_genes: P.
-        fillers: how many of the last strains only make the ranks' batches equally long.
     """
 
-    strains: Tensor
-    num_genes: int
-    fillers: int = 0
+    strains: Tensor  #: [B] int64
+    num_genes: int  #: P
+    fillers: int = 0  #: how many of the last strains only make the ranks' batches equally long
 
 
 class _Numbers(Dataset[StrainNumbers]):

@@ -28,15 +28,10 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Bins:
-    """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once.
+    """Describe the groups that strains are divided into: three parts, or equal folds, each the test part once."""
 
-    Attributes:
-        shares: shares of the strains, one for each bin; they sum to 1.
-        parts: the part that each bin is.
-    """
-
-    shares: tuple[float, ...]
-    parts: tuple[int, ...]
+    shares: tuple[float, ...]  #: shares of the strains, one for each bin; they sum to 1
+    parts: tuple[int, ...]  #: the part that each bin is
 
     @classmethod
     def of_fractions(cls, fractions: Sequence[float]) -> Bins:

@@ -189,21 +189,13 @@ def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A split says which part each strain of a store belongs to.
+    """A split says which part each strain of a store belongs to."""
 
-    Attributes:
-        part: [S] 0 training, 1 validation, 2 test, 255 unused.
-        kind: kind of split.
-        seed: seed of the shuffle.
-        parameters: everything else that shaped it.
-        store_sha256: the store it divides.
-    """
-
-    part: Parts
-    kind: str
-    seed: int
-    parameters: dict[str, Any]
-    store_sha256: str
+    part: Parts  #: [S] 0 training, 1 validation, 2 test, 255 unused
+    kind: str  #: kind of split
+    seed: int  #: seed of the shuffle
+    parameters: dict[str, Any]  #: everything else that shaped it
+    store_sha256: str  #: the store it divides
 
     @cached_property
     def counts(self) -> dict[str, int]:

@@ -57,34 +57,21 @@ def value_key(value: int, column: int) -> bytes:
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """Describe everything in a store but its columns.
+    """Describe everything in a store but its columns."""
 
-    Attributes:
-        columns: what each column is, and the sha256 of its bytes: numbers of targets, targets, their strengths where
-            some are not deleted, phenotypes, what belongs to these, and conditions.
-        values: number of strains in each value of a column.
-        deletions: targets of all strains together.
-        names: the gene vocabulary, sorted.
-        vocabulary_sha256: hash of the vocabulary.
-        units: phenotype → unit.
-        provenance: where the strains came from.
-        command: the command that built the store.
-        created: date and time of the build, UTC.
-        version: version of the package that built it.
-        schema: version of the file format.
-    """
-
+    #: what each column is, and the sha256 of its bytes: numbers of targets, targets, their strengths where some are not
+    #: deleted, phenotypes, what belongs to these, and conditions
     columns: tuple[tuple[tuple[str, ...], str], ...]
-    values: tuple[int, ...]
-    deletions: int
-    names: tuple[str, ...]
-    vocabulary_sha256: str
-    units: dict[str, str]
-    provenance: Provenance
-    command: str
-    created: str
-    version: str
-    schema: int = SCHEMA
+    values: tuple[int, ...]  #: number of strains in each value of a column
+    deletions: int  #: targets of all strains together
+    names: tuple[str, ...]  #: the gene vocabulary, sorted
+    vocabulary_sha256: str  #: hash of the vocabulary
+    units: dict[str, str]  #: phenotype → unit
+    provenance: Provenance  #: where the strains came from
+    command: str  #: the command that built the store
+    created: str  #: date and time of the build, UTC
+    version: str  #: version of the package that built it
+    schema: int = SCHEMA  #: version of the file format
 
     @property
     def strains(self) -> int:

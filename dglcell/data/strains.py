@@ -63,27 +63,20 @@ class Strains:
     >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
     2
 
-    Attributes:
-        names: distinct names of the nodes that targets are indices of, any order.
-        targets: [P] integers, indices into ``names``, concatenated strain by strain; in a batch there may be fillers
-            of −1 behind them.
-        offsets: [S + 1] int64; strain s changes ``targets[offsets[s]:offsets[s + 1]]``.
-        columns: what a column is → [S] its values.
-        units: phenotype → unit (``""`` if dimensionless).
-        provenance: where the strains came from.
-        strengths: [P] float32, what is left of each target: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild
-            type, more where it is overexpressed. None where all are deleted.
-
     Raises:
         DataError: the columns do not fit together, or a name cannot be used.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  #: distinct names of the nodes that targets are indices of, any order
+    #: [P] integers, indices into ``names``, concatenated strain by strain; in a batch there may be fillers of −1 behind
+    #: them
     targets: Array
-    offsets: Array
-    columns: Mapping[Column, Array] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
-    provenance: Provenance = field(default_factory=lambda: Provenance("python"))
+    offsets: Array  #: [S + 1] int64; strain s changes ``targets[offsets[s]:offsets[s + 1]]``
+    columns: Mapping[Column, Array] = field(default_factory=dict)  #: what a column is → [S] its values
+    units: Mapping[str, str] = field(default_factory=dict)  #: phenotype → unit (``""`` if dimensionless)
+    provenance: Provenance = field(default_factory=lambda: Provenance("python"))  #: where the strains came from
+    #: [P] float32, what is left of each target: 0 of a deleted one, 0.3 after a knock-down, 1 in the wild type, more
+    #: where it is overexpressed. None where all are deleted.
     strengths: Array | None = None
 
     def __post_init__(self) -> None:

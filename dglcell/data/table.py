@@ -25,42 +25,26 @@ SHOWN_LINES, SHOWN_ALIKE, MOST_SHOWN = 8, 5, 100
 
 @dataclass(frozen=True)
 class Issue:
-    """Describe something that is wrong in rows of a table.
+    """Describe something that is wrong in rows of a table."""
 
-    Attributes:
-        lines: numbers of these rows, as `Rows.lines` has them.
-        what: the mistake in words; it ends a sentence that begins with the lines.
-        do: what to do about it.
-        column: the column whose cells a copy without faults changes; where None, the copy leaves the rows out.
-        cell: the text of these cells in the copy.
-        word: a cell that may mean "not measured".
-        kind: what issues of this kind are together, where a few examples of them say enough.
-    """
-
-    lines: tuple[int, ...]
-    what: str
-    do: str = ""
+    lines: tuple[int, ...]  #: numbers of these rows, as `Rows.lines` has them
+    what: str  #: the mistake in words; it ends a sentence that begins with the lines
+    do: str = ""  #: what to do about it
+    #: the column whose cells a copy without faults changes; where None, the copy leaves the rows out
     column: str | None = None
-    cell: str = ""
-    word: str | None = None
-    kind: str = ""
+    cell: str = ""  #: the text of these cells in the copy
+    word: str | None = None  #: a cell that may mean "not measured"
+    kind: str = ""  #: what issues of this kind are together, where a few examples of them say enough
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Hold rows of a table.
+    """Hold rows of a table."""
 
-    Attributes:
-        file: the table's name, for messages.
-        frame: cells as text.
-        lines: [rows] line numbers in the file, from 1; of a DataFrame the numbers of its rows, from 0.
-        names: what messages call the rows of a DataFrame; None of a file.
-    """
-
-    file: str
-    frame: pd.DataFrame
-    lines: NDArray[np.int64]
-    names: Sequence[str] | None = None
+    file: str  #: the table's name, for messages
+    frame: pd.DataFrame  #: cells as text
+    lines: NDArray[np.int64]  #: [rows] line numbers in the file, from 1; of a DataFrame the numbers of its rows, from 0
+    names: Sequence[str] | None = None  #: what messages call the rows of a DataFrame; None of a file
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame, columns: Sequence[str]) -> Rows:

@@ -98,25 +98,15 @@ LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_
 
 @dataclass(frozen=True)
 class Holder:
-    """A holder is a process that has a lease; one of a damaged file is known by its token alone.
+    """A holder is a process that has a lease; one of a damaged file is known by its token alone."""
 
-    Attributes:
-        host: name of the machine, for messages; containers may share it.
-        mark: which process it is (`mark_of`).
-        job: SLURM's number of the job that the process belongs to.
-        launch: a text that all processes which were started together share.
-        since: date and time in UTC when the lease was taken.
-        token: a text that is unique to the time for which a process has the lease.
-        age: seconds since it was last renewed, by the clock of the file system.
-    """
-
-    token: str
-    host: str = ""
-    mark: str = ""
-    job: str | None = None
-    launch: str = ""
-    since: str = "an unknown time"
-    age: float = 0.0
+    token: str  #: a text that is unique to the time for which a process has the lease
+    host: str = ""  #: name of the machine, for messages; containers may share it
+    mark: str = ""  #: which process it is (`mark_of`)
+    job: str | None = None  #: SLURM's number of the job that the process belongs to
+    launch: str = ""  #: a text that all processes which were started together share
+    since: str = "an unknown time"  #: date and time in UTC when the lease was taken
+    age: float = 0.0  #: seconds since it was last renewed, by the clock of the file system
 
     @classmethod
     def this(cls, token: str = "") -> Holder:

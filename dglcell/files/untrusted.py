@@ -82,15 +82,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Describe which values a field may have.
+    """Describe which values a field may have."""
 
-    Attributes:
-        expected: description of the kind, for messages.
-        fits: returns whether a value is of the kind.
-    """
-
-    expected: str
-    fits: Callable[[Any], bool]
+    expected: str  #: description of the kind, for messages
+    fits: Callable[[Any], bool]  #: returns whether a value is of the kind
 
 
 def list_of(kind: Kind) -> Kind:
@@ -136,17 +131,11 @@ NAMES = Kind(
 
 @dataclass(frozen=True)
 class Wrong:
-    """A fault is a field that is missing or does not have the kind that it must have.
+    """A fault is a field that is missing or does not have the kind that it must have."""
 
-    Attributes:
-        what: name of the field and its fault.
-        got: value of the field; None where it is missing.
-        expected: description of the value that it must have.
-    """
-
-    what: str
-    got: str | None
-    expected: str
+    what: str  #: name of the field and its fault
+    got: str | None  #: value of the field; None where it is missing
+    expected: str  #: description of the value that it must have
 
 
 def find_wrong(content: Any, fields: Mapping[str, Kind]) -> Wrong | None:

@@ -127,17 +127,14 @@ class GeneSetSource:
     """Describe a gene vocabulary with its aliases that an experiment can name.
 
     Attributes:
-        file: where the file is, and who made it.
-        read: how its format is read.
-        names: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty where it
         names none.
-        models: metabolic models whose genes have these names.
     """
 
-    file: PublishedFile
-    read: Callable[[Path], Vocabulary]
+    file: PublishedFile  #: where the file is, and who made it
+    read: Callable[[Path], Vocabulary]  #: how its format is read
+    #: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty where it
     names: str = ""
-    models: Sequence[str] = ()
+    models: Sequence[str] = ()  #: metabolic models whose genes have these names
 
 
 _DECLARED = read_declarations("dglcell.graph", "catalogue.yaml")

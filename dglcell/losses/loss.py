@@ -19,14 +19,10 @@ from dglcell.plugins import class_of
 
 @dataclass(frozen=True)
 class LossTerms:
-    """Hold a loss and its terms.
+    """Hold a loss and its terms."""
 
-    Attributes:
-        total: scalar with gradient.
-        terms: name → detached scalar, recorded per epoch as ``train/loss/<name>``.
-    """
-
-    total: Tensor
+    total: Tensor  #: scalar with gradient
+    #: name → detached scalar, recorded per epoch as ``train/loss/<name>``
     terms: dict[str, Tensor] = field(default_factory=dict)
 
 

@@ -97,17 +97,11 @@ class ModelConfig(CovariatesConfig):
 
 @dataclass
 class PlannedTerm:
-    """Say which term a model has.
+    """Say which term a model has."""
 
-    Attributes:
-        name: its name in the model: that of this package, or that of its class.
-        kind: its class.
-        config: its keys: those of the model, or its own.
-    """
-
-    name: str
-    kind: type[Term]
-    config: TermConfig
+    name: str  #: its name in the model: that of this package, or that of its class
+    kind: type[Term]  #: its class
+    config: TermConfig  #: its keys: those of the model, or its own
 
 
 @dataclass
@@ -291,15 +285,10 @@ class EncoderConfig(CellModelConfig):
 
 @dataclass(frozen=True)
 class ShippedConv:
-    """Describe a convolution of this package.
+    """Describe a convolution of this package."""
 
-    Attributes:
-        implementation: the convolution, as MODULE:CLASS.
-        of: makes its options from the keys of a model.
-    """
-
-    implementation: str
-    of: Callable[[EncoderConfig], ConvOptions]
+    implementation: str  #: the convolution, as MODULE:CLASS
+    of: Callable[[EncoderConfig], ConvOptions]  #: makes its options from the keys of a model
 
 
 CONVS = {

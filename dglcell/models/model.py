@@ -36,19 +36,15 @@ class OnDemand(UserDict[str, Any]):
 
 @dataclass(frozen=True)
 class Prediction:
-    """Hold what a model predicts for B strains.
+    """Hold what a model predicts for B strains."""
 
-    Attributes:
-        phenotypes: [B, T] in normalised units.
-        embedding: [B, D] embedding of the strains, for losses and plots; None for a model that has none. For
-            ``hetero_cell`` it is z_p = z_w − z_i.
-        parts: name of a term → [B, T], its score, of which the phenotypes are made.
-        auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
-    """
-
-    phenotypes: Tensor
+    phenotypes: Tensor  #: [B, T] in normalised units
+    #: [B, D] embedding of the strains, for losses and plots; None for a model that has none. For ``hetero_cell`` it is
+    #: z_p = z_w − z_i.
     embedding: Tensor | None = None
+    #: name of a term → [B, T], its score, of which the phenotypes are made
     parts: dict[str, Tensor] = field(default_factory=dict)
+    #: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
 
     def as_numbers(self) -> Prediction:

@@ -59,22 +59,15 @@ UNKNOWN = ("refuse", "empty")
 
 @dataclass(frozen=True)
 class GenotypeTable:
-    """Hold the strains of a table.
+    """Hold the strains of a table."""
 
-    Attributes:
-        strains: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a
-            changed gene where the cell graph lacks one of them.
-        is_known: [S] whether the cell graph has all genes of the strain.
-        lacking: the names in each row that the cell graph lacks, separated by ``;``.
-        changes: the genes that the rows change; None of strains that come from no table.
-        frame: the rows as text; None of strains that come from no file.
-    """
-
+    #: strains of the rows, with genes of the cell graph and the conditions that the model sees; without a changed gene
+    #: where the cell graph lacks one of them
     strains: Strains
-    is_known: NDArray[np.bool_]
-    lacking: Sequence[str] = ()
-    changes: Changes | None = None
-    frame: pd.DataFrame | None = None
+    is_known: NDArray[np.bool_]  #: [S] whether the cell graph has all genes of the strain
+    lacking: Sequence[str] = ()  #: the names in each row that the cell graph lacks, separated by ``;``
+    changes: Changes | None = None  #: the genes that the rows change; None of strains that come from no table
+    frame: pd.DataFrame | None = None  #: the rows as text; None of strains that come from no file
 
     @classmethod
     def of(cls, strains: Strains) -> Self:
@@ -124,34 +117,28 @@ class GenotypeTable:
 
 @dataclass(frozen=True)
 class GenotypeColumns:
-    """Describe how the strains of a table are read.
+    """Describe how the strains of a table are read."""
 
-    Attributes:
-        names: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the
-            columns ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
-        trained_on: gene columns of the table that the model was trained on.
-        aliases: other names of genes.
-        unknown: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``.
-        strengths: columns of strengths of the table that the model was trained on, in the order of ``trained_on``;
-            there may be none.
-        conditions: condition → its column in the table that the model was trained on.
-        seen: the conditions that the model sees and strains say. If there are any, a strain need not change a gene.
-        learnt: whether the model learns what is left of a gene where strains do not say it.
-        guides: columns of guides of the table that the model was trained on; None where it had none.
-        complete: adds what simulators compute of strains; None where the model sees nothing of that kind.
-        model: metabolic model of the cell, whose names and accessions are tried where a gene is unknown.
-    """
-
+    #: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the columns
+    #: ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
     names: Sequence[str] = ()
-    trained_on: Sequence[str] = ()
-    aliases: AliasTable = field(default_factory=AliasTable)
+    trained_on: Sequence[str] = ()  #: gene columns of the table that the model was trained on
+    aliases: AliasTable = field(default_factory=AliasTable)  #: other names of genes
+    #: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``
     unknown: str = "refuse"
+    #: columns of strengths of the table that the model was trained on, in the order of ``trained_on``; there may be
+    #: none
     strengths: Sequence[str] = ()
+    #: condition → its column in the table that the model was trained on
     conditions: Mapping[str, str] = field(default_factory=dict)
+    #: the conditions that the model sees and strains say. If there are any, a strain need not change a gene.
     seen: Seen = field(default_factory=dict)
-    learnt: bool = False
+    learnt: bool = False  #: whether the model learns what is left of a gene where strains do not say it
+    #: columns of guides of the table that the model was trained on; None where it had none
     guides: GuideConfig | None = None
+    #: adds what simulators compute of strains; None where the model sees nothing of that kind
     complete: Completion | None = None
+    #: metabolic model of the cell, whose names and accessions are tried where a gene is unknown
     model: str | None = None
 
     @classmethod

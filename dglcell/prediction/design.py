@@ -37,25 +37,17 @@ class Design:
 
     In this order neighbouring strains share their first genes. With strengths, each combination comes once for each of
     ``itertools.product(strengths, repeat=size)``.
-
-    Attributes:
-        genes: distinct indices of the cell graph's genes; combinations keep their order.
-        size: K, changed genes of each strain.
-        start: number of the first strain, from 0.
-        stop: number of the strain after the last.
-        strengths: what may be left of a gene; all genes are deleted where there are none.
-        background: a strain that changes no gene, in the conditions of all strains; None where there are none.
-        names: names of the cell graph's genes, where simulators compute columns.
-        complete: adds what simulators compute of strains; None where the model sees nothing of that kind.
     """
 
-    genes: tuple[int, ...]
-    size: int
-    start: int
-    stop: int
-    strengths: tuple[float, ...] = ()
+    genes: tuple[int, ...]  #: distinct indices of the cell graph's genes; combinations keep their order
+    size: int  #: K, changed genes of each strain
+    start: int  #: number of the first strain, from 0
+    stop: int  #: number of the strain after the last
+    strengths: tuple[float, ...] = ()  #: what may be left of a gene; all genes are deleted where there are none
+    #: a strain that changes no gene, in the conditions of all strains; None where there are none
     background: Strains | None = None
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  #: names of the cell graph's genes, where simulators compute columns
+    #: adds what simulators compute of strains; None where the model sees nothing of that kind
     complete: Completion | None = None
 
     @classmethod

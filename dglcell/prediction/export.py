@@ -27,18 +27,12 @@ from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
 @dataclass(frozen=True)
 class About:
-    """This is the part of a card that no file of a run has. Values that are None are taken from an earlier card.
+    """This is the part of a card that no file of a run has. Values that are None are taken from an earlier card."""
 
-    Attributes:
-        organism: whose cell it is.
-        limits: what the model must not be used for, a sentence each.
-        description: what it predicts; that of the experiment where no card has one.
-    """
-
-    organism: str | None = None
+    organism: str | None = None  #: whose cell it is
     licence: str | None = None
-    limits: list[str] | None = None
-    description: str | None = None
+    limits: list[str] | None = None  #: what the model must not be used for, a sentence each
+    description: str | None = None  #: what it predicts; that of the experiment where no card has one
 
     def over(self, earlier: Card | None, run: RunFiles) -> About:
         """Return all of it, with values of an earlier card or of the run in place of None.

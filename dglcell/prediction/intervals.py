@@ -29,14 +29,10 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Intervals:
-    """These make intervals of what models predict.
-
-    Attributes:
-        coverage: share of the strains whose measured value shall be in its interval.
-    """
+    """These make intervals of what models predict."""
 
     calibration: Calibration
-    coverage: float
+    coverage: float  #: share of the strains whose measured value shall be in its interval
 
     @classmethod
     def of(cls, members: Sequence[Trained], directories: Sequence[Path], coverage: float) -> Self:

@@ -43,19 +43,14 @@ from dglcell.uncertainty.calibration import interval_columns
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking says which strains of a design are written, and in which order.
+    """A ranking says which strains of a design are written, and in which order."""
 
-    Attributes:
-        by: ``effect``, by the distance from the wild type, or ``uncertain``, by the width of an interval, or else the
-            standard deviation over seeds; the largest come first.
-        phenotype: phenotype whose predictions are compared.
-        wild_type: what is predicted for the wild type in the conditions of the design.
-    """
-
+    #: ``effect``, by the distance from the wild type, or ``uncertain``, by the width of an interval, or else the
+    #: standard deviation over seeds; the largest come first
     by: str
     top: int
-    phenotype: str
-    wild_type: float = 0.0
+    phenotype: str  #: phenotype whose predictions are compared
+    wild_type: float = 0.0  #: what is predicted for the wild type in the conditions of the design
 
     @classmethod
     def of(

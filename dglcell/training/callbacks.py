@@ -82,23 +82,14 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Watched:
-    """A watched batch is one whose loss the device may not have computed yet.
+    """A watched batch is one whose loss the device may not have computed yet."""
 
-    Attributes:
-        step: number of the optimiser step that the batch is part of, from 1.
-        epoch: number of the epoch, from 1.
-        batch: number of the batch within the epoch, from 1.
-        loss: value of the loss, on the host.
-        strains: numbers of the strains in the data set.
-        arrived: when the loss is there; None where it is.
-    """
-
-    step: int
-    epoch: int
-    batch: int
-    loss: Any
-    strains: Any
-    arrived: torch.cuda.Event | None = None
+    step: int  #: number of the optimiser step that the batch is part of, from 1
+    epoch: int  #: number of the epoch, from 1
+    batch: int  #: number of the batch within the epoch, from 1
+    loss: Any  #: value of the loss, on the host
+    strains: Any  #: numbers of the strains in the data set
+    arrived: torch.cuda.Event | None = None  #: when the loss is there; None where it is
 
 
 class LossWatch:

@@ -157,49 +157,30 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Say what predicts a phenotype: the network, a baseline, or both, each with a weight.
+    """Say what predicts a phenotype: the network, a baseline, or both, each with a weight."""
 
-    Attributes:
-        name: what it is called in the table of results.
-        baseline: the fitted baseline; None where the network predicts alone.
-        weight: weight of the baseline, from 0 to 1; that of the network is the rest.
-        is_best: whether it was the best on the validation part, so that the intervals of the run are its own.
-        why: the scores by which the best was chosen, in words.
-    """
-
-    name: str
-    baseline: NullModel | None = None
-    weight: float = 0.0
+    name: str  #: what it is called in the table of results
+    baseline: NullModel | None = None  #: the fitted baseline; None where the network predicts alone
+    weight: float = 0.0  #: weight of the baseline, from 0 to 1; that of the network is the rest
+    #: whether it was the best on the validation part, so that the intervals of the run are its own
     is_best: bool = True
-    why: str = ""
+    why: str = ""  #: the scores by which the best was chosen, in words
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Hold the model of a checkpoint with everything that predictions need.
+    """Hold the model of a checkpoint with everything that predictions need."""
 
-    Attributes:
-        model: the model in evaluation mode.
-        normaliser: label statistics of its training part.
-        config: configuration of its run.
-        cell: its cell graph.
-        phenotypes: T names.
-        units: T units.
-        epoch: the epoch after which the checkpoint was written.
-        path: path of the checkpoint.
-        split_sha256: SHA-256 of the split that it was trained on.
-        chosen: phenotype → what predicts it (`dglcell.training.predicting`); the network predicts the others.
-    """
-
-    model: StrainModel
-    normaliser: Normaliser
-    config: Config
-    cell: CellGraph
-    phenotypes: tuple[str, ...]
-    units: tuple[str, ...]
-    epoch: int
-    path: Path
-    split_sha256: str
+    model: StrainModel  #: the model in evaluation mode
+    normaliser: Normaliser  #: label statistics of its training part
+    config: Config  #: configuration of its run
+    cell: CellGraph  #: its cell graph
+    phenotypes: tuple[str, ...]  #: T names
+    units: tuple[str, ...]  #: T units
+    epoch: int  #: the epoch after which the checkpoint was written
+    path: Path  #: path of the checkpoint
+    split_sha256: str  #: SHA-256 of the split that it was trained on
+    #: phenotype → what predicts it (`dglcell.training.predicting`); the network predicts the others
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
     def predicts(self, phenotype: str) -> Chosen:

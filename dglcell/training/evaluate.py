@@ -54,16 +54,13 @@ SEPARATORS = frozenset(';,"')
 
 @dataclass(frozen=True)
 class Evaluation(Scored):
-    """Hold beside the scores what predictions are written and calibrated from.
+    """Hold beside the scores what predictions are written and calibrated from."""
 
-    Attributes:
-        of_network: part → [n, T] predictions of the network, in original units.
-        embedding: [n, D] embeddings of the test part, or None for a model that has none.
-        calibration: the calibration of intervals on the validation part; None where there is no such part.
-    """
-
+    #: part → [n, T] predictions of the network, in original units
     of_network: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    #: [n, D] embeddings of the test part, or None for a model that has none
     embedding: NDArray[np.float32] | None = None
+    #: the calibration of intervals on the validation part; None where there is no such part
     calibration: Calibration | None = None
 
 

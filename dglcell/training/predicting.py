@@ -32,14 +32,11 @@ from dglcell.uncertainty.paired import ahead
 
 @dataclass(frozen=True)
 class Baselines:
-    """Hold the fitted baselines of a run.
+    """Hold the fitted baselines of a run."""
 
-    Attributes:
-        models: phenotype → name → the fitted baseline.
-        left_out: phenotype → name → why the baseline does not apply.
-    """
-
+    #: phenotype → name → the fitted baseline
     models: Mapping[str, Mapping[str, NullModel]] = field(default_factory=dict)
+    #: phenotype → name → why the baseline does not apply
     left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -130,21 +127,13 @@ WAYS = (BEST, NETWORK, BASELINE, ENSEMBLE)
 
 @dataclass(frozen=True)
 class Choice:
-    """Say what predicts a phenotype, as ``results.json`` has it.
+    """Say what predicts a phenotype, as ``results.json`` has it."""
 
-    Attributes:
-        by: ``NETWORK``, ``BASELINE`` or ``ENSEMBLE``: the best of the three on the validation part.
-        name: its name in the table of results.
-        why: the scores by which it was chosen, in words.
-        baseline: name of the best baseline on the validation part; None where none has a score there.
-        weight: weight of this baseline in the ensemble; None where no ensemble is made.
-    """
-
-    by: str
-    name: str
-    why: str
-    baseline: str | None = None
-    weight: float | None = None
+    by: str  #: ``NETWORK``, ``BASELINE`` or ``ENSEMBLE``: the best of the three on the validation part
+    name: str  #: its name in the table of results
+    why: str  #: the scores by which it was chosen, in words
+    baseline: str | None = None  #: name of the best baseline on the validation part; None where none has a score there
+    weight: float | None = None  #: weight of this baseline in the ensemble; None where no ensemble is made
 
     def weight_of(self, way: str) -> float | None:
         """Return the weight of the baseline if the network, the baseline or the ensemble predicts; None if it cannot.
@@ -285,16 +274,13 @@ Values = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Scored:
-    """Hold what was found of the models of a run.
+    """Hold what was found of the models of a run."""
 
-    Attributes:
-        rows: rows of the table, for each phenotype those of the network, the baselines and the ensemble.
-        choices: phenotype → what predicts it; nothing where there was no network.
-        chosen: part → [S, T] predictions of what predicts, in original units.
-    """
-
+    #: rows of the table, for each phenotype those of the network, the baselines and the ensemble
     rows: list[ResultRow] = field(default_factory=list)
+    #: phenotype → what predicts it; nothing where there was no network
     choices: dict[str, Choice] = field(default_factory=dict)
+    #: part → [S, T] predictions of what predicts, in original units
     chosen: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 

@@ -46,25 +46,16 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Prepared:
-    """This is everything that a run reads.
+    """This is everything that a run reads."""
 
-    Attributes:
-        cell: the cell graph.
-        store: the strains on disk.
-        dataset: the strains as tensors, on the host.
-        split: over the strains of the store.
-        parts: part name → [n] int64 strain numbers of ``dataset``.
-        features: node type → [N, F] fixed input features.
-        ceilings: phenotype → the correlation that a model without error would have on the test part, where strains were
-            measured several times (`dglcell.uncertainty.paired`).
-    """
-
-    cell: CellGraph
-    store: Store
-    dataset: Strains
-    split: Split
-    parts: dict[str, Tensor]
-    features: dict[str, Tensor]
+    cell: CellGraph  #: the cell graph
+    store: Store  #: the strains on disk
+    dataset: Strains  #: the strains as tensors, on the host
+    split: Split  #: over the strains of the store
+    parts: dict[str, Tensor]  #: part name → [n] int64 strain numbers of ``dataset``
+    features: dict[str, Tensor]  #: node type → [N, F] fixed input features
+    #: phenotype → the correlation that a model without error would have on the test part, where strains were measured
+    #: several times (`dglcell.uncertainty.paired`)
     ceilings: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -43,14 +43,10 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class RunResult:
-    """A result holds the files and metrics of a run.
+    """A result holds the files and metrics of a run."""
 
-    Attributes:
-        directory: the run directory with its files.
-        rows: metrics of the model and of the null models on validation and test; empty on all ranks but the first.
-    """
-
-    directory: RunDirectory
+    directory: RunDirectory  #: the run directory with its files
+    #: metrics of the model and of the null models on validation and test; empty on all ranks but the first
     rows: list[ResultRow]
 
 

@@ -71,19 +71,12 @@ def _choices(value: Any, where: str) -> Choices:
 
 @dataclass(frozen=True)
 class Search:
-    """A search can be stopped and started again, and several processes can take part in it at once.
+    """A search can be stopped and started again, and several processes can take part in it at once."""
 
-    Attributes:
-        experiment: YAML file of the experiment.
-        overrides: overrides of every trial, ``dotted.key=value``.
-        space: the keys and values that are searched.
-        base: the experiment with its overrides.
-    """
-
-    experiment: Path
-    overrides: Sequence[str]
-    space: Space
-    base: Config
+    experiment: Path  #: YAML file of the experiment
+    overrides: Sequence[str]  #: overrides of every trial, ``dotted.key=value``
+    space: Space  #: the keys and values that are searched
+    base: Config  #: the experiment with its overrides
 
     @classmethod
     def of(cls, experiment: Path, overrides: Sequence[str], space: Space) -> Search:

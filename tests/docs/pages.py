@@ -15,19 +15,12 @@ FENCE = re.compile(r"^```(\w+|\{code-cell\})\n(.*?)^```$", flags=re.MULTILINE | 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
+    """A fenced block."""
 
-    Attributes:
-        page: it is on.
-        line: of its first line of content.
-        language: behind the fence; that of a notebook's cell is ``{code-cell}``.
-        text: inside.
-    """
-
-    page: Path
-    line: int
-    language: str
-    text: str
+    page: Path  #: it is on
+    line: int  #: of its first line of content
+    language: str  #: behind the fence; that of a notebook's cell is ``{code-cell}``
+    text: str  #: inside
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"

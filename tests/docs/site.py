@@ -24,20 +24,15 @@ WRAPPERS = ("table-wrapper", "cell_output")
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads and can be linked to.
-
-    Attributes:
-        headings: of the first level.
-        bare_tables: tables that do not scroll by themselves, because they are in no wrapper.
-    """
+    """What a page links to, loads and can be linked to."""
 
     links: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
     drawings: list[str] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
-    headings: int = 0
-    bare_tables: int = 0
+    headings: int = 0  #: of the first level
+    bare_tables: int = 0  #: tables that do not scroll by themselves, because they are in no wrapper
     _open: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -45,20 +45,13 @@ def write_files(files: Path, root: Path) -> Path:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that is killed.
+    """A command that is killed."""
 
-    Attributes:
-        name: of its tests.
-        arguments: of ``dglcell``; ``{files}``, ``{root}`` and ``{run}`` stand for folders.
-        after: the command whose outcome it begins with; nothing where None.
-        complete: what it says, with status 2, where it was killed after all was done.
-        sample: at how many moments `make test` kills it; where 0, only `make test-slow` does, which kills it at all.
-    """
-
-    name: str
-    arguments: str
-    after: str | None = None
-    complete: str | None = None
+    name: str  #: of its tests
+    arguments: str  #: of ``dglcell``; ``{files}``, ``{root}`` and ``{run}`` stand for folders
+    after: str | None = None  #: the command whose outcome it begins with; nothing where None
+    complete: str | None = None  #: what it says, with status 2, where it was killed after all was done
+    #: at how many moments `make test` kills it; where 0, only `make test-slow` does, which kills it at all
     sample: int = 2
 
     def words(self, files: Path, root: Path) -> list[str]:

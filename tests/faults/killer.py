@@ -21,16 +21,11 @@ SOURCE = Path(__file__).with_name("kill_at.c")
 
 @dataclass(frozen=True)
 class Kill:
-    """A moment of a command's life, given by what it changes.
+    """A moment of a command's life, given by what it changes."""
 
-    Attributes:
-        at: number of the change, from 1, before which the process is killed; 0: it is not.
-        half: half of the change, a write, is made.
-        number: of the signal; one that the process can receive is sent before the change, which is then made.
-    """
-
-    at: int = 0
-    half: bool = False
+    at: int = 0  #: number of the change, from 1, before which the process is killed; 0: it is not
+    half: bool = False  #: half of the change, a write, is made
+    #: of the signal; one that the process can receive is sent before the change, which is then made
     number: int = signal.SIGKILL
 
     def __str__(self) -> str:
@@ -39,17 +34,11 @@ class Kill:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        status: of the process, negative for a signal.
-        output: what it printed.
-        changes: what it changed, or was about to: ``KIND BYTES PATH`` each.
-    """
-
-    status: int
-    output: str
-    changes: list[str]
+    status: int  #: of the process, negative for a signal
+    output: str  #: what it printed
+    changes: list[str]  #: what it changed, or was about to: ``KIND BYTES PATH`` each
 
     @property
     def was_killed(self) -> bool:
@@ -72,15 +61,10 @@ class Ended:
 
 @dataclass
 class Killer:
-    """Runs commands in forks of an interpreter that has imported everything.
+    """Runs commands in forks of an interpreter that has imported everything."""
 
-    Attributes:
-        folder: for logs.
-        process: the interpreter.
-    """
-
-    folder: Path
-    process: subprocess.Popen[str]
+    folder: Path  #: for logs
+    process: subprocess.Popen[str]  #: the interpreter
 
     def run(self, arguments: Sequence[str], root: Path, kill: Kill | None = None) -> Ended:
         """Run a command, and return when it has ended or was killed.

@@ -17,17 +17,11 @@ from tests.faults.killer import Ended, Kill, Killer, killer
 
 @dataclass
 class Laboratory:
-    """Where commands are killed.
+    """Where commands are killed."""
 
-    Attributes:
-        killer: runs them.
-        folder: everything lies below it, the commands' own files in ``root``, which every one of them begins anew.
-        outcomes: of commands that were left alone, by name.
-    """
-
-    killer: Killer
-    folder: Path
-    outcomes: dict[str, Ended] = field(default_factory=dict)
+    killer: Killer  #: runs them
+    folder: Path  #: everything lies below it, the commands' own files in ``root``, which every one of them begins anew
+    outcomes: dict[str, Ended] = field(default_factory=dict)  #: of commands that were left alone, by name
 
     @property
     def root(self) -> Path:

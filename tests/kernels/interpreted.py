@@ -44,19 +44,12 @@ STRAINS = ([1], list(range(GENES)))
 
 @dataclass(frozen=True)
 class Error:
-    """This is the error of one case.
+    """This is the error of one case."""
 
-    Attributes:
-        kernel: name of the kernel.
-        dtype: type of the rows, by torch's name.
-        case: other properties of the case.
-        error: largest error, as a share of the largest number of the result.
-    """
-
-    kernel: str
-    dtype: str
-    case: str
-    error: float
+    kernel: str  #: name of the kernel
+    dtype: str  #: type of the rows, by torch's name
+    case: str  #: other properties of the case
+    error: float  #: largest error, as a share of the largest number of the result
 
 
 def cell(weighted: bool) -> ResidentCell:

@@ -29,17 +29,11 @@ TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 
 @dataclass
 class Values:
-    """States of all nodes of a type in plain tensors, of which gradients can be taken.
+    """States of all nodes of a type in plain tensors, of which gradients can be taken."""
 
-    Attributes:
-        base_NH: of the base.
-        delta_NBH: by how much strains differ from it; None where none does.
-        mask_NB: the pairs that differ, where they are listed; None for all.
-    """
-
-    base_NH: Tensor
-    delta_NBH: Tensor | None = None
-    mask_NB: Tensor | None = None
+    base_NH: Tensor  #: of the base
+    delta_NBH: Tensor | None = None  #: by how much strains differ from it; None where none does
+    mask_NB: Tensor | None = None  #: the pairs that differ, where they are listed; None for all
 
     @property
     def leaves(self) -> list[Tensor]:

@@ -64,13 +64,9 @@ def _path() -> str:
 
 @dataclass
 class LoopbackCluster:
-    """Two nodes, ``n1`` and ``n2``, of two CPUs each; partitions ``main`` and, with precedence, ``urgent``.
+    """Two nodes, ``n1`` and ``n2``, of two CPUs each; partitions ``main`` and, with precedence, ``urgent``."""
 
-    Attributes:
-        root: folder of configuration, logs and state; a short path, because sockets lie there.
-    """
-
-    root: Path
+    root: Path  #: folder of configuration, logs and state; a short path, because sockets lie there
 
     @property
     def environment(self) -> dict[str, str]:

@@ -57,19 +57,14 @@ class SourceConfig:
 
     Attributes:
         name: ``insilico``, ``csv``, ``union``, the name of a laboratory screen, or ``MODULE:CLASS`` of your own.
-        insilico: options of the in-silico screen.
-        csv: options of a table of one's own.
-        laboratory: options of the laboratory screens.
-        union: the sources of a union.
-        options: options of a class of your own.
     """
 
     name: str = "insilico"
-    insilico: InSilicoConfig = field(default_factory=InSilicoConfig)
-    csv: CsvConfig = field(default_factory=CsvConfig)
-    laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
-    union: UnionConfig = field(default_factory=UnionConfig)
-    options: dict[str, Any] | None = None
+    insilico: InSilicoConfig = field(default_factory=InSilicoConfig)  # options of the in-silico screen
+    csv: CsvConfig = field(default_factory=CsvConfig)  # options of a table of one's own
+    laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)  # options of the laboratory screens
+    union: UnionConfig = field(default_factory=UnionConfig)  # the sources of a union
+    options: dict[str, Any] | None = None  # options of a class of your own
 
     def validate(self) -> None:
         """Check the options of the chosen source.
@@ -171,26 +166,16 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """Hold a line of ``dglcell data list``.
+    """Hold a line of ``dglcell data list``."""
 
-    Attributes:
-        name: the value of ``SourceConfig.name``.
-        organism: whose strains it holds.
-        description: what it holds.
-        citation: the publication.
-        licence: as stated by the source.
-        size: number of rows or strains.
-        available: whether it can be loaded here and now.
-        download: bytes to download, 0 where the size is not known; None where there is nothing to download.
-    """
-
-    name: str
-    organism: str
-    description: str
-    citation: str
-    licence: str
-    size: str
-    available: bool
+    name: str  #: the value of ``SourceConfig.name``
+    organism: str  #: whose strains it holds
+    description: str  #: what it holds
+    citation: str  #: the publication
+    licence: str  #: as stated by the source
+    size: str  #: number of rows or strains
+    available: bool  #: whether it can be loaded here and now
+    #: bytes to download, 0 where the size is not known; None where there is nothing to download
     download: int | None = None
 
 
@@ -237,15 +222,10 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
 
 @dataclass
 class ComputedConfig:
-    """Choose a class of your own that computes a column.
+    """Choose a class of your own that computes a column."""
 
-    Attributes:
-        kind: ``MODULE:CLASS``, derived from ``dglcell.Simulator``.
-        options: options of the class.
-    """
-
-    kind: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
+    kind: str = ""  # `MODULE:CLASS`, derived from `dglcell.Simulator`
+    options: dict[str, Any] = field(default_factory=dict)  # options of the class
 
     def simulator(self, key: str) -> Simulator:
         """Make the simulator.

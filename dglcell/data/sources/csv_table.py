@@ -64,19 +64,12 @@ def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path
 
 
 class Measured(NamedTuple):
-    """Hold what a table says of its rows that are measured.
+    """Hold what a table says of its rows that are measured."""
 
-    Attributes:
-        rows: these rows.
-        strains: a strain for each.
-        changes: the genes that each changes.
-        issues: everything that is wrong with them.
-    """
-
-    rows: Rows
-    strains: Strains
-    changes: Changes
-    issues: list[Issue]
+    rows: Rows  #: these rows
+    strains: Strains  #: a strain for each
+    changes: Changes  #: the genes that each changes
+    issues: list[Issue]  #: everything that is wrong with them
 
 
 def measure_rows(

@@ -28,7 +28,6 @@ class GuideConfig:
 
     Attributes:
         sequence: column of sequences without the PAM, from the end that is far from it; empty where there is no guide.
-        site: columns that together name the place that a guide binds.
         distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
             ``distance``; none if empty. Cells of guides that bind no gene are empty.
         places_by_sequence: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at
@@ -37,7 +36,7 @@ class GuideConfig:
     """
 
     sequence: str = ""
-    site: list[str] = field(default_factory=list)
+    site: list[str] = field(default_factory=list)  # columns that together name the place that a guide binds
     distance: str = ""
     places_by_sequence: bool = False
 

@@ -28,17 +28,12 @@ KIND = "kind"
 
 @dataclass(frozen=True)
 class CsvScreen:
-    """Read a CSV table with a column for each gene.
+    """Read a CSV table with a column for each gene."""
 
-    Attributes:
-        columns: genes, phenotypes and what belongs to them; its ``path`` is not used.
-        prepare: adds columns that ``columns`` names, computed from those of the file, or removes copies of rows.
-        count: column whose values are counted in the provenance.
-    """
-
-    columns: CsvConfig
+    columns: CsvConfig  #: genes, phenotypes and what belongs to them; its ``path`` is not used
+    #: adds columns that ``columns`` names, computed from those of the file, or removes copies of rows
     prepare: Callable[[Rows], Rows] | None = None
-    count: str | None = None
+    count: str | None = None  #: column whose values are counted in the provenance
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -117,21 +112,13 @@ Reader = SgaScreen | CsvScreen
 
 @dataclass(frozen=True)
 class Laboratory:
-    """Describe a published screen.
+    """Describe a published screen."""
 
-    Attributes:
-        description: one or two sentences, with what the numbers mean.
-        origin: where the files are, or were made from.
-        tables: name → table, in order; ``data.source.laboratory.tables`` chooses among them.
-        reader: the reader of the tables.
-        organism: whose strains were measured.
-    """
-
-    description: str
-    origin: Sequence[str]
-    tables: dict[str, RawTable]
-    reader: Reader
-    organism: str = "yeast"
+    description: str  #: one or two sentences, with what the numbers mean
+    origin: Sequence[str]  #: where the files are, or were made from
+    tables: dict[str, RawTable]  #: name → table, in order; ``data.source.laboratory.tables`` chooses among them
+    reader: Reader  #: the reader of the tables
+    organism: str = "yeast"  #: whose strains were measured
 
     @property
     def citation(self) -> str:

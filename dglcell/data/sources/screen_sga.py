@@ -37,30 +37,19 @@ GZIP_MAGIC, ZIP_SUFFIX = b"\x1f\x8b", ".zip"
 
 @dataclass(frozen=True)
 class RawTable:
-    """Describe a table of a publication.
+    """Describe a table of a publication."""
 
-    Attributes:
-        file: the table itself, or an archive that holds it, with its copies.
-        member: name of the table inside an archive, without folders.
-        rows: number of its rows, without the header; None where unknown.
-    """
-
-    file: PublishedFile
-    member: str = ""
-    rows: int | None = None
+    file: PublishedFile  #: the table itself, or an archive that holds it, with its copies
+    member: str = ""  #: name of the table inside an archive, without folders
+    rows: int | None = None  #: number of its rows, without the header; None where unknown
 
 
 @dataclass(frozen=True)
 class FoundTable:
-    """Locate a table that is here.
+    """Locate a table that is here."""
 
-    Attributes:
-        table: the table's description.
-        found: the file, or the archive that holds it.
-    """
-
-    table: RawTable
-    found: Found
+    table: RawTable  #: the table's description
+    found: Found  #: the file, or the archive that holds it
 
     @property
     def path(self) -> Path:
@@ -319,14 +308,11 @@ class SgaScreen:
 
     Digenic rows give ``digenic_interaction`` (epsilon), trigenic rows ``trigenic_interaction`` (tau), both with their
     p-value; all give the ``fitness`` of the combined mutant with its standard deviation.
-
-    Attributes:
-        states_kind: the table has a column that tells digenic from trigenic rows; otherwise all are digenic.
-        states_array: the table has a column with the type and temperature of the array.
     """
 
+    #: the table has a column that tells digenic from trigenic rows; otherwise all are digenic
     states_kind: bool = False
-    states_array: bool = False
+    states_array: bool = False  #: the table has a column with the type and temperature of the array
 
     @property
     def options(self) -> tuple[str, ...]:

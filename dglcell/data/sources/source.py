@@ -61,16 +61,12 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class Work:
-    """Say where a simulator works.
+    """Say where a simulator works."""
 
-    Attributes:
-        raw: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``.
-        cache: folder that what was computed is kept in, so that it is computed once; several processes may write there.
-        shard: (i, n): only the i-th of n parts has to be computed, from 0, and goes into the cache.
-    """
-
-    raw: str | None
+    raw: str | None  #: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``
+    #: folder that what was computed is kept in, so that it is computed once; several processes may write there
     cache: Path
+    #: (i, n): only the i-th of n parts has to be computed, from 0, and goes into the cache
     shard: tuple[int, int] = (0, 1)
 
 

@@ -29,14 +29,13 @@ class PartConfig:
     """Configure one source of a union.
 
     Attributes:
-        name: ``csv``, or the name of a laboratory screen.
         csv: options of your own table; ``replicates`` is a key of the union instead.
         laboratory: options of a laboratory screen, with the same exception.
         phenotypes: phenotype of the source → its name in the union. Parts with the same name measure one phenotype;
             a part with another name gets its own output in the model.
     """
 
-    name: str = ""
+    name: str = ""  # `csv`, or the name of a laboratory screen
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
     phenotypes: dict[str, str] = field(default_factory=dict)
@@ -73,12 +72,11 @@ class UnionConfig:
     """Configure a union: strains of several sources together, with genes matched by systematic name.
 
     Attributes:
-        parts: the sources, in order.
         replicates: strains that several rows or parts measure: ``mean`` over all their rows, ``first`` takes the rows
             of the first part that has the strain, ``refuse`` has every strain in one row only.
     """
 
-    parts: list[PartConfig] = field(default_factory=list)
+    parts: list[PartConfig] = field(default_factory=list)  # the sources, in order
     replicates: Annotated[str, one_of("mean", "first", "refuse")] = "mean"
 
     def validate(self) -> None:

@@ -20,17 +20,11 @@ from dglcell.perturbation.states import States
 
 @dataclass(frozen=True)
 class Training:
-    """Hold what a term may learn from before the first step.
+    """Hold what a term may learn from before the first step."""
 
-    Attributes:
-        strains: the training strains; labels are in original units, and NaN where missing.
-        normaliser: the units in which models predict.
-        fitness_like: [T] whether the training labels of a phenotype look like a fitness.
-    """
-
-    strains: Strains
-    normaliser: Normaliser
-    fitness_like: tuple[bool, ...]
+    strains: Strains  #: the training strains; labels are in original units, and NaN where missing
+    normaliser: Normaliser  #: the units in which models predict
+    fitness_like: tuple[bool, ...]  #: [T] whether the training labels of a phenotype look like a fitness
 
 
 @dataclass(frozen=True)
@@ -38,46 +32,32 @@ class Surroundings:
     """Say what a term is made for.
 
     Attributes:
-        name: name of the term in the model.
-        cell: the cell graph.
-        outputs: T, number of phenotypes.
-        hidden: H, width of node states.
         activation, dropout: those of the model.
-        metabolism: whether the model reads reactions and metabolites.
-        own_graphs: whether the model computes every strain's own graph.
-        before: name → term, of those that come before in the list.
     """
 
-    name: str
-    cell: ResidentCell
-    outputs: int
-    hidden: int
+    name: str  #: name of the term in the model
+    cell: ResidentCell  #: the cell graph
+    outputs: int  #: T, number of phenotypes
+    hidden: int  #: H, width of node states
     activation: str
     dropout: float
-    metabolism: bool
-    own_graphs: bool
-    before: Mapping[str, Term]
+    metabolism: bool  #: whether the model reads reactions and metabolites
+    own_graphs: bool  #: whether the model computes every strain's own graph
+    before: Mapping[str, Term]  #: name → term, of those that come before in the list
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Hold what terms see of B strains.
+    """Hold what terms see of B strains."""
 
-    Attributes:
-        cell: the cell graph.
-        strains: the strains, with their activities, media and covariates.
-        wild_type: node type → [N, H] states of the wild type.
-        vectors: name of a term → [B, D] vectors of the strains that its score is computed from.
-        x_BKH: vectors of the changed genes: their states in the wild type, as terms such as covariates have moved them;
-            K is 0 where no term of the model ``sees_genes``.
-        wild_type_score: gives the score of the strain without changes, [1, T], for phenotypes of a shape [B, T].
-    """
-
-    cell: ResidentCell
-    strains: GenotypeBatch
-    wild_type: Mapping[str, Tensor]
-    vectors: Mapping[str, Tensor]
+    cell: ResidentCell  #: the cell graph
+    strains: GenotypeBatch  #: the strains, with their activities, media and covariates
+    wild_type: Mapping[str, Tensor]  #: node type → [N, H] states of the wild type
+    vectors: Mapping[str, Tensor]  #: name of a term → [B, D] vectors of the strains that its score is computed from
+    #: vectors of the changed genes: their states in the wild type, as terms such as covariates have moved them; K is 0
+    #: where no term of the model ``sees_genes``
     x_BKH: Tensor
+    #: gives the score of the strain without changes, [1, T], for phenotypes of a shape [B, T]
     wild_type_score: Callable[[Tensor], Tensor]
 
     @property
