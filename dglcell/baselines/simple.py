@@ -132,8 +132,8 @@ class QueryPairMean(NullModel):
 def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the strains with a query pair, and one integer for each pair."""
     rows = np.flatnonzero(refuse_strengths(strains, "query-pair mean").num_deletions >= 2)
-    low, high = strains.first_two(rows)
-    return rows, low * len(strains.names) + high
+    pairs = np.sort(strains.targets[strains.offsets[rows][:, None] + [0, 1]].astype(np.int64))
+    return rows, pairs[:, 0] * len(strains.names) + pairs[:, 1]
 
 
 @dataclass

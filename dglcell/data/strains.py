@@ -312,12 +312,6 @@ class Strains:
         np.cumsum(values, out=totals[1:])
         return np.diff(totals[self.offsets])
 
-    def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
-        start = self.offsets[rows]
-        a, b = self.targets[start].astype(np.int64), self.targets[start + 1].astype(np.int64)
-        return np.minimum(a, b), np.maximum(a, b)
-
     def by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Yield for each number of deletions k the strains with it and their genes, [n, k]."""
         for number in np.unique(self.num_deletions):

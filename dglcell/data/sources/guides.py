@@ -54,8 +54,8 @@ class GuideConfig:
             DataError: a distance is no number, or as ``guide_conditions`` says.
         """
         before = len(self.columns) - len(self.site)
-        sequences, sites = [row[0] for row in rows], [site_name(row[before:]) for row in rows]
-        found = guide_conditions(sequences, sites, where, known, self.places_by_sequence)
+        sites = [" ".join(filter(None, map(str.strip, row[before:]))) or NO_SITE for row in rows]
+        found = guide_conditions([row[0] for row in rows], sites, where, known, self.places_by_sequence)
         return found | ({DISTANCE: _distances([row[1] for row in rows], where)} if self.distance else {})
 
 
@@ -64,11 +64,6 @@ NO_SITE = "none"
 FEW, HALF = 0.25, 0.5
 """Shares of the positions at which guides of one place differ from the next, and from a place that is known; sequences
 by chance differ at three quarters."""
-
-
-def site_name(cells: Sequence[str]) -> str:
-    """Return the name of a site from the cells of its columns."""
-    return " ".join(cell.strip() for cell in cells if cell.strip()) or NO_SITE
 
 
 def guide_conditions(
