@@ -142,7 +142,7 @@ def chain_errors() -> Iterator[Error]:
 def pair_errors() -> Iterator[Error]:
     """Yield errors of pairwise mixtures of relations against the rules of differences in float64, and of gradients."""
     for case in CASES:
-        found, right = mixtures(*case)
+        found, right, _ = mixtures(*case)
         yield Error("pairs", "float32", f"{case}", max(map(share, found[:2], right[:2])))
         worst = max(_by_norm(mine, of) for mine, of in zip(found[2:], right[2:], strict=True))
         yield Error("pairs", "float32", f"gradients, {case}", worst * min(1.0, case[-1]))

@@ -19,8 +19,11 @@ CASES = (
 
 def mixtures(
     R: int, B: int, activation: str, size: float, dtype: torch.dtype = torch.float32, device: str = "cpu"
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the base, differences and all gradients by the kernels, and in float64; one strain differs nowhere."""
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Return the base, differences and all gradients by the kernels, in float64, and of the same type without kernels.
+
+    One strain differs nowhere.
+    """
     N, H = 3, 16
     torch.manual_seed(0)
     mixer = make_mixer(CrossRelation(PAIRWISE, hidden=16, norm="layer", activation=activation), R, H)
@@ -30,14 +33,15 @@ def mixtures(
     base, rows = torch.randn(R, N, H), size * torch.randn(R, N, B, H)
     rows[:, :, 1] = 0
     rows, upstream = rows.flatten(1, 2).to(dtype), torch.randn(N * (1 + B), H).to(dtype)
-    found = _results(mixer.to(device), base.to(device), rows.to(device), upstream.to(device), B)
-    right = _results(copy.deepcopy(mixer).cpu().double(), base.double(), rows.double(), upstream.double(), B)
-    return found, right
+    right = _results(copy.deepcopy(mixer).double(), [base.double(), rows.double()], upstream.double(), B, False)
+    leaves, upstream, mixer = [base.to(device), rows.to(device)], upstream.to(device), mixer.to(device)
+    found, plain = (_results(mixer, leaves, upstream, B, by_kernels) for by_kernels in (True, False))
+    return found, right, plain
 
 
-def _results(mixer: RelationMixer, base: Tensor, rows: Tensor, upstream: Tensor, B: int) -> list[Tensor]:
-    leaves = [base.requires_grad_(), rows.requires_grad_()]
-    if base.dtype == torch.float64:
+def _results(mixer: RelationMixer, inputs: list[Tensor], upstream: Tensor, B: int, by_kernels: bool) -> list[Tensor]:
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    if not by_kernels:
         out = mixer(*(PerturbedTensor(*one, B) for one in zip(*leaves, strict=True)))
         parts = [out.base, out.delta]
     else:
