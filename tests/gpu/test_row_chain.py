@@ -49,7 +49,8 @@ def test_rows_of_one_kernel_equal_float64(
 
     error, of_plain = (_apart(got, right) for got in (found, plain))
     assert error < most
-    assert error < 5 * of_plain + 1e-5, "about as exact as operations one by one"
+    rounding = 2**-7 if half else 1e-5  # without a norm the base's gradients dwarf those of the differences
+    assert error < 5 * of_plain + rounding, "about as exact as operations one by one"
 
 
 def _apart(found: list[Tensor], right: list[Tensor]) -> float:
