@@ -86,10 +86,9 @@ say which. All strains of a design have the conditions that --condition gives.
 the next experiments:
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --by uncertain \\
       -o next.csv
-All strains of a design are predicted, and the first ones are written, or printed without -o.
-`effect` ranks by the distance from what is
-predicted for the wild type. `uncertain` ranks by the standard deviation over seeds, or with --interval by the width of
-the interval.
+All strains of a design are predicted, and the first ones are written, or printed without -o. `effect` ranks by the
+distance from what is predicted for the wild type. `uncertain` ranks by the standard deviation over seeds, or with
+--interval by the width of the interval.
 
 several processes, with a GPU each where --device is cuda:
   torchrun --nproc-per-node 8 --no-python \\

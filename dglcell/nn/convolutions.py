@@ -159,17 +159,11 @@ class SAGEConv(Convolution):
 
 @dataclass(frozen=True)
 class GATv2Score:
-    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately.
+    """Score a pair by ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head separately."""
 
-    Attributes:
-        vector: [A, H / A] the vector a of each of A heads.
-        edge_vector: [H], multiplied by the weight of the edge; optional.
-        slope: slope of LeakyReLU for negative numbers, 0 or more.
-    """
-
-    vector: Tensor
-    edge_vector: Tensor | None = None
-    slope: float = 0.2
+    vector: Tensor  #: [A, H / A] the vector a of each of A heads
+    edge_vector: Tensor | None = None  #: [H], multiplied by the weight of the edge; optional
+    slope: float = 0.2  #: slope of LeakyReLU for negative numbers, 0 or more
 
     def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
         """Return the logits of pairs, [rows, A]."""

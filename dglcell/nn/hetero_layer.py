@@ -228,17 +228,11 @@ class HeteroLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Message:
-    """Hold the messages of one relation, or of several that are computed together.
+    """Hold the messages of one relation, or of several that are computed together."""
 
-    Attributes:
-        positions: positions of the relations in the layer.
-        conv: convolution of these relations.
-        received: messages that the nodes receive along the relations' edges.
-    """
-
-    positions: list[int]
-    conv: RelationConv | StackedConvs
-    received: States
+    positions: list[int]  #: positions of the relations in the layer
+    conv: RelationConv | StackedConvs  #: convolution of these relations
+    received: States  #: messages that the nodes receive along the relations' edges
 
     @property
     def function(self) -> RowSum:

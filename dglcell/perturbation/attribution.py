@@ -31,24 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Received:
-    """Hold what M nodes receive along one relation in B strains, for what they no longer receive.
+    """Hold what M nodes receive along one relation in B strains, for what they no longer receive."""
 
-    Attributes:
-        relation: the relation.
-        edges: its edges, from N to M nodes.
-        kept: what is kept of the sources.
-        base_NH: states of the sources in the base.
-        base_MH: what nodes receive in the base.
-        difference_MBH: by how much strains receive something else.
-        degrees: those of ``NodeMask.degrees`` where messages are averaged; None where they are summed.
-    """
-
-    relation: Relation
-    edges: ResidentRelation
-    kept: Kept
-    base_NH: Tensor
-    base_MH: Tensor
-    difference_MBH: Tensor
+    relation: Relation  #: the relation
+    edges: ResidentRelation  #: its edges, from N to M nodes
+    kept: Kept  #: what is kept of the sources
+    base_NH: Tensor  #: states of the sources in the base
+    base_MH: Tensor  #: what nodes receive in the base
+    difference_MBH: Tensor  #: by how much strains receive something else
+    #: those of ``NodeMask.degrees`` where messages are averaged; None where they are summed
     degrees: tuple[Tensor, Tensor] | None
 
     def lost_messages(self, grad_MBH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,38 +82,26 @@ def _dots(x_NH: Tensor, rows_D: Tensor, grad_MBH: Tensor, targets_D: Tensor, str
 
 @dataclass(frozen=True)
 class PooledNodes:
-    """Hold what each node gives to a difference of pooled states.
+    """Hold what each node gives to a difference of pooled states."""
 
-    Attributes:
-        kept: what is kept of the nodes.
-        shares_NBH: what each node gives.
-        pooled_BH: their sum.
-    """
-
-    kept: Kept
-    shares_NBH: Tensor
-    pooled_BH: Tensor
+    kept: Kept  #: what is kept of the nodes
+    shares_NBH: Tensor  #: what each node gives
+    pooled_BH: Tensor  #: their sum
 
 
 @dataclass
 class Attribution:
-    """Collect the sources of differences while a model runs in the mode.
+    """Collect the sources of differences while a model runs in the mode."""
 
-    Attributes:
-        received: what nodes receive, relation by relation and layer by layer.
-        leaving: for each pooling what is kept of the nodes, and how much of each is gone, [N, B].
-        pooled: what nodes give to pooled states.
-        sources: pairs of a name and [B, …] numbers that differ from those of the wild type by so much.
-        inexact: names of functions that leave a remainder.
-        kept: node type → what is kept of its nodes.
-    """
-
+    #: what nodes receive, relation by relation and layer by layer
     received: list[Received] = field(default_factory=list)
+    #: for each pooling what is kept of the nodes, and how much of each is gone, [N, B]
     leaving: list[tuple[Kept, Tensor]] = field(default_factory=list)
-    pooled: list[PooledNodes] = field(default_factory=list)
+    pooled: list[PooledNodes] = field(default_factory=list)  #: what nodes give to pooled states
+    #: pairs of a name and [B, …] numbers that differ from those of the wild type by so much
     sources: list[tuple[str, Tensor]] = field(default_factory=list)
-    inexact: set[str] = field(default_factory=set)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    inexact: set[str] = field(default_factory=set)  #: names of functions that leave a remainder
+    kept: dict[str, Kept] = field(default_factory=dict)  #: node type → what is kept of its nodes
     thread: int = field(default_factory=threading.get_ident)
 
     def leave(self, kept: Kept, dtype: torch.dtype) -> Tensor:

@@ -27,16 +27,12 @@ class Curve:
     """Describe a function g of rows that is not linear, and how its difference is computed.
 
     Every function also gets the parameters of g.
-
-    Attributes:
-        of_base: function a → what differences need of the base, computed once per node.
-        difference: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a).
-        gradient: function (gradient of g(x), x) → gradient of x.
     """
 
+    #: function a → what differences need of the base, computed once per node
     of_base: Callable[..., tuple[Tensor, ...]]
-    difference: Callable[..., Tensor]
-    gradient: Callable[..., Tensor]
+    difference: Callable[..., Tensor]  #: function (δ, what ``of_base`` gave, beside the differences) → g(a + δ) − g(a)
+    gradient: Callable[..., Tensor]  #: function (gradient of g(x), x) → gradient of x
 
 
 class _CurveDifference(torch.autograd.Function):

@@ -22,16 +22,11 @@ class EdgeChanges:
     """Hold what strains leave of edges of one relation; every (edge, strain) pair occurs at most once.
 
     An edge is named by its position among the resident edges, which are sorted by destination.
-
-    Attributes:
-        edges: [Q] int64 changed edges, strain by strain.
-        strains: [Q] int64 strain that changes each of them, ascending.
-        strengths: [Q] float, 0 where an edge is removed; may require gradients.
     """
 
-    edges: Tensor
-    strains: Tensor
-    strengths: Tensor
+    edges: Tensor  #: [Q] int64 changed edges, strain by strain
+    strains: Tensor  #: [Q] int64 strain that changes each of them, ascending
+    strengths: Tensor  #: [Q] float, 0 where an edge is removed; may require gradients
 
     def put_into(self, strength_EB: Tensor) -> Tensor:
         """Return ``strength_EB``, [E, B], with the strengths of changed edges multiplied in."""
@@ -64,14 +59,10 @@ class EdgePerturbations:
     the edge; means and softmaxes count it by s. So 0 is no edge: it is left out of degrees, means and softmaxes. Only a
     strain's genes decide which nodes it loses: removing the edge between a gene and its reaction does not remove the
     reaction. Edges at a lost node are removed, whatever is said about them here.
-
-    Attributes:
-        relations: relation → its changed edges.
-        num_strains: B.
     """
 
-    relations: Mapping[Relation, EdgeChanges]
-    num_strains: int
+    relations: Mapping[Relation, EdgeChanges]  #: relation → its changed edges
+    num_strains: int  #: B
 
     @classmethod
     def build(

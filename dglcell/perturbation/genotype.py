@@ -37,33 +37,27 @@ class GenotypeBatch:
 
     Indices and strengths are checked once, where data is read, and not again here. A gene that is deleted twice counts
     as deleted once.
-
-    Attributes:
-        genes: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of
-            strains with different numbers of deletions have the same shape.
-        offsets: [B + 1] int64; strain b changes ``genes[offsets[b]:offsets[b + 1]]``.
-        max_deletions: K, an upper bound of the number of genes that any strain changes. It is known on the host, so
-            that padded shapes need no synchronisation with the device.
-        shared: genes that every strain deletes, where that is known on the host; a model may compute once what the
-            strains have in common through them.
-        strengths: [P] float, what is left of each of ``genes``: 0 where it is deleted, 1 as in the wild type, 0.3 for a
-            knock-down, above 1 for an overexpression; a strain then names a gene at most once. None where all are
-            deleted, which costs less.
-        reactions: reaction nodes that strains change themselves; optional.
-        conditions: [B, C] float, what a model sees of the conditions of each strain; optional.
-        edges: edges that strains change; optional.
-        blocked: [B, K] reaction nodes that strains lose because they lose others, −1 behind them, where that was found
-            when the strains were read; optional.
     """
 
+    #: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of strains with
+    #: different numbers of deletions have the same shape
     genes: Tensor
-    offsets: Tensor
+    offsets: Tensor  #: [B + 1] int64; strain b changes ``genes[offsets[b]:offsets[b + 1]]``
+    #: K, an upper bound of the number of genes that any strain changes. It is known on the host, so that padded shapes
+    #: need no synchronisation with the device.
     max_deletions: int
+    #: genes that every strain deletes, where that is known on the host; a model may compute once what the strains have
+    #: in common through them
     shared: tuple[int, ...] = ()
+    #: [P] float, what is left of each of ``genes``: 0 where it is deleted, 1 as in the wild type, 0.3 for a knock-down,
+    #: above 1 for an overexpression; a strain then names a gene at most once. None where all are deleted, which costs
+    #: less.
     strengths: Tensor | None = None
-    reactions: Targets | None = None
-    conditions: Tensor | None = None
-    edges: EdgePerturbations | None = None
+    reactions: Targets | None = None  #: reaction nodes that strains change themselves; optional
+    conditions: Tensor | None = None  #: [B, C] float, what a model sees of the conditions of each strain; optional
+    edges: EdgePerturbations | None = None  #: edges that strains change; optional
+    #: [B, K] reaction nodes that strains lose because they lose others, −1 behind them, where that was found when the
+    #: strains were read; optional
     blocked: Tensor | None = None
 
     @classmethod

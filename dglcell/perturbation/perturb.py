@@ -42,20 +42,14 @@ COMPILED_DENSE_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Choices:
-    """Describe how the strains' graphs of a cell are computed; no choice changes a result beyond rounding.
+    """Describe how the strains' graphs of a cell are computed; no choice changes a result beyond rounding."""
 
-    Attributes:
-        strategy: the strategy that ``auto`` stands for.
-        kernel: the kernel that ``auto`` stands for; where it is ``auto`` itself, the default of each product's device.
-        compiled: whether ``torch.compile`` joins the operations of layers.
-        half: whether the strains' differences are in bfloat16; they have the type of the base otherwise.
-        dense_share: share of all N · B rows; where more rows change, ``difference`` computes all of them.
-    """
-
-    strategy: str
+    strategy: str  #: the strategy that ``auto`` stands for
+    #: the kernel that ``auto`` stands for; where it is ``auto`` itself, the default of each product's device
     kernel: str = "auto"
-    compiled: bool = False
-    half: bool = False
+    compiled: bool = False  #: whether ``torch.compile`` joins the operations of layers
+    half: bool = False  #: whether the strains' differences are in bfloat16; they have the type of the base otherwise
+    #: share of all N · B rows; where more rows change, ``difference`` computes all of them
     dense_share: float = DENSE_SHARE
 
     @classmethod

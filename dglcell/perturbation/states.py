@@ -42,33 +42,21 @@ Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 
 @dataclass(frozen=True)
 class Execution:
-    """Describe how rows are computed; no setting changes a result beyond rounding.
+    """Describe how rows are computed; no setting changes a result beyond rounding."""
 
-    Attributes:
-        dtype: type of differences; that of the base where None.
-        recompute: whether only the inputs of each block are kept for the backward pass.
-        compile: whether ``torch.compile`` makes one loop of the operations on rows.
-        dense_share: share of listed pairs among all from which all pairs are computed.
-        stack: whether relations with layers of the same structure are computed together, so that launches are few.
-    """
-
-    dtype: torch.dtype | None = None
-    recompute: bool = True
-    compile: bool = False
-    dense_share: float = DENSE_SHARE
+    dtype: torch.dtype | None = None  #: type of differences; that of the base where None
+    recompute: bool = True  #: whether only the inputs of each block are kept for the backward pass
+    compile: bool = False  #: whether ``torch.compile`` makes one loop of the operations on rows
+    dense_share: float = DENSE_SHARE  #: share of listed pairs among all from which all pairs are computed
+    #: whether relations with layers of the same structure are computed together, so that launches are few
     stack: bool = False
 
 
 class Pooled(NamedTuple):
-    """Hold a weighted mean over the kept nodes.
+    """Hold a weighted mean over the kept nodes."""
 
-    Attributes:
-        base_1H: [1, H] mean of the base.
-        difference_BH: [B, H] by how much the strains' means differ from it.
-    """
-
-    base_1H: Tensor
-    difference_BH: Tensor
+    base_1H: Tensor  #: [1, H] mean of the base
+    difference_BH: Tensor  #: [B, H] by how much the strains' means differ from it
 
 
 class States(ABC):
@@ -142,15 +130,10 @@ class States(ABC):
 
 @dataclass(frozen=True, eq=False)
 class WholeStates(States):
-    """Keep every row of the wild type and of every strain; this is simple, but rounding hides small differences.
+    """Keep every row of the wild type and of every strain; this is simple, but rounding hides small differences."""
 
-    Attributes:
-        x_NCH: [N, 1 + B, H], the wild type first; or [N, 1, H] where no strain differs.
-        num_strains: B.
-    """
-
-    x_NCH: Tensor
-    num_strains: int
+    x_NCH: Tensor  #: [N, 1 + B, H], the wild type first; or [N, 1, H] where no strain differs
+    num_strains: int  #: B
 
     @property
     def base_NH(self) -> Tensor:

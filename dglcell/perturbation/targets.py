@@ -15,22 +15,17 @@ from dglcell.perturbation.edge_perturbation import EdgePerturbations
 
 @dataclass(frozen=True)
 class Targets:
-    """Hold the nodes of one type that B strains change, concatenated (CSR), on one device.
+    """Hold the nodes of one type that B strains change, concatenated (CSR), on one device."""
 
-    Attributes:
-        nodes: [P] int64 nodes, strain by strain; behind them there may be fillers of −1, so that batches of strains
-            with different numbers of targets have the same shape. A node that is deleted twice counts as deleted once.
-        offsets: [B + 1] int64; strain b changes ``nodes[offsets[b]:offsets[b + 1]]``.
-        most: K, an upper bound of the number of nodes that any strain changes. It is known on the host, so that padded
-            shapes need no synchronisation with the device.
-        activities: [P] float, what is left of each: 0 where it is deleted, 1 as in the wild type, 0.3 for a knock-down,
-            above 1 for more of it; a strain then names a node at most once. None where all are deleted, which costs
-            less.
-    """
-
+    #: [P] int64 nodes, strain by strain; behind them there may be fillers of −1, so that batches of strains with
+    #: different numbers of targets have the same shape. A node that is deleted twice counts as deleted once.
     nodes: Tensor
-    offsets: Tensor
+    offsets: Tensor  #: [B + 1] int64; strain b changes ``nodes[offsets[b]:offsets[b + 1]]``
+    #: K, an upper bound of the number of nodes that any strain changes. It is known on the host, so that padded shapes
+    #: need no synchronisation with the device.
     most: int
+    #: [P] float, what is left of each: 0 where it is deleted, 1 as in the wild type, 0.3 for a knock-down, above 1 for
+    #: more of it; a strain then names a node at most once. None where all are deleted, which costs less.
     activities: Tensor | None = None
 
     @property
@@ -86,19 +81,14 @@ class Targets:
 
 @dataclass(frozen=True)
 class Perturbations:
-    """Hold what B strains change of a heterograph.
+    """Hold what B strains change of a heterograph."""
 
-    Attributes:
-        nodes: node type → the nodes that strains change; of at least one type.
-        edges: edges that strains change; optional.
-        shared: node type → nodes that every strain deletes, where that is known on the host.
-        derived: node type → [B, K] nodes that a `Derivation` has found lost with others before, −1 behind them, so that
-            it is not asked again.
-    """
-
-    nodes: Mapping[str, Targets]
-    edges: EdgePerturbations | None = None
+    nodes: Mapping[str, Targets]  #: node type → the nodes that strains change; of at least one type
+    edges: EdgePerturbations | None = None  #: edges that strains change; optional
+    #: node type → nodes that every strain deletes, where that is known on the host
     shared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: node type → [B, K] nodes that a `Derivation` has found lost with others before, −1 behind them, so that it is not
+    #: asked again
     derived: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -29,17 +29,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Say what a term is made for.
-
-    Attributes:
-        activation, dropout: those of the model.
-    """
+    """Say what a term is made for."""
 
     name: str  #: name of the term in the model
     cell: ResidentCell  #: the cell graph
     outputs: int  #: T, number of phenotypes
     hidden: int  #: H, width of node states
-    activation: str
+    activation: str  #: those of the model
     dropout: float
     metabolism: bool  #: whether the model reads reactions and metabolites
     own_graphs: bool  #: whether the model computes every strain's own graph
