@@ -75,7 +75,7 @@ def test_every_public_name_is_there() -> None:
 )
 def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
     found = doctest.testmod(importlib.import_module(name), extraglobs={"dglcell": dglcell})
-    assert found.failed == 0 and found.attempted > 3
+    assert (found.failed, found.attempted > 3) == (0, True)
 
 
 def test_every_public_function_and_method_has_an_example() -> None:
