@@ -124,15 +124,11 @@ class NetworkSource:
 
 @dataclass(frozen=True)
 class GeneSetSource:
-    """Describe a gene vocabulary with its aliases that an experiment can name.
-
-    Attributes:
-        names none.
-    """
+    """Describe a gene vocabulary with its aliases that an experiment can name."""
 
     file: PublishedFile  #: where the file is, and who made it
     read: Callable[[Path], Vocabulary]  #: how its format is read
-    #: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty where it
+    #: form of the systematic names of the cells whose genes it names (`dglcell.graph.names`); empty: names none
     names: str = ""
     models: Sequence[str] = ()  #: metabolic models whose genes have these names
 

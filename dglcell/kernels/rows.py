@@ -38,12 +38,9 @@ class RowIndex:
     """Hold K different (node, strain) pairs of one node type, ordered by node, then strain.
 
     Because of this order, the strains' rows of a node lie together, beside the base's row of the node.
-
-    Attributes:
-        mask_NB: [N, B] bool, which pairs are in the set.
     """
 
-    mask_NB: Tensor
+    mask_NB: Tensor  #: [N, B] bool, which pairs are in the set
 
     @property
     def num_nodes(self) -> int:

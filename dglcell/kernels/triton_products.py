@@ -16,16 +16,11 @@ class Tile:
     """Describe the tile that a program of ``sum_pieces`` computes.
 
     No tile changes the order of a sum, and so none changes a bit of the result.
-
-    Attributes:
-        size: how many numbers the tile has, strains × columns.
-        warps: how many warps share it.
-        unroll: how many edges' rows are read at once.
     """
 
-    size: int
-    warps: int
-    unroll: int
+    size: int  #: how many numbers the tile has, strains × columns
+    warps: int  #: how many warps share it
+    unroll: int  #: how many edges' rows are read at once
 
     def shape(self, B: int, H: int) -> tuple[int, int]:
         """Return the strains and columns of a tile, powers of two."""
@@ -39,14 +34,10 @@ TILE = Tile(256, 1, 8)
 
 @dataclass(frozen=True)
 class Lost:
-    """Describe which strains have lost a node among the results, and what stands for its row.
+    """Describe which strains have lost a node among the results, and what stands for its row."""
 
-    Attributes:
-        keep: [M, B] bool, which nodes are kept.
-        instead: [M, H] whose negative stands for a lost node's row; None where that row is as any other.
-    """
-
-    keep: Tensor
+    keep: Tensor  #: [M, B] bool, which nodes are kept
+    #: [M, H] whose negative stands for a lost node's row; None where that row is as any other
     instead: Tensor | None = None
 
 

@@ -74,9 +74,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
     aliases = AliasTable() if wanted.aliases is None else named_aliases(wanted.aliases, wanted.raw)[0]
     found = find_measured(rows, config, aliases, cell.genes)
     if wanted.aliases is None and (unknown := found.changes.unknown(cell.genes)):
-        cell = _with_more_names(cell, unknown, wanted)
-        # Genes that the catalogue knows and the cell graph lacks are no mistakes.
-        aliases = _catalogue_names(cell, wanted.raw)
+        cell, aliases = _with_catalogue(cell, unknown, wanted)
         found = find_measured(rows, config, aliases, cell.genes)
     unknown = found.changes.unknown(cell.genes)
     if unknown and len(unknown) == len(found.changes.meant):
@@ -271,24 +269,20 @@ def _names_to_fetch(cell: CellGraph, wanted: Wanted) -> list[str]:
     return [f"`{wanted.command} --fetch` downloads other names of genes ({format_offer([lacking[1]])})"]
 
 
-def _with_more_names(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> CellGraph:
-    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees."""
-    lacking = _lacking_names(cell, wanted.raw)
-    if lacking is None or wanted.confirm is None:
-        return cell
-    with suppress(ConfigError):
-        why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
-        download([lacking[1]], why, wanted)
-    return cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
+def _with_catalogue(cell: CellGraph, unknown: Sequence[str], wanted: Wanted) -> tuple[CellGraph, AliasTable]:
+    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees, and these names.
 
-
-def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
-    """Return the names of the catalogue for genes like those of a cell graph, as far as they are here."""
-    listed = names_of_genes(cell.genes)
+    Genes that the catalogue knows and the cell graph lacks are no mistakes.
+    """
+    lacking, listed = _lacking_names(cell, wanted.raw), names_of_genes(cell.genes)
+    if lacking is not None and wanted.confirm is not None:
+        with suppress(ConfigError):
+            why = f"{count(len(unknown), 'name')} ({listing(unknown, 3)}) may be known to `{lacking[0]}`"
+            download([lacking[1]], why, wanted)
+        cell = cell.with_genes(add_names(cell.genes, [cell.genes.others], wanted.raw)[0])
     with suppress(DataError):
-        if listed is not None:
-            return named_aliases(listed, raw)[0]
-    return AliasTable()
+        return cell, AliasTable() if listed is None else named_aliases(listed, wanted.raw)[0]
+    return cell, AliasTable()
 
 
 def _choose_aliases(other: dict[str, str], wanted: Wanted) -> str | None:

@@ -97,19 +97,11 @@ CROSS_RELATION = ("sum", "mean", PAIRWISE)
 
 @dataclass(frozen=True)
 class CrossRelation:
-    """Say how the relations that end in a node type are combined.
+    """Say how the relations that end in a node type are combined."""
 
-    Attributes:
-        how: one of ``CROSS_RELATION``.
-        hidden: width inside the MLPs of ``pairwise_interaction``; half of H where None.
-        layers: Linear layers of these MLPs.
-        norm: norm after a learned combination, per node.
-        activation, dropout: activation and dropout inside these MLPs.
-    """
-
-    how: str = "sum"
-    hidden: int | None = None
-    layers: int = 2
-    norm: str = "none"
-    activation: str = "gelu"
+    how: str = "sum"  #: one of ``CROSS_RELATION``
+    hidden: int | None = None  #: width inside the MLPs of ``pairwise_interaction``; half of H where None
+    layers: int = 2  #: Linear layers of these MLPs
+    norm: str = "none"  #: norm after a learned combination, per node
+    activation: str = "gelu"  #: activation and dropout inside these MLPs
     dropout: float = 0.0

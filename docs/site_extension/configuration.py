@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import re
 import textwrap
 from pathlib import Path
@@ -92,7 +93,7 @@ def type_name(hint: Any) -> str:
 
 @functools.cache
 def declarations(owner: type) -> dict[str, tuple[str, str]]:
-    """field → default and meaning: the comment behind it, or its line below ``Attributes``."""
+    """field → default and meaning: the comment behind it or above it, or its line below ``Attributes``."""
     source = textwrap.dedent(inspect.getsource(owner))
     lines = source.splitlines()
     body = ast.parse(source).body[0]
@@ -102,7 +103,10 @@ def declarations(owner: type) -> dict[str, tuple[str, str]]:
     for node in body.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             behind = lines[node.end_lineno - 1][node.end_col_offset :]
-            meaning = behind.partition("#")[2].strip() or described.get(node.target.id, "")
+            above = list(itertools.takewhile(re.compile(" *#: ").match, reversed(lines[: node.lineno - 1])))
+            said = [line.strip().lstrip("#: ") for line in above[::-1]]
+            meaning = behind.partition("#")[2].strip(": ") or " ".join(said) or described.get(node.target.id, "")
+            meaning = meaning.replace("``", "`")
             default = "" if node.value is None else _default(node.value)
             found[node.target.id] = default, meaning
     return found

@@ -53,12 +53,9 @@ LOADERS = {"insilico": "insilico.load_insilico", "csv": "csv_table.load_csv", "u
 
 @dataclass
 class SourceConfig:
-    """Choose a source and set the options of each kind; the options of the other kinds are not used.
+    """Choose a source and set the options of each kind; the options of the other kinds are not used."""
 
-    Attributes:
-        name: ``insilico``, ``csv``, ``union``, the name of a laboratory screen, or ``MODULE:CLASS`` of your own.
-    """
-
+    #: ``insilico``, ``csv``, ``union``, the name of a laboratory screen, or ``MODULE:CLASS`` of your own
     name: str = "insilico"
     insilico: InSilicoConfig = field(default_factory=InSilicoConfig)  # options of the in-silico screen
     csv: CsvConfig = field(default_factory=CsvConfig)  # options of a table of one's own

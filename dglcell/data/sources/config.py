@@ -33,56 +33,42 @@ Decimal = Annotated[str, one_of(*DECIMALS)]
 
 @dataclass
 class CsvConfig:
-    """Configure a table of strains, one per row, with a header; it may be plain or gzipped.
+    """Configure a table of strains, one per row, with a header; it may be plain or gzipped."""
 
-    Attributes:
-        path: the file; a relative path is also searched in the raw folder.
-        genes: the columns of deleted genes, with query genes first and the array gene last; an empty cell deletes
-            nothing. A single column may contain several genes, separated by ``;``. None are needed where strains have
-            conditions.
-        strengths: the columns of what is left of each of ``genes``, in the same order: 0 or empty for a deletion, 0.3
-            for a knock-down. It is left out where strengths are written behind genes, ``b0008:0.3``, or all are
-            deletions.
-        phenotypes: phenotype name → column.
-        p_values: phenotype name → column.
-        sds: phenotype name → column of standard deviations over replicates.
-        conditions: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the
-            growth medium. Every strain has all conditions.
-        guides: where the table has guides of CRISPRi, whose mismatches become conditions (`GuideConfig`).
-        by_medium: medium → phenotype → column, in place of ``phenotypes``, where each medium has columns. A row
-            is then a strain in every medium that something is measured in.
-        sds_by_medium: medium → phenotype → column of standard deviations, likewise.
-        units: phenotype name → unit.
-        aliases: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a
-            metabolic model whose genes have names, or a table with columns Strain, Orf, Common, Allele (or
-            ``systematic`` and others). Case and blanks in names do not count where there is only one such gene.
-        where: column → value; rows with other values are left out.
-        ignore_genes: names that do not count as deleted, such as a marker locus or controls (``control_*``); a row of
-            these alone is the wild type.
-        missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
-        replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
-            ``refuse``.
-        na_values: cells that mean "not measured"; empty cells, NA, N/A and NaN always do.
-        decimal: a point or a comma, the mark in numbers such as 0,85.
-    """
-
-    path: str = ""
+    path: str = ""  #: the file; a relative path is also searched in the raw folder
+    #: the columns of deleted genes, with query genes first and the array gene last; an empty cell deletes nothing. A
+    #: single column may contain several genes, separated by ``;``. None are needed where strains have conditions.
     genes: list[str] = field(default_factory=list)
-    phenotypes: dict[str, str] = field(default_factory=dict)
-    p_values: dict[str, str] = field(default_factory=dict)
-    sds: dict[str, str] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
+    phenotypes: dict[str, str] = field(default_factory=dict)  #: phenotype name → column
+    p_values: dict[str, str] = field(default_factory=dict)  #: phenotype name → column
+    sds: dict[str, str] = field(default_factory=dict)  #: phenotype name → column of standard deviations over replicates
+    units: dict[str, str] = field(default_factory=dict)  #: phenotype name → unit
+    #: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a metabolic model
+    #: whose genes have names, or a table with columns Strain, Orf, Common, Allele (or ``systematic`` and others). Case
+    #: and blanks in names do not count where there is only one such gene.
     aliases: str | None = None
-    where: dict[str, str] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)  #: column → value; rows with other values are left out
+    #: names that do not count as deleted, such as a marker locus or controls (``control_*``); a row of these alone is
+    #: the wild type
     ignore_genes: list[str] = field(default_factory=list)
-    missing: Missing = "refuse"
+    missing: Missing = "refuse"  #: what to do with rows without any phenotype: ``refuse`` or ``drop``
+    #: what to do with rows of the same genes: ``mean`` (with their standard deviation), or ``refuse``
     replicates: Replicates = "mean"
+    #: cells that mean "not measured"; empty cells, NA, N/A and NaN always do
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
-    decimal: Decimal = "."
+    decimal: Decimal = "."  #: a point or a comma, the mark in numbers such as 0,85
+    #: the columns of what is left of each of ``genes``, in the same order: 0 or empty for a deletion, 0.3 for a
+    #: knock-down. It is left out where strengths are written behind genes, ``b0008:0.3``, or all are deletions.
     strengths: list[str] = field(default_factory=list)
+    #: condition → column of numbers or of texts, such as the temperature or an allele; ``medium`` is the growth medium.
+    #: Every strain has all conditions.
     conditions: dict[str, str] = field(default_factory=dict)
+    #: where the table has guides of CRISPRi, whose mismatches become conditions (`GuideConfig`)
     guides: GuideConfig | None = None
+    #: medium → phenotype → column, in place of ``phenotypes``, where each medium has columns. A row is then a strain in
+    #: every medium that something is measured in.
     by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: medium → phenotype → column of standard deviations, likewise
     sds_by_medium: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
@@ -183,32 +169,23 @@ Amount = Annotated[
 
 @dataclass
 class InSilicoConfig:
-    """Configure an in-silico screen.
+    """Configure an in-silico screen."""
 
-    Attributes:
-        model: a model that cobra includes (``textbook``, ``iJO1366``) or a model file.
-        singles: include the single deletion of every gene.
-        pairs: ``all``, ``none`` or a number to sample.
-        triples: ``all``, ``none`` or a number to sample.
-        seed: seed of every random choice.
-        tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
-        time_limit: seconds for one linear program; a strain that needs longer has no fitness.
-        processes: number of processes; 0: one for each CPU. The result does not depend on it.
-        strengths: every single gene is screened at each of these strengths from 0, the deletion, to 1, the wild type,
-            and every gene of a pair or triple at one that is drawn from them; empty: deletions only.
-        media: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of
-            exchange reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
-    """
-
-    model: str = "textbook"
-    singles: bool = True
-    pairs: Amount = "all"
-    triples: Amount = "all"
-    seed: Seed = 0
-    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
+    model: str = "textbook"  #: a model that cobra includes (``textbook``, ``iJO1366``) or a model file
+    singles: bool = True  #: include the single deletion of every gene
+    pairs: Amount = "all"  #: ``all``, ``none`` or a number to sample
+    triples: Amount = "all"  #: ``all``, ``none`` or a number to sample
+    seed: Seed = 0  #: seed of every random choice
+    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
+    #: seconds for one linear program; a strain that needs longer has no fitness
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    #: number of processes; 0: one for each CPU. The result does not depend on it.
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
+    #: every single gene is screened at each of these strengths from 0, the deletion, to 1, the wild type, and every
+    #: gene of a pair or triple at one that is drawn from them; empty: deletions only
     strengths: Annotated[list[float], check_screened] = field(default_factory=list)
+    #: every strain, and the wild type, grows in each of these media; empty: in the model's own only. Names of exchange
+    #: reactions lead to their largest uptake in mmol/gDW/h; the others are as in the model's own medium.
     media: MediaChanges = field(default_factory=dict)
 
     def validate(self) -> None:
@@ -234,26 +211,22 @@ class FbaConfig:
     """Configure the growth rate that flux balance analysis computes for each strain, as a covariate of strains.
 
     The medium of a strain is the model's own, changed by ``base``, then by ``media``, then by ``uptakes``.
-
-    Attributes:
-        model: a model that cobra includes (``iJO1366``), one of the catalogue or a model file; null: `cell.model`.
-        media: growth medium → exchange reaction → largest uptake in mmol/gDW/h; null: those of `cell.media`.
-        base: exchange reaction → largest uptake, for every strain, such as ``{EX_glc__D_e: 0}``.
-        uptakes: covariate of numbers → exchange reaction → uptake that each unit of it adds, where strains' media
-            are numbers.
-        name: name of the covariate.
-        tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
-        time_limit: seconds for one linear program; a strain that needs longer has the growth of the wild type.
-        processes: number of processes; 0: one for each CPU. The result does not depend on it.
     """
 
+    #: a model that cobra includes (``iJO1366``), one of the catalogue or a model file; null: `cell.model`
     model: str | None = None
+    #: growth medium → exchange reaction → largest uptake in mmol/gDW/h; null: those of `cell.media`
     media: MediaChanges | None = None
+    #: exchange reaction → largest uptake, for every strain, such as ``{EX_glc__D_e: 0}``
     base: dict[str, float] = field(default_factory=dict)
+    #: covariate of numbers → exchange reaction → uptake that each unit of it adds, where strains' media are numbers
     uptakes: MediaChanges = field(default_factory=dict)
+    #: name of the covariate
     name: Annotated[str, must(lambda name: bool(name.strip()), "is empty", "a name for the column")] = "fba_growth"
-    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
+    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9  #: tolerance of the solver; yeast-GEM needs 1e-9
+    #: seconds for one linear program; a strain that needs longer has the growth of the wild type
     time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    #: number of processes; 0: one for each CPU. The result does not depend on it.
     processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
 
     def validate(self) -> None:
@@ -273,25 +246,20 @@ class LaboratoryConfig:
     """Configure which rows of a laboratory screen are used, and how they become strains.
 
     A key is refused if the file of the screen has no data for it.
-
-    Attributes:
-        tables: tables of the publication to read, e.g. ``[S1, S3]`` or ``[NxN]``; empty: all.
-        where: column of the file → value; rows with other values are left out.
-        kind: only ``digenic`` or ``trigenic`` rows; null: both.
-        temperature: only rows measured at 26 or 30 °C; null: both.
-        deletions_only: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor).
-            A deletion strain that carries a mapped suppressor counts as a deletion.
-        missing: what to do with rows without a phenotype: ``refuse`` or ``drop``.
-        replicates: what to do with rows of the same genes: ``mean`` or ``refuse``.
     """
 
+    #: tables of the publication to read, e.g. ``[S1, S3]`` or ``[NxN]``; empty: all.
     tables: list[str] = field(default_factory=list)
+    #: column of the file → value; rows with other values are left out
     where: dict[str, str] = field(default_factory=dict)
+    #: only ``digenic`` or ``trigenic`` rows; null: both
     kind: Annotated[str | None, one_of(None, DIGENIC, TRIGENIC)] = None
-    temperature: Annotated[int | None, one_of(None, 26, 30)] = None
+    temperature: Annotated[int | None, one_of(None, 26, 30)] = None  #: only rows measured at 26 or 30 °C; null: both
+    #: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor). A deletion strain
+    #: that carries a mapped suppressor counts as a deletion.
     deletions_only: bool = False
-    missing: Missing = "refuse"
-    replicates: Replicates = "mean"
+    missing: Missing = "refuse"  #: what to do with rows without a phenotype: ``refuse`` or ``drop``
+    replicates: Replicates = "mean"  #: what to do with rows of the same genes: ``mean`` or ``refuse``
 
     def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
         """Refuse keys that were set and mean nothing for a screen.

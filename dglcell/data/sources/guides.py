@@ -25,19 +25,17 @@ class GuideConfig:
     ``mismatch_1`` say where the guide does not match it, by the distance to the PAM. Guides of one site are one guide
     with mismatches, so that the most frequent base at each position is taken for that of the site; where there are few
     guides, a mismatch cannot be told. A table to predict is read with the sites of the training.
-
-    Attributes:
-        sequence: column of sequences without the PAM, from the end that is far from it; empty where there is no guide.
-        distance: column of numbers that say how far from the start of the gene this is, which becomes the condition
-            ``distance``; none if empty. Cells of guides that bind no gene are empty.
-        places_by_sequence: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at
-            up to a quarter of their positions then bind one place, and each place is a site of its own. In a table to
-            predict, a guide binds a place of the training that it matches at half of its positions or more.
     """
 
+    #: column of sequences without the PAM, from the end that is far from it; empty where there is no guide
     sequence: str = ""
     site: list[str] = field(default_factory=list)  # columns that together name the place that a guide binds
+    #: column of numbers that say how far from the start of the gene this is, which becomes the condition ``distance``;
+    #: none if empty. Cells of guides that bind no gene are empty.
     distance: str = ""
+    #: whether the columns of ``site`` leave open which place a guide binds. Guides that differ at up to a quarter of
+    #: their positions then bind one place, and each place is a site of its own. In a table to predict, a guide binds a
+    #: place of the training that it matches at half of its positions or more.
     places_by_sequence: bool = False
 
     @property

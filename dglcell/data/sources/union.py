@@ -26,18 +26,15 @@ CSV = "csv"
 
 @dataclass
 class PartConfig:
-    """Configure one source of a union.
-
-    Attributes:
-        csv: options of your own table; ``replicates`` is a key of the union instead.
-        laboratory: options of a laboratory screen, with the same exception.
-        phenotypes: phenotype of the source → its name in the union. Parts with the same name measure one phenotype;
-            a part with another name gets its own output in the model.
-    """
+    """Configure one source of a union."""
 
     name: str = ""  # `csv`, or the name of a laboratory screen
+    #: options of your own table; ``replicates`` is a key of the union instead
     csv: CsvConfig = field(default_factory=CsvConfig)
+    #: options of a laboratory screen, with the same exception
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
+    #: phenotype of the source → its name in the union. Parts with the same name measure one phenotype; a part with
+    #: another name gets its own output in the model.
     phenotypes: dict[str, str] = field(default_factory=dict)
 
     def validate(self, where: str) -> None:
@@ -69,14 +66,11 @@ class PartConfig:
 
 @dataclass
 class UnionConfig:
-    """Configure a union: strains of several sources together, with genes matched by systematic name.
-
-    Attributes:
-        replicates: strains that several rows or parts measure: ``mean`` over all their rows, ``first`` takes the rows
-            of the first part that has the strain, ``refuse`` has every strain in one row only.
-    """
+    """Configure a union: strains of several sources together, with genes matched by systematic name."""
 
     parts: list[PartConfig] = field(default_factory=list)  # the sources, in order
+    #: strains that several rows or parts measure: ``mean`` over all their rows, ``first`` takes the rows of the first
+    #: part that has the strain, ``refuse`` has every strain in one row only
     replicates: Annotated[str, one_of("mean", "first", "refuse")] = "mean"
 
     def validate(self) -> None:
