@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -137,7 +137,11 @@ def subset_parts(parts: Parts, table: Strains, size: int, seed: int) -> Parts:
     order = shuffled(strain_keys(table), seed)
     members = [np.flatnonzero(parts == part) for part in range(len(PARTS))]
     kept = np.full_like(parts, UNUSED)
-    for strains, quota in zip(members, _proportional([len(m) for m in members], size), strict=True):
+    # Each part keeps its share of the whole (largest remainders).
+    exact = np.array([len(strains) for strains in members]) * size / sum(map(len, members))
+    shares = np.floor(exact).astype(np.int64)
+    shares[np.argsort(shares - exact, kind="stable")[: size - shares.sum()]] += 1
+    for strains, quota in zip(members, shares.tolist(), strict=True):
         for number, count in _takes(table.num_deletions[strains], quota):
             same = strains[table.num_deletions[strains] == number]
             chosen = same[np.argsort(order[same], kind="stable")[:count]]
@@ -161,14 +165,6 @@ def fewer_training_strains(parts: Parts, table: Strains, share: float, seed: int
     fewer = parts.copy()
     fewer[train[order[max(1, round(share * len(train))) :]]] = UNUSED
     return fewer
-
-
-def _proportional(sizes: Sequence[int], total: int) -> list[int]:
-    """Divide ``total`` in proportion to ``sizes`` (largest remainders)."""
-    exact = np.asarray(sizes) * total / sum(sizes)
-    shares = np.floor(exact).astype(np.int64)
-    shares[np.argsort(shares - exact, kind="stable")[: total - shares.sum()]] += 1
-    return shares.tolist()
 
 
 def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:

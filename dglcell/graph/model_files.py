@@ -232,16 +232,9 @@ def _missing_bounds() -> Iterator[dict[str, list[str]]]:
         logger.setLevel(level)
 
 
-def _read_document(document: Any, lacking: list[str]) -> Model:
-    from cobra.io.dict import model_from_dict
-
-    model = model_from_dict(document)
-    lacking += [one["id"] for one in document["reactions"] if not {"lower_bound", "upper_bound"} <= one.keys()]
-    return model
-
-
 def _parse(content: bytes, form: str, lacking: list[str]) -> Model:
     import cobra.io
+    from cobra.io.dict import model_from_dict
     from cobra.io.yaml import yaml
 
     if form == "sbml":
@@ -249,7 +242,10 @@ def _parse(content: bytes, form: str, lacking: list[str]) -> Model:
     if form == "matlab":
         return cobra.io.load_matlab_model(io.BytesIO(content))
     text = content.decode("utf-8-sig")
-    return _read_document(json.loads(text) if form == "json" else yaml.load(text), lacking)
+    document = json.loads(text) if form == "json" else yaml.load(text)
+    model = model_from_dict(document)
+    lacking += [one["id"] for one in document["reactions"] if not {"lower_bound", "upper_bound"} <= one.keys()]
+    return model
 
 
 def _import_cobra() -> None:

@@ -75,7 +75,10 @@ def train(
     if signals is None:
         with StopSignals(config.slurm.requeue) as signals:
             return train(config, command, signals, callbacks, loggers)
-    begin_process(config)
+    heed_signals()
+    check_allocation(config.trainer)
+    if not is_rank_zero():
+        log.setLevel(logging.WARNING)
     check_machine(config)
     directory = RunDirectory(config.run_directory)
     if not is_rank_zero():
@@ -208,18 +211,6 @@ def check_machine(config: Config) -> None:
         )
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # only some models have a strategy
-
-
-def begin_process(config: Config) -> None:
-    """Check what SLURM started; only the first process of a run logs more than warnings.
-
-    Raises:
-        ConfigError: SLURM started other processes than the experiment asks for.
-    """
-    heed_signals()
-    check_allocation(config.trainer)
-    if not is_rank_zero():
-        log.setLevel(logging.WARNING)
 
 
 def set_up_process(config: Config) -> None:

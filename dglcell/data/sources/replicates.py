@@ -80,7 +80,8 @@ def merge_replicates(rows: Strains, policy: str = MEAN) -> Strains:
         DataError: several rows of one strain are to be refused; or there are no rows.
     """
     rows, keys = _drop_copies(rows, strain_numbers(rows))
-    first, sizes = _first_rows(keys)
+    # Keys are numbered by first appearance.
+    first, sizes = np.flatnonzero(np.diff(np.maximum.accumulate(keys), prepend=-1)), np.bincount(keys)
     if policy == REFUSE and len(first) < len(keys):
         again = int(np.flatnonzero(~np.isin(np.arange(len(keys)), first))[0])
         raise DataError(
@@ -146,12 +147,6 @@ def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArr
     kept = np.ones(len(rows), dtype=bool)
     kept[candidates[copies]] = False
     return keep(rows, kept, rows_identical=int(copies.sum())), keys[kept]
-
-
-def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first row and the number of rows of each strain, [S]; ``keys`` are numbered by first appearance."""
-    newest = np.maximum.accumulate(keys)
-    return np.flatnonzero(np.diff(newest, prepend=-1)), np.bincount(keys)
 
 
 def mean_and_sd(
