@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -11,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.config.read import experiment_file, keyword_overrides, load_config
+from dglcell.config.read import experiment_file, load_config
 from dglcell.data.strains import Strains
 from dglcell.data.table import numbers_of
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
@@ -366,7 +367,8 @@ def train(
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
     path = experiment_file(experiment)
-    config = load_config(path, [*overrides, *keyword_overrides(path, overrides, keys)])
+    given = [f"{key}={json.dumps(value, default=str)}" for key, value in keys.items()]
+    config = load_config(path, [*overrides, *given])
     from dglcell.training.run import train as run
 
     loggers = tuple(logger) if isinstance(logger, Sequence) else (logger,)

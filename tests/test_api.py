@@ -24,7 +24,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 import dglcell
 from dglcell.cli import main
-from dglcell.config.read import experiment_file, keyword_overrides
+from dglcell.config.read import experiment_file, load_config
 from dglcell.data import strains
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
@@ -285,19 +285,13 @@ def test_experiments_are_found_by_name(folder: Path) -> None:
 
 def test_keys_find_their_sections(folder: Path) -> None:
     path = experiment_file("quickstart")
-    keys = {"seed": 3, "epochs": 2, "lr": 1e-5, "model": "set_operator", "local_factors": 8, "split.seed": 7}
-    assert sorted(keyword_overrides(path, [], keys)) == [
-        "model.local_factors=8",
-        'model="set_operator"',
-        "optimizer.lr=1e-05",
-        "seed=3",
-        "split.seed=7",
-        "trainer.epochs=2",
-    ]
+    short = ["seed=3", "epochs=2", "lr=1e-5", "model=set_operator", "local_factors=8", "split.seed=7"]
+    full = ["seed=3", "trainer.epochs=2", "optimizer.lr=1e-5", "model=set_operator", "model.local_factors=8"]
+    assert load_config(path, short) == load_config(path, [*full, "split.seed=7"])
     with pytest.raises(ConfigError, match=r"key `name` is in several sections\n.*experiment.name, .*model.name"):
-        keyword_overrides(path, [], {"name": "x"})
-    with pytest.raises(ConfigError, match=r"no section has a key `epoch`\n.*did you mean epochs"):
-        keyword_overrides(path, [], {"epoch": 2})
+        load_config(path, ["name=x"])
+    with pytest.raises(ConfigError, match=r"unknown key `epoch`\n.*did you mean epochs"):
+        load_config(path, ["epoch=2"])
 
 
 def test_cells_of_runs_folders_and_experiments_are_the_same(folder: Path, predictor: dglcell.Predictor) -> None:

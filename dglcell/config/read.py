@@ -7,7 +7,6 @@ import difflib
 import functools
 import io
 import itertools
-import json
 import logging
 import os
 import re
@@ -66,7 +65,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
 
     Args:
         path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
-        overrides: texts ``dotted.key=value``.
+        overrides: texts ``dotted.key=value``; a key needs no section if only one section has it.
         look: import no class of one's own; its keys are then those that are written, and are not checked.
 
     Raises:
@@ -76,7 +75,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, look: bool =
     base = BASES.get(named[-1]) if named else None
     merged = _merge(str(path), _site(), _layers(Path(path), (), base))
     with looking_in(NOWHERE if look else FOLDER), suppress(NotImportedError):
-        config = parse_config(merged, overrides, where=str(path))
+        config = parse_config(merged, _with_sections(merged, overrides, str(path)), where=str(path))
         if not config.experiment.name:
             folders = Path(path).resolve().parent.parts
             below = folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else ()
@@ -149,38 +148,32 @@ def named_experiments() -> dict[str, str]:
     return found
 
 
-def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, Any]) -> list[str]:
-    """Make overrides from keyword arguments of Python.
-
-    Args:
-        path: file of the experiment, which says what sections there are.
-        overrides: overrides that are given beside the keyword arguments.
-        keys: dotted key, key at the top, or key of one section → value.
+def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) -> list[str]:
+    """Put the section before the keys of overrides that name none, and that only one section has.
 
     Raises:
         ConfigError: no section has the key, or several have it.
     """
-
-    values = {key: json.dumps(value, default=str) for key, value in keys.items()}
     top = [field.name for field in dataclasses.fields(Config)]
-    found = [f"{key}={value}" for key, value in values.items() if key in top or "." in key]
-    with looking_in(FOLDER):
-        config = parse_config(_layers(path, ()), [*overrides, *found], where=str(path))
+    keys = [override.partition("=")[0] if "=" in override else "" for override in overrides]
+    short = {key for key in keys if key and "." not in key and key not in top}
+    if not short:
+        return list(overrides)
+    others = [override for key, override in zip(keys, overrides, strict=True) if key not in short]
+    config = parse_config(content, others, where=where)
     sections = {name: getattr(config, name) for name in top if dataclasses.is_dataclass(getattr(config, name))}
     known = {name: [field.name for field in dataclasses.fields(section)] for name, section in sections.items()}
-    for key in [key for key in keys if key not in top and "." not in key]:
-        full = [f"{name}.{key}" for name, fields in known.items() if key in fields]
+    found = []
+    for key, override in zip(keys, overrides, strict=True):
+        full = [f"{name}.{key}" for name, fields in known.items() if key in fields] if key in short else [key]
         if len(full) > 1:
-            raise ConfigError(
-                f"key `{key}` is in several sections",
-                got=", ".join(full),
-                expected="one of them",
-                do=f'give it as `**{{"{full[0]}": …}}`, or as the override "{full[0]}=…"',
-            )
+            do = f"give it as `{full[0]}=…`"
+            raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), expected="one of them", do=do)
         if not full:
             names = {*top, *itertools.chain.from_iterable(known.values())}
-            raise ConfigError(f"no section has a key `{key}`", do=did_you_mean(key, names))
-        found.append(f"{full[0]}={values[key]}")
+            do = did_you_mean(key, names, "`dglcell config show` prints all keys")
+            raise ConfigError(f"{where}: unknown key `{key}`", do=do)
+        found.append(f"{full[0]}{override.removeprefix(key)}")
     return found
 
 

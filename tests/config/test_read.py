@@ -266,7 +266,6 @@ def test_no_message_quotes_a_secret(minimal: Path, override: str, message: str) 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("epochs=2", "unknown key `epochs`(.|\n)*did you mean `trainer.epochs`"),
         ("data.phenotypes=growth", "`data.phenotypes`(.|\n)*expected: a list"),
         ("data.source.csv.genes=KO", r"`data.source.csv.genes` takes a list(.|\n)*expected: e.g. \[KO\]"),
     ],
