@@ -167,8 +167,7 @@ def _with_sections(content: DictConfig, overrides: Sequence[str], where: str) ->
     for key, override in zip(keys, overrides, strict=True):
         full = [f"{name}.{key}" for name, fields in known.items() if key in fields] if key in short else [key]
         if len(full) > 1:
-            do = f"give it as `{full[0]}=…`"
-            raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), expected="one of them", do=do)
+            raise ConfigError(f"key `{key}` is in several sections", got=", ".join(full), do=f"e.g. `{full[0]}=…`")
         if not full:
             names = {*top, *itertools.chain.from_iterable(known.values())}
             do = did_you_mean(key, names, "`dglcell config show` prints all keys")

@@ -114,6 +114,23 @@ def _triton_runs(device: torch.device) -> bool:
     return device.type != "cuda" or (torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0))
 
 
+def fits(steps: Sequence[Step], width: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether the kernels' tiles fit into the shared memory of a processor of the device."""
+    if device.type != "cuda":
+        return True
+    products = sum(step.kind == LINEAR for step in steps)
+    # As compiled for an H100: bytes of the base's backward pass, and of that of differences in single precision.
+    most = max(8 * (products + 1), 45 if dtype == torch.float32 and products < 3 else 0) * width**2
+    return most <= _shared_memory(device.index or 0)
+
+
+@cache
+def _shared_memory(index: int) -> int:
+    from triton.runtime import driver
+
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
 # The kernels as a function of torch.
 
 

@@ -364,7 +364,7 @@ def chained(
     if received is None or received.dtype not in TYPES or x_NH.dtype != torch.float32:
         return None
     steps = steps_of(modules.items(), x_NH.shape[-1]) if row_chain.runs_on(x_NH.device) else None
-    if steps is None:
+    if steps is None or not row_chain.fits(steps, x_NH.shape[-1], received.dtype, x_NH.device):
         return None
     mine = [f"{step.name}.{name}" for step in steps for name, _ in modules[step.name].named_parameters()]
     return row_chain.chained(steps, bases, deltas, scale_R, [parameters[name] for name in mine], num_strains, summed)
