@@ -211,7 +211,7 @@ class Lease:
         self._made += [path for path in (*reversed(folder.parents), folder) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            new.write_text(json.dumps(vars(self._mine), indent=2) + "\n", encoding="utf-8")
+            new.write_text(json.dumps({name: getattr(self._mine, name) for name in FIELDS}) + "\n", encoding="utf-8")
             with self._alone():
                 holder = _read(self.lock, new.stat().st_mtime)
                 if holder is not None and holder.token != after and not holder.has_ended():

@@ -76,7 +76,7 @@ def run_out(lock: Path) -> None:
 def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
         about = json.loads(lock.read_text())
-        assert about.keys() == {"token", "since", "host", "mark", "job", "launch", "age"}
+        assert about.keys() == {"token", "since", "host", "mark", "job", "launch"}
         assert about["mark"] == mark_of(os.getpid())
         assert os.listdir(lock.parent) == ["owner.json"]
         message = (
