@@ -121,13 +121,13 @@ class Rows:
 
 
 class IssuesError(DataError, GenotypeError):
-    """Report everything that is wrong with a table, line by line."""
+    """Report everything that is wrong with a table, line by line, and each remedy in a line of its own."""
 
-    def __init__(self, rows: Rows, issues: Sequence[Issue], do: str = "") -> None:
+    def __init__(self, rows: Rows, issues: Sequence[Issue], *remedies: str) -> None:
         bad = len({line for issue in issues for line in issue.lines})
         head = f"{rows.title}: {count(len(issues), 'fault')} in {bad:,} of {count(len(rows), 'row')}"
-        do = do or "; ".join(dict.fromkeys(issue.do for issue in issues if issue.do))
-        super().__init__(head, do=do)
+        do = "\n            ".join(remedies or dict.fromkeys(issue.do for issue in issues if issue.do))
+        super().__init__(head)
         lines = describe_issues(rows, issues)
         more = [f"  and {len(lines) - MOST_SHOWN:,} more"] if len(lines) > MOST_SHOWN else []
         self.args = ("\n".join([head, *lines[:MOST_SHOWN], *more, f"  do:       {do}"]),)

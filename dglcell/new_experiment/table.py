@@ -89,7 +89,7 @@ def read_own_table(wanted: Wanted, cell: CellGraph) -> OwnTable:
         if (clean := wanted.write_clean) is None:
             fetch = _names_to_fetch(cell, wanted) if unknown and wanted.aliases is None else []
             advice = [*_controls(found.changes, unknown), *fetch, *_advice(rows, issues, config, wanted)]
-            raise IssuesError(rows, issues, "; ".join(advice))
+            raise IssuesError(rows, issues, *advice)
         if clean.exists() and clean.samefile(path):
             raise ConfigError("`--write-clean` names the table itself", got=clean, do="choose another file")
         left_out = count(_write_clean(rows, issues, clean), "row")
@@ -163,7 +163,7 @@ def _unequal_rows(found: Measured, config: CsvConfig, *, contradicting: bool) ->
                 shown = " and ".join(texts) if len(texts) < 4 else f"from {least} to {most} in {len(texts)} rows"
                 how = "contradicting" if contradicting else "several"
                 said[f"{_strain(found, config, where[0])} has {how} values: {name} {shown}"] = where
-        issues += found.rows.issues(said, kind=CONTRADICTING if contradicting else "strain with several values")
+        issues += found.rows.issues(said, kind=CONTRADICTING if contradicting else "repeated strain")
     return issues
 
 
@@ -200,7 +200,7 @@ def _advice(rows: Rows, issues: Sequence[Issue], config: CsvConfig, wanted: Want
     stem = wanted.table.name.removesuffix(".gz").rpartition(".")[0] or wanted.table.name
     copied = f"{wanted.command} --write-clean {shlex.quote(str(wanted.table.with_name(f'{stem}.clean.csv')))}"
     advice = [] if config.genes else [ALL_WILD_TYPE]
-    advice.append(f"mend these lines; or `{copied}` writes a copy without them, and goes on with it")
+    advice += ["mend these lines", f"or `{copied}` writes a copy without them, and goes on with it"]
     if any(issue.kind == CONTRADICTING for issue in issues):
         advice.append(f"if they are replicates that vary so much, `{wanted.command} --average` takes their mean")
     if words := list(dict.fromkeys(issue.word for issue in issues if issue.word is not None)):

@@ -227,7 +227,7 @@ class GenotypeColumns:
             kinds = {"unknown gene": "`dglcell graph describe RUN --names` lists the genes of the model"}
             kinds |= {"expected: one of": ANOTHER}
             do = [advice for kind, advice in kinds.items() if kind in text]
-            raise IssuesError(rows, issues, "; ".join(["mend or remove them", *do]))
+            raise IssuesError(rows, issues, "mend or remove them", *do)
         return self._strains(changes, numbers, vocabulary, where)
 
     def _strains(

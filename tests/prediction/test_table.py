@@ -110,7 +110,7 @@ def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) 
         f"  lines 3, 9: unknown gene 'b9999'{trained.cell.genes.suggestion('b9999')}\n"
         "  line 4: gene 'b0008' is deleted twice\n"
         "  line 5: no gene is deleted\n"
-        "  do:       mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model"
+        "  do:       mend or remove them\n            `dglcell graph describe RUN --names` lists the genes of the model"
     )
 
 
@@ -327,7 +327,7 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
         f"  line 5: {what.format('temperature', 'warm', 'a finite number')}",
     ]
     another = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
-    assert lines[-1] == f"  do:       mend or remove them; {another}"
+    assert lines[-2:] == ["  do:       mend or remove them", f"            {another}"]
     path.write_text("genes,medium\nb0008,glycerol\nb0114,glycerol\n")
     for given, do in (("Glycerin", "did you mean glycerol?"), ("LB", another)):
         with pytest.raises(GenotypeError) as refused:

@@ -152,9 +152,11 @@ def test_all_kinds_of_mistakes_are_said_at_once(tmp_path: Path) -> None:
         "  lines 6, 9: no phenotype is measured: no number in score",
         "  line 7: no gene is deleted",
         "  line 8: score 'low' is no number",
-        '  do:       mend the cell, or add it to `na_values` if it means "not measured"; mend the row, or set '
-        "`missing: drop` to leave such rows out; remove the row, or check `genes` and `ignore_genes`; remove the row "
-        "or the repeated gene; two alleles of one gene are one gene here; set `replicates: mean`",
+        '  do:       mend the cell, or add it to `na_values` if it means "not measured"',
+        "            mend the row, or set `missing: drop` to leave such rows out",
+        "            remove the row, or check `genes` and `ignore_genes`",
+        "            remove the row or the repeated gene; two alleles of one gene are one gene here",
+        "            set `replicates: mean`",
     ]
 
 
