@@ -8,7 +8,7 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --mem=8G
+#SBATCH --mem=9G
 #SBATCH --time=1:20:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
