@@ -13,7 +13,8 @@ import numpy as np
 import yaml
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import BASES, as_plain_text, load_config
+from dglcell.config.read import BASES, load_config
+from dglcell.config.yaml_text import as_plain_text
 from dglcell.data.columns import CONDITION
 from dglcell.data.sources import load_source
 from dglcell.data.sources.guides import MISMATCH

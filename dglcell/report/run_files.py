@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config.read import read_yaml
+from dglcell.config.yaml_text import read_yaml
 from dglcell.data.changes import GENES, LEARNED_STRENGTHS, STRENGTHS
 from dglcell.data.columns import MEDIUM
 from dglcell.data.table import REGRESSION
