@@ -22,10 +22,10 @@ from dglcell.errors import ConfigError, did_you_mean
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_SEED = 2**32 - 1
 MOST_WORKERS = 4_096
-"""There may be at most so many threads or processes."""
+"""Most threads or processes."""
 
 LONGEST_NAME = 255
-"""File systems allow at most so many bytes in a file's name."""
+"""Most bytes that file systems allow in a file's name."""
 
 LEAST_STRENGTH = 1e-6
 """A target that is not deleted has at least this strength: means divide by it, and less is no measurement."""

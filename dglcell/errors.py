@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 LONGEST_PART = 1_500
-"""Each of the four answers has at most so many characters."""
+"""Most characters of each of the four answers."""
 
 
 class DglcellError(Exception):

@@ -88,7 +88,7 @@ def is_constant(x: NDArray[np.float64]) -> bool:
 
 
 FEWEST_OF_CORRELATION = 3
-"""A correlation of so few strains or fewer has no interval, and that of two is always 1 or minus 1."""
+"""A correlation of this number of strains, or of fewer, has no interval, and that of two is always 1 or minus 1."""
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -102,7 +102,7 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 FEWEST_WITHIN = 10
-"""A correlation within a group counts if so many strains of the group are measured."""
+"""Measured strains that a group needs for a correlation within it to count."""
 
 
 def pearson_within(prediction: ArrayLike, target: ArrayLike, groups: NDArray[np.integer]) -> float:

@@ -57,7 +57,7 @@ def adding(owner: NDArray[np.int64], strains: int) -> sparse.csr_array:
 
 
 MOST_COMPARED = 2**24
-"""At most so many pairs of strains are compared at a time."""
+"""Most pairs of strains that are compared at a time."""
 
 
 def blocks(size: int, others: int) -> Iterator[slice]:

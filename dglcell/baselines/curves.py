@@ -57,7 +57,7 @@ class Curve:
 
 PRODUCT, MINIMUM = "product", "minimum"
 GRID = 11
-"""The pooled curve counts as measurements at so many places."""
+"""Places at which the pooled curve counts as a measurement."""
 CERTAIN = 1e9
 """Weight of the wild type's value, which the curve of every gene has where nothing is lost."""
 
@@ -70,7 +70,7 @@ class GeneCurves(NullModel):
     have the wild type's value where nothing is lost.
     """
 
-    #: the curve of all genes counts as so many measurements of each gene, spread over the strengths
+    #: measurements of each gene that the curve of all genes counts as, spread over the strengths
     shrinkage: float = 4.0
     #: the values of several genes relative to the wild type multiply (``PRODUCT``), or the least of them counts
     #: (``MINIMUM``)

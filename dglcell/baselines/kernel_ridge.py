@@ -18,7 +18,7 @@ from dglcell.data.strains import Strains
 OWN = 0.1
 """A gene has this share of its variance in common with no other gene."""
 ADDITIVE = 0.03
-"""The effect of one gene has so many times the variance of the effect of a pair."""
+"""Variance of the effect of one gene, as a multiple of that of a pair."""
 PSEUDO_PAIRS = 20
 """Pairs of average spread that are added to those of each gene when its scale is estimated."""
 

@@ -86,7 +86,7 @@ class Problem:
         )
 
     def sampled(self, most: int) -> tuple[Problem, str]:
-        """Return the problem with at most so many training strains, drawn always alike, and words for that."""
+        """Return the problem with at most ``most`` training strains, drawn always alike, and words for that."""
         count = len(self.y_train)
         if count <= most:
             return self, ""

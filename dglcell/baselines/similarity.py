@@ -95,7 +95,7 @@ def _cosines(
 
 
 def _profiles(walk: sparse.csr_array, genes: NDArray[np.int64], exact: bool) -> Iterator[NDArray[np.float32]]:
-    """Yield where walks from all genes end, [N, K], in pieces of so many ends; or estimated on random axes.
+    """Yield where walks from all genes end, [N, K], in pieces of columns; or estimated on random axes.
 
     These keep cosines to about 1/√K (Achlioptas 2003).
     """

@@ -38,10 +38,10 @@ REFERENCE = "edge_subgraph"
 EQUAL, DIFFERENT, SKIPPED = 0, 1, 3
 
 TOLERANCE = 1e-10
-"""What is equal differs by at most so much of the largest value, or of 1."""
+"""Equal values differ by at most this share of the largest one, or of 1."""
 
 BATCH = 16
-"""So many strains are predicted at once: each has a graph of its own."""
+"""Strains that are predicted at once: each has a graph of its own."""
 
 
 @dataclass(frozen=True)

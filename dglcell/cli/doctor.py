@@ -32,7 +32,7 @@ OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
 """This maps each device to the other devices, on which a kernel runs that does not run on this one."""
 
 TIMED_STEPS = 5
-"""So many training steps are timed; the first ones warm up."""
+"""Training steps that are timed; the first ones warm up."""
 
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 

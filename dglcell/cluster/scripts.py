@@ -28,10 +28,10 @@ OWN = ("seed", "experiment.name")
 SEED = re.compile(r"[0-9]{1,10}")
 
 MOST_MEMBERS = 10_000
-"""A job array has at most so many members; SLURM itself takes 1,000 by default."""
+"""Most members of a job array; SLURM itself takes 1,000 by default."""
 
 LONGEST = 200
-"""A member's name has at most so many letters, because file systems take 255."""
+"""Most letters of a member's name, because file systems take 255."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ ELSEWHERE = 4.0
 """The time of a run in this package's records is multiplied by this factor, because it ran on another machine."""
 
 SHORTEST, SMALLEST = 1800, 4
-"""Such a run, or one that was only estimated, gets at least so many seconds and GiB: it may first compute its strains
+"""Such a run, or one that was only estimated, gets at least these seconds and GiB: it may first compute its strains
 in several processes."""
 
 
@@ -368,7 +368,7 @@ NO_ANSWER = (
 """With these texts SLURM's commands say that the controller is not there, or that they cannot find it."""
 
 PATIENCE = 120
-"""SLURM's commands have so many seconds to answer; they try again by themselves."""
+"""Seconds in which SLURM's commands must answer; they try again by themselves."""
 
 
 def try_script(script: str, folder: Path) -> str:

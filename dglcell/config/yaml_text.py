@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dglcell.errors import ConfigError
 
 DEEPEST = 50
-"""Lists and mappings are at most so deep in one another. No experiment has so many."""
+"""Most levels of lists and mappings in one another. No experiment has as many."""
 
 
 def as_plain_text(value: Any) -> Any:

@@ -169,7 +169,7 @@ def stored_numbers(values: ArrayLike) -> NDArray[np.float32]:
 
 
 def target_dtype(names: int) -> np.dtype:
-    """Return the smaller of uint16 and uint32 that holds an index of so many names."""
+    """Return the smaller of uint16 and uint32 that holds an index of ``number`` names."""
     return np.dtype("<u2" if names < 2**16 else "<u4")
 
 
@@ -189,7 +189,7 @@ def hashed(pieces: Iterable[Mapping[tuple[str, ...], NDArray[Any]]]) -> Iterator
 
 
 PIECE = 2**20
-"""Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
+"""Entries of the pieces in which tens of millions of strains are worked on, so that intermediates stay small."""
 
 
 def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:

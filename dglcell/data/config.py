@@ -126,7 +126,7 @@ class SplitConfig:
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
     test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
     max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
-    all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
+    all_train: int | None = None  # deletions: strains with this number of deletions or fewer all train; null: none
     condition: str | None = None  # condition: which condition has other values in each part, such as medium
     test_values: list[str] = field(default_factory=list)  # condition: values of the test strains; []: drawn
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains

@@ -177,10 +177,10 @@ def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletio
         seed: seed of the shuffle.
         most: deletions of a training or validation strain.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
-        all_train: strains with at most so many deletions are not divided, but all training; 0 for none.
+        all_train: most deletions of strains that are not divided, but all training; 0 for none.
 
     Raises:
-        DataError: no strain has so few deletions, or none has more.
+        DataError: all strains have more deletions, or none has more.
     """
     few = table.num_deletions <= most
     numbers, counts = np.unique(table.num_deletions, return_counts=True)

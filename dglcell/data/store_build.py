@@ -24,10 +24,10 @@ from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 VALUE_STRAINS = 2**18
-"""One value of a column has so many strains; as many are checked and written at a time."""
+"""Strains of one value of a column; as many are checked and written at a time."""
 
 MOST_TARGETS = 255
-"""A strain has at most so many targets, because their number is stored in a byte."""
+"""Most targets of a strain, because their number is stored in a byte."""
 
 
 def build_store(strains: Strains, path: str | Path, *, command: str, overwrite: bool = False) -> Store:

@@ -20,7 +20,7 @@ STRAINS = "the strains"
 """Messages call strains so that come from no file."""
 
 SHOWN_LINES, SHOWN_ALIKE, MOST_SHOWN = 8, 5, 100
-"""A message names at most so many lines of an issue, so many issues of one kind, and so many issues."""
+"""Most lines of an issue that a message names, most issues of one kind, and most issues in all."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ ROUNDING = 1e-9
 """A remainder below this part of a change is rounding."""
 
 BYTES, ROWS_KEPT = 1 << 30, 12
-"""A batch keeps about so many bytes for its backward pass, of so many tensors for the rows of a relation in a layer."""
+"""Bytes that a batch keeps for its backward pass, and tensors for the rows of a relation in a layer; approximately."""
 
 SOURCES = ("strain", "phenotype", "term", "relation", "node_type", "node", "target_type", "target", "change")
 NODES = ("strain", "phenotype", "node_type", "node", "change")

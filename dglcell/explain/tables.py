@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 STRONGEST = 20
-"""So many nodes and messages of a strain are named; the rest is one row."""
+"""Nodes and messages of a strain that are named; the rest is one row."""
 
 TOGETHER = "changed genes together"
 """What belongs to no single one of several changed genes is of this: blocked reactions, measured strains, a medium."""
@@ -45,7 +45,7 @@ KINDS = {
 """These are the ways in which a change is split, and their headings."""
 
 WIDTH, ACROSS = 118, 3
-"""Text is so wide, and nodes stand in so many columns."""
+"""Width of the text, and number of columns of nodes."""
 
 
 def written(changed: Sequence[str] | Mapping[str, float]) -> str:
@@ -400,7 +400,7 @@ def _check(places: Sequence[NDArray[np.int64]]) -> None:
 
 
 def _every(number: int) -> list[tuple[int, ...]]:
-    """Return all subsets of so many changes, small ones first."""
+    """Return all subsets of some number of changes, small ones first."""
     return [chosen for size in range(number + 1) for chosen in itertools.combinations(range(number), size)]
 
 

@@ -14,7 +14,7 @@ from dglcell.errors import ConfigError, MissingDependencyError
 
 SUFFIXES = (".csv", ".parquet")
 LONGEST_OUTPUT = 180
-"""A name has at most so many bytes: the temporary name during writing is longer, and file systems take 255."""
+"""Most bytes of a name: the temporary name during writing is longer, and file systems take 255."""
 
 
 def check_output(path: Path, suffixes: Sequence[str] = SUFFIXES, *, may_be_folder: bool = False) -> None:

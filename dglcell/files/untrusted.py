@@ -23,7 +23,7 @@ class UnreadableError(Exception):
 
 
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
-"""A packed array that unpacks to more bytes than the first, and to so many times its own, is not unpacked."""
+"""A packed array is refused that unpacks to more bytes than the first, and to more times its own than the second."""
 
 
 def read_json(path: Path) -> Any:

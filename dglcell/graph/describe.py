@@ -19,7 +19,7 @@ from dglcell.published.file import format_hash
 WIDTH = 100
 
 LISTED = 40
-"""So many untouched genes are listed before '… and n more'."""
+"""Untouched genes that are listed before '… and n more'."""
 
 _HEADINGS = ("edges", "sources", "targets", "mean", "max", "busiest", "density", "loops")
 _NAME_WIDTH = 16

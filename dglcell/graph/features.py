@@ -104,7 +104,7 @@ def wild_type_fluxes(model: Model) -> Fluxes:
 
 
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:
-    # So many nodes of a reaction and direction share its flux equally.
+    # The nodes of a reaction and direction share its flux equally.
     rows, complexes = [], Counter((model_reaction(name), name[-1]) for name in names)
     for name in names:
         reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1

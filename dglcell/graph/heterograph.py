@@ -129,7 +129,7 @@ def _of_pyg(data: Any) -> Heterograph:
 
 
 def _belongs(x: object, number: int) -> bool:
-    """Return whether a value has a row for each of so many nodes or edges."""
+    """Return whether a value has a row for each of ``number`` nodes or edges."""
     return isinstance(x, Tensor) and x.ndim > 0 and len(x) == number
 
 

@@ -33,10 +33,10 @@ class CompactEdges:
 
 
 PADDING = 64
-"""A dense adjacency on a GPU has a multiple of so many rows and columns."""
+"""Numbers of rows and columns of a dense adjacency on a GPU are multiples of this."""
 
 PIECE_EDGES = 256
-"""One program on a GPU sums so many edges: a node with more in-edges is cut, so that no launch waits for it."""
+"""Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ UNKNOWN_POLICIES = (REFUSE, "drop")
 """Names that are not among the genes are treated in one of these ways."""
 
 LOOKED_AT = 200
-"""So many unknown names are looked at for what they have in common."""
+"""Number of unknown names that are searched for what they have in common."""
 
 SEPARATORS = ",+/|&:_ -"
 """Tables write one of these between two genes of a strain, instead of the semicolon."""

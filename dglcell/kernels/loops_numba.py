@@ -34,7 +34,7 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 VECTOR_BYTES = 64
-"""The widest registers have so many bytes; narrower ones are used in pairs."""
+"""Bytes of the widest registers; narrower ones are used in pairs."""
 
 VECTORS = 4
 """This many vectors are summed at once: they fit into the registers and hide how long an addition takes."""

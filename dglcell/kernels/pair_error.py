@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.resident_graph import ResidentRelation, sparse_matrix
 
 BLOCK_EDGES = 1 << 18
-"""The rows of so many edges are gathered at once."""
+"""Edges whose rows are gathered at once."""
 
 Factors = tuple[Tensor, Tensor, Tensor]
 """These are L, R and b, or their gradients."""

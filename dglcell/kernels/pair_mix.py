@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.kernels.row_chain import PROGRAMS, Tile, tile_of
 
 BLOCK = 128
-"""So many rows are one product of the second kernel."""
+"""Rows of one product of the second kernel."""
 
 
 class Pairs(NamedTuple):

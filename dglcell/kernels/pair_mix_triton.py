@@ -31,7 +31,7 @@ def _gradient(d, a, g, GELU: tl.constexpr):
 
 @triton.jit
 def _square(matrix, rows, columns, WIDTH: tl.constexpr):
-    """Return pointers to a matrix of which each row is so wide."""
+    """Return pointers to a matrix with rows of ``WIDTH``."""
     return matrix + rows[:, None] * WIDTH + columns[None, :]
 
 

@@ -25,10 +25,10 @@ WIDTHS = (16, 32, 64)
 """Rows this wide fit into registers, as their weights into shared memory, and are as wide as matrix units want them."""
 
 NODES = 32
-"""A program computes the base's rows of so many nodes at once."""
+"""Nodes whose rows of the base a program computes at once."""
 
 PROGRAMS = 792
-"""At most so many programs share the nodes in the backward pass: three rounds of two for each processor of an H100."""
+"""Most programs that share the nodes in the backward pass: three rounds of two for each processor of an H100."""
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def _load(i: int) -> str:
 
 
 def _held(i: int, kinds: Kinds) -> str:
-    """Return the weight of a backward pass, loaded anew where so many do not fit into shared memory."""
+    """Return the weight of a backward pass, loaded anew where three or more do not fit into shared memory."""
     return f"w{i}" if kinds.count(LINEAR) < 3 else f"({_load(i)} if TYPE == tl.float32 else w{i})"
 
 

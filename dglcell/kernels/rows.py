@@ -24,7 +24,7 @@ from dglcell.graph.resident_graph import ResidentRelation
 from dglcell.kernels.threads import run_tasks
 
 EDGES_AT_ONCE = 1 << 20
-"""The plain version expands so many edges at a time."""
+"""Edges that the plain version expands at a time."""
 
 COMPILED_DEVICES = ("cpu",)
 """Compiled code runs on these devices, and plain torch on others."""

@@ -209,7 +209,7 @@ KERNELS: dict[str, Kernel] = dict(zip(KERNEL_NAMES, map(_differentiable, (_csr, 
 """These are the ways to compute a product."""
 
 COMPARED_EDGES, COMPARED_NODES, COMPARED_COLUMNS = 4096, 300, 80
-"""A first product in Triton is compared with torch's on so many made-up edges."""
+"""Made-up edges on which a first product in Triton is compared with torch's."""
 
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 """Errors of this size are allowed, as shares of the largest number, by the type of the rows."""

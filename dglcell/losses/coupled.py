@@ -27,7 +27,7 @@ from dglcell.losses.loss import (
 from dglcell.models.model import Prediction
 
 GRID = 512
-"""The density's distribution function is taken at so many points, over the range of the labels."""
+"""The density's distribution function is taken at this number of points, over the range of the labels."""
 
 
 def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:

@@ -41,7 +41,7 @@ SHORTEST_GUIDE = 15
 """A shorter sequence is no guide."""
 
 MOST_WORDS = 5
-"""A column of so few different words looks like one of classes."""
+"""A column with no more different words than this looks like one of classes."""
 
 
 def find_columns(rows: Rows, wanted: Wanted, genes: Vocabulary) -> tuple[CsvConfig, list[str]]:

@@ -30,7 +30,7 @@ from dglcell.new_experiment.table import OwnTable, read_own_table
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
 
 FEW_VALUES, SHOWN = 5, 10
-"""Messages list so many values of a condition, and name at most so many genes."""
+"""Values of a condition that a message lists, and most genes that it names."""
 
 HEAD = """\
 # {about}

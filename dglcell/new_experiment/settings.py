@@ -31,16 +31,16 @@ INSILICO, FBA = "insilico", "fba_growth"
 """Labels of this source are what flux balance analysis computes, and the covariate of this name is."""
 
 MOST_SIMULATED = 5_000
-"""For so many strains at most `init` asks for growth by flux balance analysis, which takes a minute or two."""
+"""Most strains for which `init` asks for growth by flux balance analysis, which takes a minute or two."""
 
 WARM_UP = 0.05
 """The learning rate rises in this fraction of the steps."""
 
 SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
-"""A run takes so much without strains."""
+"""What a run takes without strains."""
 
 SPARE_TIME, SPARE_MEMORY = 8, 2
-"""A job of SLURM asks for so many times the estimate, because others may use its machine, too."""
+"""A job of SLURM asks for the estimate times this, because others may use its machine, too."""
 
 WIDTH = 80
 """This is the width of a terminal."""

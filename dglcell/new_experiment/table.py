@@ -48,10 +48,10 @@ CONTRADICTING = "contradiction"
 """Issues of this kind are alike, so that a few examples of them say enough."""
 
 SPREAD = 3.0
-"""Rows of the same genes may differ by so many standard deviations, estimated by the median deviation."""
+"""Standard deviations by which rows of the same genes may differ, estimated by the median deviation."""
 
 NEARLY_ALL, FEW_BLANK = 0.95, 20
-"""Where so large a part of the rows fill all columns of genes, and fewer rows than that do not, a blank is a fault."""
+"""Where at least this share of the rows fills all columns of genes, a blank is a fault."""
 
 
 class OwnTable(NamedTuple):

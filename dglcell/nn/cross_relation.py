@@ -197,7 +197,7 @@ class PairwiseInteraction(nn.Module):
 
 
 def make_mixer(combination: CrossRelation, relations: int, width: int) -> RelationMixer | None:
-    """Make the learned combination of so many relations, with fresh weights.
+    """Make the learned combination of some number of relations, with fresh weights.
 
     None where there is nothing to learn: for sums and means, and for a single relation, whose states are taken as
     they are.

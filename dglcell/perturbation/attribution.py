@@ -69,7 +69,7 @@ class Received:
 
 
 BLOCK = 1 << 16
-"""So many messages are computed together."""
+"""Messages that are computed together."""
 
 
 def _dots(x_NH: Tensor, rows_D: Tensor, grad_MBH: Tensor, targets_D: Tensor, strains_D: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class Attribution:
     #: for each pooling what is kept of the nodes, and how much of each is gone, [N, B]
     leaving: list[tuple[Kept, Tensor]] = field(default_factory=list)
     pooled: list[PooledNodes] = field(default_factory=list)  #: what nodes give to pooled states
-    #: pairs of a name and [B, …] numbers that differ from those of the wild type by so much
+    #: pairs of a name and [B, …] numbers, by which they differ from those of the wild type
     sources: list[tuple[str, Tensor]] = field(default_factory=list)
     inexact: set[str] = field(default_factory=set)  #: names of functions that leave a remainder
     kept: dict[str, Kept] = field(default_factory=dict)  #: node type → what is kept of its nodes

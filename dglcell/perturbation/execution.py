@@ -25,13 +25,13 @@ RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]]
 ``PerturbedTensor``."""
 
 COMPILED_ROWS = 1 << 13
-"""The smallest block that is compiled has so many rows: half of a block on a CPU."""
+"""Rows of the smallest block that is compiled: half of a block on a CPU."""
 
 UNCOMPILED_EVALUATION = ("cpu",)
 """On these devices layers are compiled for training only: a CPU gains 0 to 20 % in predictions of all triples."""
 
 VARIANTS = 64
-"""A function may have so many compiled forms: by device, precision, arguments that differ, and structure of a layer."""
+"""Most compiled forms of a function: by device, precision, arguments that differ, and structure of a layer."""
 
 
 def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:

@@ -243,7 +243,7 @@ def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> P
 
 
 LEAST_ROWS = {"cuda": 1 << 13}
-"""From so many rows on, by device, products are computed in as many parts as there are strains. Without them, half of a
+"""Rows from which on, by device, products are computed in as many parts as there are strains. Without them, half of a
 step in float32 on an H100 went into gradients of weights over 185,000 rows: such a product has few blocks of results,
 each a sum over all rows."""
 

@@ -29,7 +29,7 @@ DENSE_SHARE = 0.5
 """Without calibration all pairs are computed where the listed ones are more than this share of them."""
 
 ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
-"""So many rows are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little;
+"""Rows that are computed together, by device: few enough to stay in a CPU's cache, enough for calls to cost little;
 on a GPU as many as memory allows, so that the number of launches depends on no size."""
 
 Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]

@@ -132,10 +132,10 @@ Rows = GenotypeTable | Design
 """These are strains to predict, which have numbers and can be cut into parts and batches."""
 
 WORTH_SHARING = 200
-"""So many strains must have deletions in common for these deletions to be computed first, and once."""
+"""Strains that must have deletions in common for these deletions to be computed first, and once."""
 
 MOST_STRAINS = 256
-"""A forward pass has so many strains if memory is enough and nothing else is asked for."""
+"""Strains of a forward pass, if memory is enough and nothing else is asked for."""
 
 
 def fitting_batch_of(members: Sequence[Trained]) -> int:
@@ -178,7 +178,7 @@ def predict_rows(
     Args:
         members: the models, on the device where this runs.
         batch_size: strains per forward pass; as many as fit into memory where None.
-        worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
+        worth_sharing: strains that must have deletions in common for these to be computed once, where models can.
         intervals: what makes intervals of predictions; there are none where None.
 
     Returns:
@@ -220,7 +220,7 @@ def _device(member: Trained) -> torch.device:
 
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0
-"""A part takes about so many seconds, which is about what a slow model loses when it is stopped."""
+"""Seconds that a part takes, approximately, which is what a slow model loses when it is stopped."""
 
 
 def predict_table(

@@ -166,7 +166,7 @@ ALLELE_CLASSES = {"dma": "deletion", "sn": "deletion", "damp": "DAmP", "tsa": "t
 """These arrays and queries have deletions, alleles with decreased abundance of mRNA, and temperature-sensitive ones."""
 
 STRENGTH_AT_FIRST = 0.2
-"""So much of a gene is left with an allele that is no deletion. Learning begins there; it is not measured."""
+"""What is left of a gene with an allele that is no deletion. Learning begins there; it is not measured."""
 
 
 def single_mutants(originals: Sequence[Path]) -> pd.DataFrame:

@@ -300,7 +300,7 @@ CHUNK_BYTES = 2**16
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 WAITS = (1.0, 5.0)
-"""A download that broke off is tried again after so many seconds."""
+"""Seconds after which a download that broke off is tried again."""
 
 
 def check_address(url: str, hashed: bool) -> None:

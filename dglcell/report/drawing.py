@@ -49,7 +49,7 @@ STYLE = {
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of so many inches, without any display.
+    """Make an empty figure of a size in inches, without any display.
 
     Draw on it within ``matplotlib.rc_context(STYLE)``.
     """

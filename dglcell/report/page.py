@@ -140,7 +140,7 @@ def strongest(rows: Sequence[ResultRow], predicts: Collection[str] = (), number:
     Args:
         rows: all rows of a table.
         predicts: null models that stay however weak they are.
-        number: so many others stay for each phenotype.
+        number: of others that stay for each phenotype.
     """
     rows = [row for row in rows if row.part == "test"] or list(rows)
     score = {id(row): row.metrics.get(HEADLINE[row.kind], math.nan) for row in rows}

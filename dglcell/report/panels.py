@@ -252,7 +252,7 @@ GAP_X, GAP_Y, TOP = 0.035, 0.12, 0.12
 for their names."""
 
 MEDIUM_LENGTH = 14
-"""Names of media are shortened to so many letters, so that all stand beside the title."""
+"""Letters to which names of media are shortened, so that all stand beside the title."""
 
 
 class Response(NamedTuple):
@@ -423,7 +423,7 @@ def described(run: RunFiles) -> str:
 
 
 OF_NAME = 0.3
-"""So many inches are for each experiment or null model of a comparison."""
+"""Inches for each experiment or null model of a comparison."""
 
 
 def comparison(scores: Mapping[str, tuple[str, Mapping[str, tuple[bool, Sequence[float]]]]]) -> bytes:

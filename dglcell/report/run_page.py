@@ -41,7 +41,7 @@ from dglcell.runs.directory import RunDirectory
 log = logging.getLogger("dglcell")
 
 SHOWN = 10
-"""A table shows at most so many strains."""
+"""Most strains that a table shows."""
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:

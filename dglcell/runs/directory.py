@@ -39,7 +39,7 @@ MEND = "run the `dglcell train` command of the run again: a finished run is eval
 """This is the advice where a file of results is missing or damaged."""
 
 PROBE_BYTES = 1 << 16
-"""So many bytes must fit on the disk for a run to begin."""
+"""Bytes that must fit on the disk for a run to begin."""
 
 
 class Inside:

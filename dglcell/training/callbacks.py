@@ -77,7 +77,7 @@ class CheckpointFiles(CheckpointIO):
 
 
 SHOWN = 20
-"""The message names at most so many strains."""
+"""Most strains that the message names."""
 
 
 @dataclass(frozen=True)

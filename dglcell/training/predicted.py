@@ -29,7 +29,7 @@ from dglcell.training.prepare import Prepared
 log = logging.getLogger("dglcell")
 
 WRITTEN_STRAINS = 2**16
-"""So many strains are written together."""
+"""Strains that are written together."""
 
 
 @torch.inference_mode()

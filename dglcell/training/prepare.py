@@ -104,7 +104,7 @@ class Prepared:
 
 
 FEWEST_STRAINS, FEWEST_GENES = 30, 30
-"""A validation part needs so many to choose an epoch: with 30, a correlation of 0.5 is known to about 0.14."""
+"""Strains that a validation part needs to choose an epoch: with 30, a correlation of 0.5 is known to about 0.14."""
 
 
 def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
@@ -418,7 +418,7 @@ MOST_STRAINS = 200_000
 """More strains are not looked at beforehand, which would take minutes; their reactions are found step by step."""
 
 PIECE = 256
-"""So many strains are looked at together."""
+"""Strains that are searched together."""
 
 SILENCE = 10.0
 """Seconds between two lines of progress."""

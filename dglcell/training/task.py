@@ -32,10 +32,10 @@ from dglcell.training.distributed import collect_rows
 log = logging.getLogger("dglcell")
 
 WORTH = 20
-"""A step is recorded when so many of its kind were done; recording takes about as long as these."""
+"""Steps of a kind that are done before one is recorded; recording takes about as long as these."""
 
 ASIDE = 3
-"""So many steps before recording run on another stream, where libraries make what they keep."""
+"""Steps before recording that run on another stream, where libraries make what they keep."""
 
 Work = Callable[[Strains], Sequence[Tensor]]
 """Everything that a step does on the device; and what is read of it afterwards."""

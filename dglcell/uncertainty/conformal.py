@@ -73,13 +73,13 @@ FEWEST = 200
 """With fewer measured strains nothing is learned: all intervals are equally wide, and all strains calibrate."""
 
 MOST = 1000
-"""At most so many strains learn and choose a difficulty, and at most a half of all. The others calibrate."""
+"""The most strains that learn and choose a difficulty, and at most a half of all. The others calibrate."""
 
 KNOTS, PRIOR = 6, 1.0
-"""A learned difficulty has so many hat functions. The second is its ridge, and that of a logistic regression."""
+"""Number of hat functions of a learned difficulty. The second is its ridge, and that of a logistic regression."""
 
 FEATURES = 6
-"""`features_of` returns so many."""
+"""Number of features that `features_of` returns."""
 
 TINY = float(np.finfo(np.float32).tiny)
 

@@ -17,7 +17,7 @@ LARGEST = 20_000_000
 """Larger test parts are drawn again fewer times, so that strains × draws is no more than this; at least 100 times."""
 
 CHUNK = 4_000_000
-"""So many weights of strains are in memory at once."""
+"""Most weights of strains that are in memory at once."""
 
 FEWEST_GENES = 10
 """With fewer genes, drawing them again says nothing that can be relied on."""
@@ -36,7 +36,7 @@ def ahead(
     """Return by how much a model is ahead of each other predictor, with intervals at 95 %.
 
     The score is Pearson's r, or the average precision of classes. Differences are taken on the same draw of strains.
-    One interval is of a bootstrap over strains, the other of one over genes: each gene is drawn so many times, and a
+    One interval is of a bootstrap over strains, the other of one over genes: each gene is drawn with replacement, and a
     strain counts as often as the product over its genes says (Owen 2007, *The pigeonhole bootstrap*, Ann Appl Stat
     1:386). The second is wider where errors of strains with the same gene are alike.
 
@@ -76,7 +76,7 @@ def _differences(scores_RP: Values) -> Values:
 
 
 def _draws(number: int) -> Iterator[int]:
-    """Yield how many draws of so many strains are made at once, until all are made."""
+    """Yield how many draws of the strains are made at once, until all are made."""
     left = max(min(1000, LARGEST // number), 100)
     while left > 0:
         now = min(left, max(CHUNK // number, 1))
@@ -105,7 +105,7 @@ def gene_weights(strains: Strains) -> Iterator[Values]:
 
 
 def _times_drawn(rng: np.random.Generator, number: int, draws: int) -> NDArray[np.int64]:
-    """Return how often each of so many things is drawn, [R, number], when as many are drawn with replacement."""
+    """Return how often each of ``number`` things is drawn, [R, number], when as many are drawn with replacement."""
     return np.stack([np.bincount(rng.integers(number, size=number), minlength=number) for _ in range(draws)])
 
 

@@ -129,11 +129,11 @@ class CsvConfig:
 
 
 LONGEST_SOLVE = 1_000_000
-"""No time limit is longer than so many seconds, because GLPK counts milliseconds in 32 bits."""
+"""Seconds of the longest time limit, because GLPK counts milliseconds in 32 bits."""
 
 
 MOST_STRENGTHS = 100
-"""A screen has at most so many strengths."""
+"""Most strengths of a screen."""
 
 
 def less_than(limit: float) -> Check:

@@ -234,7 +234,7 @@ class FluxSolver:
         for j in reactions.tolist():
             for way, sign in enumerate((-1, 1)):
                 flux = self._largest(self._optima, j, sign)
-                # So small a flux, in mmol/gDW/h, is the solver's zero.
+                # A smaller flux, in mmol/gDW/h, is the solver's zero.
                 capacities[way, j] = self._largest(self._wild, j, sign) if flux <= 1e-7 else flux
             advance()
         return capacities

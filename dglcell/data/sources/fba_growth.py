@@ -44,10 +44,10 @@ WHOLE = 100
 """Hundredths of what the wild type has."""
 
 CHUNK = 4096
-"""Rules of so many strains are evaluated together."""
+"""Strains whose rules are evaluated together."""
 
 FLUSH_SECONDS = 10.0
-"""What was solved is written to the cache, and said, about so often."""
+"""Seconds after which the cache is written, and progress said."""
 
 
 class FbaGrowth(Simulator):

@@ -28,7 +28,7 @@ from dglcell.files.untrusted import BOMB_BYTES
 GZIP_MAGIC = b"\x1f\x8b"
 
 MOST_ABOVE = 20
-"""A header stands in one of so many lines."""
+"""The first lines, one of which has the header."""
 
 Numbered = list[tuple[int, list[str]]]
 """This lists line number and cells of rows."""
@@ -248,7 +248,7 @@ SUFFIXES = (".xlsx", ".xls", ".ods", ".xlsb")
 """Spreadsheets with these suffixes are read."""
 
 MOST_ROWS, MOST_CELLS = 1 << 20, 20_000_000
-"""A sheet has at most so many; cells are counted from the first to the last that is filled, and take memory each."""
+"""Most cells of a sheet; they are counted from the first to the last that is filled, and take memory each."""
 
 PLACE = re.compile(r"([A-Z]+)([0-9]+)")
 

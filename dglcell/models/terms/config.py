@@ -60,7 +60,7 @@ class GraphConfig(TermConfig):
 
 OPERATORS = ("local", "both")
 OPERATOR_HEADS = 4
-"""The cross attention of genes to deleted ones has so many heads."""
+"""Heads of the cross attention of genes to deleted ones."""
 
 OperatorName = Annotated[str, one_of(*OPERATORS)]
 

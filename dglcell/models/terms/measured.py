@@ -12,10 +12,10 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks, listed
 
 MOST_CELLS = 2**28
-"""A table of training strains and nodes has at most so many entries: a gigabyte."""
+"""Most entries of a table of training strains and nodes: a gigabyte."""
 
 ROWS = 1024
-"""So many sets are compared with all others at a time."""
+"""Sets that are compared with all others at a time."""
 
 WILD_TYPE = 1.0
 """The strain without deletions has this phenotype; every other strain loses more."""

@@ -132,7 +132,7 @@ class DeletionAttention(nn.Module):
 
 
 BLOCK_LOGITS = 1 << 23
-"""So many logits are held at a time; they are computed once more in the backward pass."""
+"""Logits that are held at a time; they are computed once more in the backward pass."""
 
 
 def pooled_shares(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weight_NB: Tensor) -> Tensor:

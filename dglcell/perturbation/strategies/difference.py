@@ -20,10 +20,10 @@ from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import FEW_LEFT, NodeMask
 
 PUSH_COST = 2.0
-"""An edge costs so many times as much when sources add to their targets as when targets gather from their sources."""
+"""Cost of an edge when sources add to their targets, as a multiple of that when targets gather from their sources."""
 
 MARK_COST = 16.0
-"""To mark the end of an edge in one strain costs so many times as much as a product's sum over an edge for one
+"""Cost of marking the end of an edge in one strain, as a multiple of that of a product's sum over an edge for one
 strain."""
 
 

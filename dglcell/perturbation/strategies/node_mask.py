@@ -16,10 +16,10 @@ from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
 
 FEWER = 2
-"""Lost nodes are listed where a strain has so many times fewer of them than a state has columns."""
+"""Lost nodes are listed where a state has at least this multiple of them as columns."""
 
 FEW_LEFT = 2
-"""Little is left of a node's sources where their strengths are so many times less than in the base."""
+"""Little is left of a node's sources where the base has more than this multiple of their strengths."""
 
 
 class NodeMask:
