@@ -1,4 +1,4 @@
-"""What finished runs say, in the tables of results."""
+"""The scripts of `benchmarks`: tables of results, generated cells, tables of users, and the measurement on a GPU."""
 
 from __future__ import annotations
 
