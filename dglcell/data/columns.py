@@ -76,7 +76,8 @@ def condition_columns(conditions: Mapping[str, ArrayLike]) -> dict[Column, NDArr
     for name, given in sorted(conditions.items()):
         values, categories = np.asarray(given), tuple[str, ...]()
         numeric = values.dtype.kind in "biuf"
-        usable = np.isfinite(values.astype(np.float32)) if numeric else np.ones(len(values), dtype=bool)
+        most = float(np.finfo(np.float32).max)
+        usable = np.abs(values.astype(np.float64)) <= most if numeric else np.ones(len(values), dtype=bool)
         if values.dtype.kind == "O":  # an array of texts lacks none
             import pandas as pd
 

@@ -189,7 +189,7 @@ def condition_number(seen: Seen, condition: str, value: object, otherwise: str |
         number = np.nan if categories else number_of(text)
     except ValueError:
         number = np.nan
-    if abs(number) <= np.finfo(np.float32).max:
+    if abs(number) <= float(np.finfo(np.float32).max):
         return number
     close = closest(text, categories)
     raise GenotypeError(

@@ -315,7 +315,7 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
         "  expected: a column temperature or condition_temperature with a finite number in each row\n"
         "  do:       did you mean temperatur?"
     )
-    path.write_text("genes,medium,temperature\nb0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\n")
+    path.write_text("genes,medium,temperature\nb0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\nb0114,glucose,1e39\n")
     with pytest.raises(GenotypeError) as refused:
         read_genotypes(path, trained.cell.genes, columns=seeing())
     lines = str(refused.value).splitlines()
@@ -326,6 +326,7 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
         f"  line 4: {what.format('temperature', 'nan', 'a finite number')}",
         f"  line 5: {what.format('temperature', 'warm', 'a finite number')}",
     ]
+    assert f"{what.format('temperature', '1e39', 'a finite number')}" in lines[5]
     another = "a run knows only what its strains had; to predict another value, train a run on strains that have it"
     assert lines[-2:] == ["  do:       mend or remove them", f"            {another}"]
     path.write_text("genes,medium\nb0008,glycerol\nb0114,glycerol\n")
