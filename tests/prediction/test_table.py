@@ -315,9 +315,8 @@ def test_conditions_that_are_missing_or_wrong_are_refused(trained: Trained, tmp_
         "  expected: a column temperature or condition_temperature with a finite number in each row\n"
         "  do:       did you mean temperatur?"
     )
-    path.write_text(
-        "genes,medium,temperature\nb0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\nb0114,glucose,1e39\n"
-    )
+    rows = "b0008,glucos,30\n,,30\nb0114,glucose,nan\nb0114,glucose,warm\nb0114,glucose,1e39\n"
+    path.write_text(f"genes,medium,temperature\n{rows}")
     with pytest.raises(GenotypeError) as refused:
         read_genotypes(path, trained.cell.genes, columns=seeing())
     lines = str(refused.value).splitlines()
