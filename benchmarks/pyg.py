@@ -288,7 +288,7 @@ class PygCell(Method):
         if not isinstance(self.genes, Genes):
             return global_part
         genes_BK, present_BK = genotypes.padded()
-        local_part = self.genes.head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
+        local_part = self.genes.score(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
         return weights.combine([global_part, local_part])
 
     def _encode(self, layout: Layout) -> Tensor:

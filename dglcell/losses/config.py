@@ -27,11 +27,7 @@ class LossConfig:
     name: str = ""  # kind of loss: a key of `LOSSES`, or MODULE:CLASS of your own
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Check values and their combinations; a ``ConfigError`` names the key."""
         check_values(self, "loss")
 
     def needs(self) -> frozenset[str]:
@@ -63,11 +59,9 @@ class WeightedConfig(LossConfig):
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
         super().check_labels(labels_ST, phenotypes)
         if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
-            raise ConfigError(
-                "`loss.phenotype_weights` do not fit the phenotypes",
-                got=self.phenotype_weights,
-                expected=f"{len(phenotypes)}: one each for {', '.join(phenotypes)}",
-            )
+            expected = f"{len(phenotypes)}: one each for {', '.join(phenotypes)}"
+            what = "`loss.phenotype_weights` do not fit the phenotypes"
+            raise ConfigError(what, got=self.phenotype_weights, expected=expected)
 
 
 @dataclass
@@ -107,10 +101,7 @@ Steps = Annotated[int, at_least(1, also=" steps")]
 
 @dataclass
 class GaussianConfig(LossConfig):
-    """Configure a Gaussian likelihood with a noise level for each phenotype.
-
-    It suits screens that are not equally precise.
-    """
+    """Configure a Gaussian likelihood with a noise level for each phenotype, for screens of unequal precision."""
 
     implementation = "dglcell.losses.elementwise:GaussianLoss"
 
@@ -129,6 +120,7 @@ class CoupledConfig(WeightedConfig):
     A term of weight 0 is left out, and is not recorded. ``distance_key`` is the key of the weight of the distance.
     """
 
+    implementation = "dglcell.losses.coupled:CoupledLoss"
     distance_key = ""
 
     mse: Weight = 1.0  # weight of the squared error
@@ -163,18 +155,14 @@ class BufferedConfig(CoupledConfig):
     def validate(self) -> None:
         super().validate()
         if self.min_samples is not None and self.min_samples > self.buffer_size:
+            most = f"at most `loss.buffer_size: {self.buffer_size}`"
             raise ConfigError(
-                "`loss.min_samples` waits for more strains than are kept",
-                got=self.min_samples,
-                expected=f"at most `loss.buffer_size: {self.buffer_size}`",
+                "`loss.min_samples` waits for more strains than are kept", got=self.min_samples, expected=most
             )
         warmup, stable = self.adaptive_warmup, self.adaptive_stable
         if warmup is not None and stable is not None and stable < warmup:
-            raise ConfigError(
-                "`loss.adaptive_stable` comes before the end of `loss.adaptive_warmup`",
-                got=stable,
-                expected=f"{warmup} or more",
-            )
+            what = "`loss.adaptive_stable` comes before the end of `loss.adaptive_warmup`"
+            raise ConfigError(what, got=stable, expected=f"{warmup} or more")
 
     @property
     def enough(self) -> int:
@@ -189,7 +177,7 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 class DistributionConfig(CoupledConfig):
     """Configure a coupled loss whose second term matches distributions."""
 
-    implementation, distance_key = "dglcell.losses.coupled:DistributionLoss", "distribution"
+    distance_key = "distribution"
 
     distribution: Weight = 0.1  # weight of the distribution matching
     bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
@@ -217,7 +205,7 @@ Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance"
 class MleWassSupcrConfig(BufferedConfig):
     """Configure squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
 
-    implementation, distance_key = "dglcell.losses.coupled:MleWassSupcrLoss", "wasserstein"
+    distance_key = "wasserstein"
 
     name: str = "mle_wass_supcr"
     supcr: Weight = 0.0
@@ -237,10 +225,7 @@ FinalAlpha = Annotated[float, must(lambda alpha: 0 <= alpha <= 1, "is no share",
 
 @dataclass
 class DangoLossConfig(LossConfig):
-    """Configure reconstruction and interaction, weighted by epoch.
-
-    Defaults are those of experiment 006 of the torchcell project.
-    """
+    """Configure reconstruction and interaction, weighted by epoch, as in experiment 006 of the torchcell project."""
 
     implementation = "dglcell.losses.elementwise:DangoLoss"
 

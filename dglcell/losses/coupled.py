@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,9 +30,7 @@ GRID = 512
 
 
 def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:
-    r"""Return the mean squared difference between sorted predictions and quantiles of the labels.
-
-    The n sorted predictions are compared with the label quantiles at (i − ½)/n, both ascending.
+    r"""Return the mean squared difference between the n sorted predictions and the label quantiles at (i − ½)/n.
 
     The method is that of Nie et al. 2024, *Dist Loss: Enhancing regression in few-shot region through distribution
     distance constraint*.
@@ -60,11 +57,7 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
 
     The density is a sum of Gaussians whose standard deviation is ``bandwidth`` times the labels' (n − 1 in its
     denominator), as of ``scipy.stats.gaussian_kde`` with a number for ``bw_method``. Its distribution function is
-    taken at ``GRID`` points and inverted linearly.
-
-    Args:
-        target_TN: labels of T phenotypes; NaN where missing.
-        bandwidth: in units of the labels' standard deviation.
+    taken at ``GRID`` points and inverted linearly. Labels are NaN where missing.
 
     Returns:
         [T, N], ascending; values from position n on have no meaning.
@@ -114,28 +107,26 @@ def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tenso
     Returns:
         [T]; 0 where one of the two samples is empty.
     """
+
+    def steps(values: Tensor, count_T1: Tensor) -> Tensor:
+        """Return 1, 2, … up to the number of values that count, then that number, [T, N]."""
+        return torch.arange(1, values.shape[-1] + 1, device=values.device).minimum(count_T1)
+
+    def value_at(sorted_TN: Tensor, ends_TN: Tensor) -> Tensor:
+        """Return the value of a quantile function right of ``starts_TK``, [T, K]."""
+        step_TK = torch.searchsorted(ends_TN, starts_TK, right=True)
+        return sorted_TN.gather(-1, step_TK.clamp(max=sorted_TN.shape[-1] - 1))
+
     n_T1, m_T1 = has_x_TN.sum(-1, keepdim=True), has_y_TM.sum(-1, keepdim=True)
     x_TN = x_TN.masked_fill(~has_x_TN, math.inf).sort(-1).values
     y_TM = y_TM.masked_fill(~has_y_TM, math.inf).sort(-1).values
-    x_ends_TN, y_ends_TM = _steps(x_TN, n_T1) * m_T1, _steps(y_TM, m_T1) * n_T1
+    x_ends_TN, y_ends_TM = steps(x_TN, n_T1) * m_T1, steps(y_TM, m_T1) * n_T1
     ends_TK = torch.cat([x_ends_TN, y_ends_TM], dim=-1).sort(-1).values
     starts_TK = torch.cat([torch.zeros_like(n_T1), ends_TK[:, :-1]], dim=-1)
     width_TK = ends_TK - starts_TK
-    gap_TK = _value_at(x_TN, x_ends_TN, starts_TK) - _value_at(y_TM, y_ends_TM, starts_TK)
-    gap_TK = gap_TK.masked_fill(width_TK == 0, 0.0)
+    gap_TK = (value_at(x_TN, x_ends_TN) - value_at(y_TM, y_ends_TM)).masked_fill(width_TK == 0, 0.0)
     cost_TK = gap_TK.abs() if p == 1 else 0.5 * gap_TK.square()
     return (cost_TK * width_TK).sum(-1) / (n_T1 * m_T1).squeeze(-1).clamp(min=1)
-
-
-def _steps(sorted_TN: Tensor, count_T1: Tensor) -> Tensor:
-    """Return 1, 2, … up to the number of values that count, then that number, [T, N]."""
-    return torch.arange(1, sorted_TN.shape[-1] + 1, device=sorted_TN.device).minimum(count_T1)
-
-
-def _value_at(sorted_TN: Tensor, ends_TN: Tensor, starts_TK: Tensor) -> Tensor:
-    """Return the value of a quantile function right of ``starts``, [T, K]."""
-    step_TK = torch.searchsorted(ends_TN, starts_TK, right=True)
-    return sorted_TN.gather(-1, step_TK.clamp(max=sorted_TN.shape[-1] - 1))
 
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
@@ -183,9 +174,7 @@ def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
 
 
 def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
-    r"""Return w, the share of buffered strains among those compared.
-
-    It is small while predictions still change quickly.
+    r"""Return w, the share of buffered strains among those compared, small while predictions still change quickly.
 
     It rises from 0.1 to 0.3 in a straight line during the warm-up. Then it is
     :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p from 0 to 1, then 0.9.
@@ -218,13 +207,7 @@ class Rows:
 
     @classmethod
     def of(cls, prediction: Prediction, target_BT: Tensor, *, embeds: bool) -> Rows:
-        """Make the rows of a batch, in the precision of its labels or better.
-
-        Args:
-            prediction: the model's prediction of B strains.
-            target_BT: labels, NaN where missing.
-            embeds: whether embeddings are compared; a prediction without them is then an error.
-        """
+        """Make the rows of a batch, in the precision of its labels or better, with embeddings where these count."""
         dtype = torch.promote_types(prediction.phenotypes.dtype, target_BT.dtype)
         embedding = target_BT.new_empty(len(target_BT), 0) if not embeds else prediction.embedding
         assert embedding is not None, "refused by the configuration: `LossConfig.needs`"
@@ -297,9 +280,7 @@ class RowBuffer(nn.Module):
     def newest(self, count: Tensor | None, like: Rows) -> Rows:
         """Return all rows that are kept, of which only the last ``count`` ([]; all where None) have labels.
 
-        Args:
-            count: number of newest rows that keep their labels, on the device.
-            like: rows whose widths the result has; before any row was added, the result is empty.
+        The result has the widths of ``like``, and is empty before any row was added.
         """
         rows = self._rows()
         if rows is None:
@@ -361,23 +342,22 @@ class CoupledLoss(Loss):
 
     The losses follow those of the torchcell project, where ranks compared each other's strains without gradient.
 
-    Args:
-        config: validated.
-        epochs: number of epochs of the whole training.
-        distance: function of predictions [T, N] and labels [T, N] (NaN where missing) that returns [T].
+    In its ICLoss and MleDistSupCR the gradient of the distribution matching had the wrong sign, predictions were sorted
+    against labels in the other direction, and the labels' density was taken in steps of 1.0. The distance of its
+    MleWassSupCR was a Sinkhorn divergence with a blur of 0.05, on the same scale as the exact one here.
     """
 
+    Config = CoupledConfig
     weight_T: Tensor | None
 
-    def __init__(self, config: CoupledConfig, epochs: int, distance: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, config: CoupledConfig, epochs: int) -> None:
         super().__init__()
-        self.config, self.epochs, self.distance = config, epochs, distance
+        self.config, self.epochs = config, epochs
         self.distance_weight = float(getattr(config, config.distance_key))
         self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
         self.buffer = RowBuffer(config.buffer_size) if isinstance(config, BufferedConfig) else None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss; NaN targets are missing."""
         config = self.config
         batch = Rows.of(prediction, target_BT, embeds=config.supcr > 0)
         batch = batch.gather(self.batch_size if self.training else None)
@@ -400,6 +380,14 @@ class CoupledLoss(Loss):
             changing = zip(("temperature", "buffer_share"), self.changes_by(epoch), strict=True)
             terms |= {name: torch.full_like(total.detach(), value) for name, value in changing if value is not None}
         return LossTerms(total, terms)
+
+    def distance(self, prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
+        """Return the distance between the distributions of predictions and labels (NaN where missing), [T]."""
+        if isinstance(self.config, DistributionConfig):
+            return distribution_matching(prediction_TN, target_TN, self.config.bandwidth)
+        assert isinstance(self.config, MleWassSupcrConfig)
+        present_TN = ~target_TN.isnan()
+        return transport_cost(prediction_TN, target_TN, present_TN, present_TN, self.config.p)
 
     def changes_by(self, epoch: int) -> tuple[float | None, float | None]:
         return self.temperature(epoch) if self.config.supcr > 0 else None, self.share(epoch)
@@ -445,35 +433,3 @@ class CoupledLoss(Loss):
         few, many = batch + self.buffer.newest(count, like=batch), batch + self.buffer.newest(None, like=batch)
         self.buffer.add(batch)
         return few, many, self.buffer.seen >= self.config.enough
-
-
-class DistributionLoss(CoupledLoss):
-    """Compute ``mse`` + ``distribution`` + ``supcr``, after ICLoss and MleDistSupCR of the torchcell project.
-
-    There the gradient of the distribution matching had the wrong sign, predictions were sorted against labels in the
-    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.coupled``. Other
-    differences are described in ``CoupledLoss``. A ``BufferedConfig`` compares earlier
-    strains as well.
-    """
-
-    Config = DistributionConfig
-
-    def __init__(self, config: DistributionConfig, epochs: int) -> None:
-        super().__init__(config, epochs, partial(distribution_matching, bandwidth=config.bandwidth))
-
-
-class MleWassSupcrLoss(CoupledLoss):
-    """Compute ``mse`` + ``wasserstein`` + ``supcr`` with a buffer, after MleWassSupCR of the torchcell project.
-
-    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. Other
-    differences are described in ``CoupledLoss``.
-    """
-
-    Config = MleWassSupcrConfig
-
-    def __init__(self, config: MleWassSupcrConfig, epochs: int) -> None:
-        def distance(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
-            present_TN = ~target_TN.isnan()
-            return transport_cost(prediction_TN, target_TN, present_TN, present_TN, config.p)
-
-        super().__init__(config, epochs, distance)

@@ -38,12 +38,7 @@ ELEMENTS: dict[str, Element] = {
 
 
 class MaskedLoss(Loss):
-    """Average an element-wise loss over the labels of all ranks that are not missing; see ``dglcell.losses.loss``.
-
-    Args:
-        config: validated; its name is a key of ``ELEMENTS``. Of ``bce``, predictions are logits.
-        epochs: number of epochs of the whole training.
-    """
+    """Average an element-wise loss, a key of ``ELEMENTS``, over the labels of all ranks; ``bce`` predicts logits."""
 
     Config = MaskedConfig
     weight_T: Tensor | None
@@ -57,7 +52,6 @@ class MaskedLoss(Loss):
         return None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
 
 
@@ -98,7 +92,6 @@ class GaussianLoss(Loss):
         return None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss; NaN targets are missing. A batch without any label gives zero, with zero gradient."""
         sums_2T = sum_over_ranks(element_sums(ELEMENTS["mse"], prediction.phenotypes, target_BT))
         (total_T, _), (seen_T, count_T) = sums_2T, sums_2T.detach()
         if self.variance_T is None:
@@ -139,7 +132,6 @@ class DangoLoss(Loss):
         return self.config.alpha(epoch)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss; NaN targets are missing."""
         alpha, interaction = self.config.alpha(epoch), masked_mean(log_cosh, prediction.phenotypes, target_BT)
         if not self.training:
             return LossTerms(interaction, {"interaction": interaction.detach()})

@@ -48,7 +48,7 @@ class Loss(nn.Module):
 
     @abstractmethod
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
-        """Compute the loss of one batch.
+        """Compute the loss of one batch; zero, with zero gradient, where it has no label.
 
         Args:
             prediction: the model's prediction of B strains.
@@ -58,13 +58,7 @@ class Loss(nn.Module):
 
 
 def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) -> Loss:
-    """Make the loss of a configuration.
-
-    Args:
-        config: validated; a name that is not a key of ``LOSSES`` is a class of your own.
-        epochs: number of epochs of the whole training, for schedules.
-        batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
-    """
+    """Make the loss of a configuration for a training of ``epochs``; for ``batch_size`` see ``Loss``."""
     kind: type[Loss] = class_of("loss", config.name, LOSSES)
     loss = kind(config, epochs)
     loss.batch_size = batch_size
@@ -83,10 +77,7 @@ _sees_all = False
 
 @contextmanager
 def all_rows_here() -> Iterator[None]:
-    """Say that this rank has the rows of all ranks, for the length of a ``with`` block.
-
-    Within it every rank has the rows of all of them, so that sums and rows over the ranks are its own.
-    """
+    """Say that every rank has the rows of all, for the length of a ``with`` block: sums over the ranks are its own."""
     global _sees_all
     _sees_all = True
     try:
@@ -167,10 +158,7 @@ def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
 
 
 def mean_over_phenotypes(cost_T: Tensor, counts_T: Tensor, weight_T: Tensor | None) -> Tensor:
-    """Return the scalar mean over the phenotypes that count; zero where none counts.
-
-    The mean is weighted where weights are given.
-    """
+    """Return the scalar mean over the phenotypes that count, weighted where weights are given; zero where none does."""
     weight_T = counts_T.to(cost_T.dtype) if weight_T is None else weight_T * counts_T
     whole = weight_T.sum()
     return (cost_T * weight_T).sum() / whole.masked_fill(whole == 0, 1.0)

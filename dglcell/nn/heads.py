@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.nn.blocks import HEAD_GAIN, make_activation, start_at_the_mean
+from dglcell.nn.blocks import HEAD_GAIN, make_activation
 from dglcell.perturbation.rules import from_source
 
 CHANGED_GENES = "changed genes"
@@ -14,14 +14,9 @@ CHANGED_GENES = "changed genes"
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
-    """Return a softmax over changed genes, in which each is weighted by how much of it is removed or added.
+    """Return a softmax of [..., K] logits over changed genes, each weighted by how much of it is removed or added.
 
-    Args:
-        logits: [..., K] logits of the softmax.
-        removed: bool, or float, negative for what is added; of a shape that broadcasts with the logits.
-
-    Returns:
-        [..., K] shares, zero where nothing is removed.
+    ``removed`` is bool, or float and negative for what is added. Shares are zero where nothing is removed.
     """
     gone = removed == 0
     if removed.is_floating_point():
@@ -33,13 +28,8 @@ def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
 class SetAttention(nn.Module):
     """Let every gene attend to the *other* genes of its strain, with several heads and a ReZero residual.
 
-    ``d ← d + β · out(attention(d))`` (Bachlechner et al. 2021, *ReZero is all you need*); a gene without partners
-    stays as it is.
-
-    Args:
-        width: H.
-        heads: must divide H.
-        gain: initial β.
+    ``d ← d + β · out(attention(d))`` (Bachlechner et al. 2021, *ReZero is all you need*) with β = ``gain`` at first; a
+    gene without partners stays as it is. The number of heads divides H.
 
     Shapes:
         [B, K, H], removed [B, K] (see ``GenotypeBatch.padded``) → [B, K, H].
@@ -53,7 +43,6 @@ class SetAttention(nn.Module):
         self.beta = nn.Parameter(torch.full((1,), gain))
 
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
-        """Apply one round of attention."""
         (B, K, H), removed_BK = x_BKH.shape, removed_BK.to(x_BKH.dtype)
         query, key, value = self.project(x_BKH).view(B, K, 3, self.heads, H // self.heads).permute(2, 0, 3, 1, 4)
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
@@ -73,13 +62,10 @@ class HyperSAGNN(nn.Module):
     :math:`w^\top (d_i - s_i)^2 + c`, weighted by how much of each is removed where strains weaken genes.
 
     Args:
-        width: H.
-        outputs: T scores per set.
-        layers: rounds of attention.
-        heads: must divide H.
+        width, outputs: H, and T scores per set.
+        layers, heads: rounds of attention, and its heads, which divide H.
         gain: initial share of the attention; the genes' interaction is learnt through it.
-        activation: activation of the static embedding.
-        dropout: dropout on the input.
+        activation, dropout: activation of the static embedding, and dropout on the input.
 
     Shapes:
         genes' states [B, K, H], removed [B, K] → [B, T]; zero for an empty set.
@@ -95,7 +81,6 @@ class HyperSAGNN(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the scores, [B, T]."""
         x_BKH, removed_BK = self.dropout(x_BKH), removed_BK.to(x_BKH.dtype)
         dynamic = x_BKH
         for attention in self.attention:
@@ -119,8 +104,7 @@ class FactorisationMachine(nn.Module):
     deviations that the states can explain as well.
 
     Args:
-        width: H.
-        outputs: T scores per set.
+        width, outputs: H, and T scores per set.
         factors: width F of the vectors; None where the states themselves are the vectors (V = 1).
         dropout: dropout on the states.
         genes: number of genes with a deviation of their own; None for none.
@@ -153,7 +137,6 @@ class FactorisationMachine(nn.Module):
                 self.vector.weight.mul_(HEAD_GAIN**0.5)
 
     def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the scores, [B, T]."""
         x_BKH = self.dropout(x_BKH)
         effect_BKT = self.effect(x_BKH)
         vector_BKF = x_BKH if self.vector is None else self.vector(x_BKH)
@@ -164,35 +147,4 @@ class FactorisationMachine(nn.Module):
         vector_BKF = vector_BKF * there_BK1
         products_BF = 0.5 * (vector_BKF.sum(1).square() - vector_BKF.square().sum(1))
         out: Tensor = (effect_BKT * there_BK1).sum(1) + self.score(products_BF)
-        return out
-
-
-class LocalHead(nn.Module):
-    """Score the deleted genes by self-attention among them, products of their vectors, or the sum of both scores.
-
-    Args:
-        attention: head that scores by attention, or None.
-        factorisation: head that scores by products, or None.
-
-    Shapes:
-        genes' states [B, K, H], their indices [B, K], removed [B, K] → [B, T]; zero for an empty set.
-    """
-
-    def __init__(self, attention: HyperSAGNN | None, factorisation: FactorisationMachine | None) -> None:
-        super().__init__()
-        self.attention, self.factorisation = attention, factorisation
-
-    def start_at_the_mean(self) -> None:
-        """Scale initial weights down, so that an untrained model predicts about the training mean, 0."""
-        if self.attention is not None:
-            start_at_the_mean(self.attention.score)
-        if self.factorisation is not None:
-            self.factorisation.start_at_the_mean()
-
-    def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the scores, [B, T]."""
-        scores = [] if self.attention is None else [self.attention(x_BKH, removed_BK)]
-        if self.factorisation is not None:
-            scores.append(self.factorisation(x_BKH, genes_BK, removed_BK))
-        out: Tensor = sum(scores[1:], scores[0])
         return out

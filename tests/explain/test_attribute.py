@@ -139,7 +139,7 @@ class Own(Term):
     sees_genes = True
 
     def forward(self, seen: Seen) -> Tensor:
-        return 0.5 + (seen.x_BKH.sum(2) * seen.removed_BK).sum(1, keepdim=True).tanh().expand(-1, 2)
+        return 0.5 + (seen.x_BKH.sum(2) * seen.strains.padded()[1]).sum(1, keepdim=True).tanh().expand(-1, 2)
 
     def of_wild_type(self, like_BT: Tensor) -> Tensor:
         return like_BT.new_full((1, 2), 0.5)

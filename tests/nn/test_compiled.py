@@ -13,7 +13,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.blocks import make_norm
 from dglcell.nn.config import LINKS, CrossRelation
 from dglcell.nn.cross_relation import make_mixer
-from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
+from dglcell.nn.heads import FactorisationMachine, HyperSAGNN
 from dglcell.perturbation import execution
 from dglcell.perturbation.curves import allow_compilation
 from dglcell.perturbation.execution import compiler_works
@@ -84,8 +84,8 @@ def test_layers_of_a_model(backend: str, conv: str, how: str, monkeypatch: pytes
 def heads() -> list[Callable[[Tensor, Tensor, Tensor], Tensor]]:
     attention = HyperSAGNN(WIDTH, 1, layers=2, heads=2, gain=0.5, activation="gelu", dropout=0.0)
     factorisation = FactorisationMachine(WIDTH, 1, factors=3, dropout=0.0, genes=6)
-    head, norm = LocalHead(attention, factorisation), make_norm("layer", WIDTH)
-    return [lambda x, genes, present: head(norm(x), genes, present)]
+    norm = make_norm("layer", WIDTH)
+    return [lambda x, genes, present: attention(norm(x), present) + factorisation(norm(x), genes, present)]
 
 
 def test_heads_and_links(backend: str) -> None:

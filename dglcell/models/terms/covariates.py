@@ -22,7 +22,7 @@ from dglcell.perturbation.targets import Targets
 
 
 class Conditions(nn.Module):
-    r"""Turn conditions of strains into numbers: numbers are standardised, and a category is 1 among zeros.
+    """Turn conditions of strains into numbers: numbers are standardised, and a category is 1 among zeros.
 
     Args:
         seen: condition → categories, none where its values are numbers.
@@ -67,22 +67,14 @@ class Conditions(nn.Module):
         self.scale = torch.where(numbers & (spread > 0), spread, 1.0).to(self.scale)
 
     def of(self, genotypes: GenotypeBatch) -> Tensor:
-        """Return the numbers of each strain, [B, W].
-
-        Raises:
-            DataError: the strains have no conditions.
-        """
+        """Return the numbers of each strain, [B, W]; a ``DataError`` where the strains have no conditions."""
         if genotypes.conditions is None:
-            raise DataError(
-                "the model sees conditions, and these strains have none",
-                got="strains without conditions",
-                expected="strains after `Strains.with_conditions(config.model.conditions)`",
-            )
+            expected = "strains after `Strains.with_conditions(config.model.conditions)`"
+            raise DataError("the model sees conditions, and these strains have none", expected=expected)
         numbers_BW: Tensor = self(genotypes.conditions)
         return numbers_BW
 
     def forward(self, values_BC: Tensor) -> Tensor:
-        """Return the numbers of each strain, [B, W]."""
         found = []
         for i in self.places:
             column_B = values_BC[:, i]
@@ -135,12 +127,9 @@ class Covariates(Term):
         super().__init__(config, surroundings)
         self.seen, self.cell, self.own_graphs = config.conditions or {}, surroundings.cell, surroundings.own_graphs
         if EDGES in self.seen and not self.own_graphs:
-            raise ConfigError(
-                "the condition `edges` needs a model with a graph for each strain",
-                got=f"`model.name: {config.name}`",
-                expected="hetero_cell",
-                do="set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.conditions`",
-            )
+            what = "the condition `edges` needs a model with a graph for each strain"
+            do = "set `model.name: hetero_cell`, or leave `edges` out of `data.source.csv.conditions`"
+            raise ConfigError(what, got=f"`model.name: {config.name}`", expected="hetero_cell", do=do)
         learned_from = config.conditions_of_strength()
         shown = [name for name in self.seen if name not in learned_from and name != EDGES]
         media = media_table(self.cell, self.seen[MEDIUM]) if MEDIUM in self.seen and self.cell.media else None
@@ -209,7 +198,7 @@ class Covariates(Term):
             if numbers_BW is not None:
                 numbers.append(numbers_BW.unsqueeze(1).expand(-1, x_BKH.shape[1], -1))
             if self.curves:
-                left_BK1 = (1 - seen.removed_BK.to(x_BKH.dtype)).unsqueeze(2)
+                left_BK1 = (1 - seen.strains.padded()[1].to(x_BKH.dtype)).unsqueeze(2)
                 numbers.append(left_BK1 / (left_BK1 + self.kappa.to(x_BKH.dtype)))
             f_BKF = torch.cat(numbers, dim=2)
             moved_BKH: Tensor = x_BKH + self.shift(f_BKF) + self.vector(x_BKH) * self.factor(f_BKF)
@@ -289,19 +278,12 @@ def in_media(cell: ResidentCell, genotypes: GenotypeBatch, strengths_BK: Tensor)
 
 
 def media_table(cell: ResidentCell, names: Sequence[str]) -> Tensor:
-    """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``.
-
-    Raises:
-        ConfigError: the cell graph lacks a medium.
-    """
+    """Return the strengths of the nodes that differ between media, [M, K], in the order of ``names``."""
     known = cell.media
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"the cell graph does not know the medium '{unknown[0]}' of the strains",
-            expected=f"among {listing(known)}",
-            do=did_you_mean(unknown[0], known, "add it to `cell.media`"),
-        )
+    for name in names:
+        if name not in known:
+            what, do = f"the cell graph does not know the medium '{name}' of the strains", "add it to `cell.media`"
+            raise ConfigError(what, expected=f"among {listing(known)}", do=did_you_mean(name, known, do))
     return cell.media_strengths[[known.index(name) for name in names]]
 
 

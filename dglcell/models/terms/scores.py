@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from dglcell.models.terms.config import OPERATOR_HEADS, GenesConfig, GraphConfig
 from dglcell.models.terms.term import Seen, Surroundings, Term
 from dglcell.nn.blocks import mlp, start_at_the_mean
 from dglcell.nn.config import check_heads
-from dglcell.nn.heads import CHANGED_GENES, FactorisationMachine, HyperSAGNN, LocalHead
+from dglcell.nn.heads import CHANGED_GENES, FactorisationMachine, HyperSAGNN
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.rules import as_difference, from_source
 from dglcell.perturbation.sent import Kept, activities, keep_nodes
@@ -62,12 +63,9 @@ class Graph(OfVector):
         hidden, activation, dropout = surroundings.hidden, surroundings.activation, surroundings.dropout
         self.nodes, self.width = surroundings.cell.num_nodes, hidden * len(config.pool)
         if missing := sorted(set(config.pool) - set(self.nodes)):
-            raise ConfigError(
-                "`model.pool` names node types that the cell graph does not have",
-                got=missing,
-                expected=", ".join(self.nodes),
-                do="set `cell.metabolism: true` or `model.pool: [gene]`",
-            )
+            what = "`model.pool` names node types that the cell graph does not have"
+            do = "set `cell.metabolism: true` or `model.pool: [gene]`"
+            raise ConfigError(what, got=missing, expected=", ".join(self.nodes), do=do)
         self.pools = nn.ModuleDict({t: AttentionPooling(hidden, activation, dropout) for t in config.pool})
         self.head = mlp([self.width, hidden, surroundings.outputs], activation, dropout)
 
@@ -94,9 +92,7 @@ class DeletionAttention(nn.Module):
     :math:`a` first, which is the same because updates are linear in them; there is never a tensor [B, N, H]. See
     ``pooled_shares``.
 
-    Args:
-        width: H.
-        heads: must divide H.
+    The number of heads divides H.
 
     Shapes:
         states [N, H], weights p [N, B], deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, H].
@@ -111,7 +107,6 @@ class DeletionAttention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
-        """Return the weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
         present_BK, partly = removed_BK != 0, removed_BK.is_floating_point()
         deleted_GH = F.embedding(genes_BK.flatten(), x_NH)
@@ -140,13 +135,7 @@ def pooled_shares(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weigh
 
     .. math:: s_{bhk} = \sum_n p_{nb} \frac{\exp(q_{hn}^\top k_{hbk})}{1 + \sum_i \exp(q_{hn}^\top k_{hbi})}
 
-    Sums in the denominator are over the keys that the strain has.
-
-    Args:
-        query_hNd: [heads, N, d] queries of the nodes.
-        key_hBKd: [heads, B, K, d] keys of the strains.
-        present_BK: [B, K] bool; shares of absent keys are zero.
-        weight_NB: [N, B] weights p of the nodes.
+    Sums in the denominator are over the keys that the strain has; shares of absent keys are zero.
     """
     heads, N, _ = query_hNd.shape
     strains = max(1, BLOCK_LOGITS // max(1, heads * N * present_BK.shape[1]))
@@ -202,25 +191,26 @@ class Operator(OfVector):
         mean_1H = p_N1.T @ x_NH
         some_B1 = keep_NB.any(0).unsqueeze(1)
         pooled_BH = torch.where(some_B1, change_NB.T @ (x_NH - mean_1H), -mean_1H)
-        moved_BH = as_difference(pooled_BH) + self.attention(x_NH, p_N1 + change_NB, seen.genes_BK, seen.removed_BK)
+        moved_BH = as_difference(pooled_BH) + self.attention(x_NH, p_N1 + change_NB, *genotypes.padded())
         # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
         # processes that train together wait for every one.
         return F.linear(-moved_BH, self.pooling.value.weight) + ~some_B1 * self.pooling.value.bias
 
 
 class Genes(Term):
-    """Score the changed genes by self-attention among them, by products of their vectors, or both (``LocalHead``)."""
+    """Score the changed genes by self-attention among them, by products of their vectors, or by the sum of both."""
 
     Config = GenesConfig
     sees_genes = True
+    head: nn.ModuleDict
 
     def __init__(self, config: GenesConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings)
         hidden, outputs, dropout = surroundings.hidden, surroundings.outputs, surroundings.dropout
-        attention, factorisation = None, None
+        self.head = nn.ModuleDict()
         if config.local_kind != "factorisation":
             check_heads(hidden, config.local_heads, key="model.local_heads")
-            attention = HyperSAGNN(
+            self.head["attention"] = HyperSAGNN(
                 hidden,
                 outputs,
                 layers=config.local_layers,
@@ -231,14 +221,22 @@ class Genes(Term):
             )
         if config.local_kind != "hyper_sagnn":
             genes = surroundings.cell.num_nodes[GENE] if config.local_deviations else None
-            factorisation = FactorisationMachine(
+            self.head["factorisation"] = FactorisationMachine(
                 hidden, outputs, factors=config.local_factors, dropout=dropout, genes=genes
             )
-        self.head = LocalHead(attention, factorisation)
 
     def start(self) -> None:
-        self.head.start_at_the_mean()
+        for head in self.head.values():
+            if isinstance(head, FactorisationMachine):
+                head.start_at_the_mean()
+            else:
+                start_at_the_mean(cast(HyperSAGNN, head).score)
 
     def forward(self, seen: Seen) -> Tensor:
-        score_BT: Tensor = self.head(seen.x_BKH, seen.genes_BK, seen.removed_BK)
-        return score_BT
+        return self.score(seen.x_BKH, *seen.strains.padded())
+
+    def score(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
+        """Return the scores of vectors of changed genes, [B, T]; zero for an empty set."""
+        arguments = {"attention": (x_BKH, removed_BK), "factorisation": (x_BKH, genes_BK, removed_BK)}
+        scores: list[Tensor] = [head(*arguments[name]) for name, head in self.head.items()]
+        return sum(scores[1:], scores[0])

@@ -56,16 +56,6 @@ class Seen:
     #: gives the score of the strain without changes, [1, T], for phenotypes of a shape [B, T]
     wild_type_score: Callable[[Tensor], Tensor]
 
-    @property
-    def genes_BK(self) -> Tensor:
-        """Return the changed genes; see ``GenotypeBatch.padded``."""
-        return self.strains.padded()[0]
-
-    @property
-    def removed_BK(self) -> Tensor:
-        """Return how much of each of ``genes_BK`` is removed."""
-        return self.strains.padded()[1]
-
 
 class Term(nn.Module):
     """Contribute to a model's prediction. A term says in its methods what it does; by default it does nothing.

@@ -128,7 +128,7 @@ def test_without_the_term_that_reads_them_no_strain_s_graph_is_computed() -> Non
 def test_keys_beside_a_name_come_before_those_of_the_model() -> None:
     terms = ["graph", {"name": "genes", "local_kind": "factorisation"}]
     head: Any = CellModel(CELL, HeteroCellConfig(**SMALL, local_factors=3), terms=terms).terms["genes"]
-    assert head.head.attention is None
+    assert list(head.head) == ["factorisation"]
     assert head.head.factorisation.vector.out_features == 3
 
 
